@@ -1,0 +1,1 @@
+"""THE NODE: admits, runs, resizes and reports the pods of one machine."""

@@ -1,0 +1,1 @@
+"""THE WORDS: objects, quantities, validation, accounting. Pure; imports nothing of ours."""

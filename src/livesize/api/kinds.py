@@ -1,0 +1,68 @@
+"""The kinds the API serves, as data: discovery, routing, clients and tables all read this table."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """One served resource: where it lives on the wire and what can be done with it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = (
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    )
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def prefix(self) -> str:
+        """Path of the group and version, without a trailing slash."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        parts = [self.prefix]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, "namespace", ("ns",))
+NODES = Resource("", "v1", "nodes", "Node", False, "node", ("no",), subresources=("status",))
+PODS = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    True,
+    "pod",
+    ("po",),
+    ("all",),
+    subresources=("binding", "resize", "resizing", "status"),
+)
+EVENTS = Resource("", "v1", "events", "Event", True, "event", ("ev",))
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, "lease")
+
+RESOURCES: tuple[Resource, ...] = (NAMESPACES, NODES, PODS, EVENTS, LEASES)

@@ -1,0 +1,1 @@
+"""THE DOOR: the only reader and writer of the store; Kubernetes on the wire."""

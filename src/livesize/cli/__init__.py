@@ -1,0 +1,1 @@
+"""The command line; speaks to the API server through the client only."""

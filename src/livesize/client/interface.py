@@ -1,0 +1,101 @@
+"""The one way to speak to an API server: ours or any Kubernetes.
+
+Objects are plain JSON dicts (livesize.api.objects). Refusals are livesize.api.errors.StatusError
+with code, reason and causes; ConnectionError means the server could not be reached, and the
+call may or may not have happened.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import msgspec
+
+from livesize.api.kinds import Resource
+from livesize.api.objects import Object
+
+
+class PatchType(enum.StrEnum):
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class EventType(enum.StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    type: EventType
+    object: Object
+
+
+class ObjectList(msgspec.Struct, frozen=True):
+    items: tuple[Object, ...]
+    resource_version: str
+    continue_token: str = ""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which objects of a resource: all namespaces when ``namespace`` is empty."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+EVERYTHING = Selection()
+
+
+class Client(Protocol):
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object: ...
+
+    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList: ...
+
+    def watch(
+        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes after ``resource_version``. Ends when the server ends it (watch again from the
+        last version seen); StatusError 410 means: list again."""
+        ...
+
+    async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object: ...
+
+    async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+        """PUT the whole object; name, namespace and resourceVersion are taken from it."""
+        ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str = "",
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+    ) -> Object: ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        grace_period_seconds: int | None = None,
+        uid: str = "",
+    ) -> Object: ...
+
+    async def post(
+        self, resource: Resource, name: str, namespace: str, subresource: str, body: Object
+    ) -> Object:
+        """POST to a subresource: binding, resizing, eviction."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""THE ENGINE: clock, queues, steps, supervised children. Knows no kind of object."""

@@ -1,0 +1,165 @@
+"""Runs a plan of steps, each (name, do, read_back, undo), one after the other.
+
+The only place with crash points, timing, backoff and progress. Stops at the first failure; where
+asked, undoes what was done, newest first. A step counts as done only when its read_back, if it
+has one, has seen the world as it should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.machinery.clock import Clock
+
+Action: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class StepFailedError(Exception):
+    """Raised by ``do`` or ``read_back``: the world did not do as told. Anything else is a bug."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    name: str
+    do: Action
+    read_back: Action | None = None
+    undo: Action | None = None
+
+
+class StepOutcome(enum.StrEnum):
+    DONE = "Done"
+    FAILED = "Failed"
+    UNDONE = "Undone"
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """One line of history: what was done, when, how long it took, how it went."""
+
+    name: str
+    started_at: float
+    seconds: float
+    outcome: StepOutcome
+    message: str = ""
+
+
+class StepsOutcome(msgspec.Struct, frozen=True):
+    records: tuple[StepRecord, ...]
+    failure: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.failure is None
+
+
+class CrashPoints:
+    """Named places where a test makes this process die, or looks at the world.
+
+    LIVESIZE_CRASH_AT=NAME kills the process with SIGKILL the first time NAME is reached;
+    LIVESIZE_CRASH_LOG=FILE appends every name reached, to learn which there are. To crash only
+    once over restarts, LIVESIZE_CRASH_ONCE=FILE is made before the kill and disarms the next.
+    """
+
+    def __init__(self, crash_at: str = "", log: str = "", once: str = "") -> None:
+        self._crash_at = crash_at
+        self._log = log
+        self._once = once
+        self.armed = bool(crash_at or log)
+
+    @classmethod
+    def from_environment(cls) -> CrashPoints:
+        return cls(
+            os.environ.get("LIVESIZE_CRASH_AT", ""),
+            os.environ.get("LIVESIZE_CRASH_LOG", ""),
+            os.environ.get("LIVESIZE_CRASH_ONCE", ""),
+        )
+
+    def reach(self, name: str) -> None:
+        if not self.armed:
+            return
+        if self._log:
+            with Path(self._log).open("a") as log:
+                log.write(name + "\n")
+        if name == self._crash_at:
+            if self._once:
+                if Path(self._once).exists():
+                    return
+                Path(self._once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+NO_CRASH_POINTS = CrashPoints()
+
+
+async def run_steps(
+    plan: str,
+    steps: Sequence[Step],
+    *,
+    clock: Clock,
+    points: CrashPoints = NO_CRASH_POINTS,
+    errors: tuple[type[Exception], ...] = (StepFailedError,),
+    progress: Callable[[StepRecord], None] | None = None,
+) -> StepsOutcome:
+    """Run ``steps`` in order. ``errors`` are the failures of the world that end the plan with an
+    outcome; anything else propagates. Crash points are ``plan/step/before`` and ``/after``."""
+    records: list[StepRecord] = []
+
+    def record(step: Step, began: float, at: float, outcome: StepOutcome, why: str = "") -> None:
+        entry = StepRecord(step.name, at, clock.monotonic() - began, outcome, why)
+        records.append(entry)
+        if progress is not None:
+            progress(entry)
+
+    for index, step in enumerate(steps):
+        points.reach(f"{plan}/{step.name}/before")
+        began, at = clock.monotonic(), clock.now()
+        try:
+            await step.do()
+            if step.read_back is not None:
+                await step.read_back()
+        except errors as failure:
+            record(step, began, at, StepOutcome.FAILED, str(failure))
+            await _undo(steps[: index + 1], clock, record, errors)
+            return StepsOutcome(tuple(records), failure)
+        record(step, began, at, StepOutcome.DONE)
+        points.reach(f"{plan}/{step.name}/after")
+    return StepsOutcome(tuple(records))
+
+
+async def _undo(
+    steps: Sequence[Step],
+    clock: Clock,
+    record: Callable[[Step, float, float, StepOutcome], None],
+    errors: tuple[type[Exception], ...],
+) -> None:
+    for step in reversed(steps):
+        if step.undo is None:
+            continue
+        began, at = clock.monotonic(), clock.now()
+        with contextlib.suppress(*errors):
+            await step.undo()
+            record(step, began, at, StepOutcome.UNDONE)
+
+
+class Backoff:
+    """How long to wait after the n-th failure in a row: doubling, capped, with jitter."""
+
+    def __init__(
+        self, initial_seconds: float, maximum_seconds: float, source: random.Random
+    ) -> None:
+        self._initial_seconds = initial_seconds
+        self._maximum_seconds = maximum_seconds
+        self._source = source
+
+    def seconds(self, failures: int) -> float:
+        assert failures >= 1
+        exponent = min(failures - 1, 32)
+        full = min(self._initial_seconds * 2.0**exponent, self._maximum_seconds)
+        return full * (0.5 + 0.5 * self._source.random())

@@ -1,0 +1,208 @@
+"""What the node agent asks of a machine; the process runtime, CRI and the fake pass one suite.
+
+Limits cross this border in kernel units (livesize.api.kernel_units), so that what was asked and
+what was read back can be compared exactly. Groups are what a cgroup driver calls them: one per
+pod, one per container below it. A driver makes no choices: it does what it is told, or raises.
+Everything here survives the agent: a new agent finds the same pods with ``list_pods``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
+
+
+class RuntimeCallError(Exception):
+    """The machine did not do what was asked; the sentence says what, on what, and why.
+
+    Worth another try later, unless a subclass says otherwise.
+    """
+
+
+class ImageMissingError(RuntimeCallError):
+    """The image is not on this machine."""
+
+
+class GoneError(RuntimeCallError):
+    """The pod or container does not exist (any more)."""
+
+
+class MemoryInUseError(RuntimeCallError):
+    """A memory limit was not lowered because the workload holds more than that."""
+
+    def __init__(self, group: str, limit_bytes: int, usage_bytes: int) -> None:
+        super().__init__(
+            f"{group}: memory limit ({limit_bytes}) below current usage ({usage_bytes}),"
+            f" {usage_bytes - limit_bytes} bytes to go"
+        )
+        self.limit_bytes = limit_bytes
+        self.usage_bytes = usage_bytes
+
+
+class PodGroup(msgspec.Struct, frozen=True, tag=True):
+    pod_uid: str
+
+
+class ContainerGroup(msgspec.Struct, frozen=True, tag=True):
+    pod_uid: str
+    container: str
+
+
+Group: TypeAlias = PodGroup | ContainerGroup
+
+
+class SetCpu(msgspec.Struct, frozen=True, tag=True):
+    """Weight and quota of a group. quota None: no limit. weight None: leave it."""
+
+    weight: int | None
+    quota_us: int | None
+
+
+class SetMemory(msgspec.Struct, frozen=True, tag=True):
+    """Memory limit of a group. None: no limit."""
+
+    limit_bytes: int | None
+
+
+Change: TypeAlias = SetCpu | SetMemory
+
+
+class PodConfig(msgspec.Struct, frozen=True):
+    uid: str
+    namespace: str
+    name: str
+    limits: KernelLimits
+
+
+class ContainerConfig(msgspec.Struct, frozen=True):
+    """One start of one container. ``attempt`` counts its restarts, from 0."""
+
+    pod_uid: str
+    name: str
+    image: str
+    command: tuple[str, ...]  # replaces the image's entrypoint; empty: the image's
+    args: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    working_dir: str
+    hostname: str
+    limits: KernelLimits
+    attempt: int = 0
+    hash: str = ""
+    hash_without_resources: str = ""
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    read_only_root: bool = False
+    oom_score_adj: int | None = None
+    host_network: bool = True
+
+
+class ContainerPhase(enum.StrEnum):
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+class ContainerView(msgspec.Struct, frozen=True):
+    """What the machine says of the newest start of one container."""
+
+    id: str
+    pod_uid: str
+    name: str
+    phase: ContainerPhase
+    attempt: int
+    image: str
+    image_id: str
+    hash: str
+    hash_without_resources: str
+    pid: int
+    started_at: float  # seconds since the epoch
+    finished_at: float | None = None
+    exit_code: int | None = None
+    oom_killed: bool = False
+    log_path: str = ""
+
+
+class PodView(msgspec.Struct, frozen=True):
+    uid: str
+    namespace: str
+    name: str
+    containers: tuple[ContainerView, ...]  # by name
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One group, read just now."""
+
+    limits: KernelLimits
+    cpu_usage_ns: int
+    memory_usage_bytes: int
+    memory_unreclaimable_bytes: int
+    oom_kills: int
+
+
+class MachineFacts(msgspec.Struct, frozen=True):
+    cpu_milli: int
+    memory_bytes: int
+    kernel_version: str
+    os_image: str
+    architecture: str
+    boot_id: str
+    machine_id: str
+    runtime_version: str  # for instance process://0.1.0
+
+
+class RuntimeEvent(msgspec.Struct, frozen=True):
+    """Something happened to a container by itself: look at its pod again."""
+
+    pod_uid: str
+    container: str
+
+
+class Runtime(Protocol):
+    @property
+    def cgroup_version(self) -> CgroupVersion: ...
+
+    def machine(self) -> MachineFacts: ...
+
+    async def open(self) -> None:
+        """Make ready, and re-attach to what already runs."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; workloads go on."""
+        ...
+
+    def images(self) -> tuple[str, ...]: ...
+
+    def list_pods(self) -> tuple[PodView, ...]: ...
+
+    def pod(self, uid: str) -> PodView | None: ...
+
+    async def create_pod(self, config: PodConfig) -> None:
+        """Make the pod's group and set its limits; harmless where it exists already."""
+        ...
+
+    async def start_container(self, config: ContainerConfig) -> ContainerView:
+        """Start it in its own group below the pod's; the limits stand before it runs."""
+        ...
+
+    async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        """SIGTERM, after the grace SIGKILL to all that is left in the group; returns when the
+        group is empty. Harmless where it does not run."""
+        ...
+
+    async def remove_pod(self, uid: str) -> None:
+        """Remove a pod whose containers have stopped, with groups, files and logs."""
+        ...
+
+    def read(self, group: Group) -> Reading: ...
+
+    async def write(self, group: Group, change: Change) -> None:
+        """Change one group; only the named values are touched. A memory limit that would kill
+        the workload is refused with MemoryInUseError and nothing is changed."""
+        ...
+
+    def events(self) -> AsyncIterator[RuntimeEvent]: ...

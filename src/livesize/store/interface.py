@@ -1,0 +1,120 @@
+"""What a store promises; memory, SQLite and etcd pass the same contract suite.
+
+- A revision is a positive integer that grows by one with every commit that wrote something.
+- ``commit`` is atomic over all its keys: every check holds and every write happens, at one new
+  revision, or nothing happens. It returns only when the writes would survive kill -9.
+- Commits are delivered to watchers in revision order, without gaps or repeats, and are in the
+  watchers' queues before ``commit`` returns (etcd: soon after; ask ``revision`` to know).
+- Values are opaque bytes. Keys are text; prefixes select by plain string prefix.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True):
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+
+
+class Check(msgspec.Struct, frozen=True):
+    """The key was last changed at ``mod_revision``; 0 means it does not exist."""
+
+    key: str
+    mod_revision: int
+
+
+class Put(msgspec.Struct, frozen=True, tag=True):
+    key: str
+    value: bytes
+
+
+class Delete(msgspec.Struct, frozen=True, tag=True):
+    key: str
+
+
+Write: TypeAlias = Put | Delete
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Entries in key order, as they were at ``revision``."""
+
+    entries: tuple[Entry, ...]
+    revision: int
+    more: bool = False
+
+
+class ChangeKind(enum.StrEnum):
+    PUT = "put"
+    DELETE = "delete"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One key changed at ``revision``. ``entry`` is the new state (of a delete: the last one),
+    ``previous`` the state before, None where the key is new."""
+
+    kind: ChangeKind
+    revision: int
+    entry: Entry
+    previous: Entry | None
+
+
+class ConflictError(Exception):
+    """A check did not hold; nothing was written."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} was changed by somebody else")
+        self.key = key
+
+
+class CompactedError(Exception):
+    """The revision asked for is no longer kept."""
+
+    def __init__(self, compact_revision: int) -> None:
+        super().__init__(f"revisions up to {compact_revision} are no longer kept")
+        self.compact_revision = compact_revision
+
+
+class StoreClosedError(Exception):
+    """The store was closed, or its medium failed; nothing more can be written."""
+
+
+class Store(Protocol):
+    async def revision(self) -> int:
+        """The newest committed revision; 0 for an empty store."""
+        ...
+
+    async def get(self, key: str) -> Entry | None: ...
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        revision: int | None = None,
+        limit: int | None = None,
+        start_after: str | None = None,
+    ) -> Listing:
+        """Entries under ``prefix`` as of ``revision`` (None: now). Raises CompactedError."""
+        ...
+
+    async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+        """Write atomically and durably; return the revision. Raises ConflictError."""
+        ...
+
+    def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
+        """Every change under ``prefix`` after that revision, in batches that never split a
+        revision. Raises CompactedError when it cannot; closing the iterator ends the watch."""
+        ...
+
+    async def compact(self, revision: int) -> None:
+        """Forget states that were already replaced at ``revision``; current values stay."""
+        ...
+
+    async def close(self) -> None: ...
