@@ -7,7 +7,6 @@ has one, has seen the world as it should be.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import random
@@ -60,38 +59,40 @@ class StepsOutcome(msgspec.Struct, frozen=True):
 
 
 class CrashPoints:
-    """Named places where a test makes this process die, or looks at the world.
+    """Named places where a test makes this process die, or learns which there are.
 
-    LIVESIZE_CRASH_AT=NAME kills the process with SIGKILL the first time NAME is reached;
-    LIVESIZE_CRASH_LOG=FILE appends every name reached, to learn which there are. To crash only
-    once over restarts, LIVESIZE_CRASH_ONCE=FILE is made before the kill and disarms the next.
+    LIVESIZE_CRASH_AT=NAME names the place, LIVESIZE_CRASH_ARM=FILE holds a count: each time NAME
+    is reached while FILE exists the count goes down, and at zero the file is removed and the
+    process killed with SIGKILL, so that a restarted process does not die again.
+    LIVESIZE_CRASH_LOG=FILE appends every name reached.
     """
 
-    def __init__(self, crash_at: str = "", log: str = "", once: str = "") -> None:
+    def __init__(self, crash_at: str = "", arm: str = "", log: str = "") -> None:
         self._crash_at = crash_at
+        self._arm = Path(arm)
         self._log = log
-        self._once = once
-        self.armed = bool(crash_at or log)
+        self.active = bool(crash_at or log)
 
     @classmethod
     def from_environment(cls) -> CrashPoints:
         return cls(
             os.environ.get("LIVESIZE_CRASH_AT", ""),
+            os.environ.get("LIVESIZE_CRASH_ARM", ""),
             os.environ.get("LIVESIZE_CRASH_LOG", ""),
-            os.environ.get("LIVESIZE_CRASH_ONCE", ""),
         )
 
     def reach(self, name: str) -> None:
-        if not self.armed:
+        if not self.active:
             return
         if self._log:
             with Path(self._log).open("a") as log:
                 log.write(name + "\n")
-        if name == self._crash_at:
-            if self._once:
-                if Path(self._once).exists():
-                    return
-                Path(self._once).touch()
+        if name == self._crash_at and self._arm.is_file():
+            left = int(self._arm.read_text() or 1) - 1
+            if left > 0:
+                self._arm.write_text(str(left))
+                return
+            self._arm.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -136,16 +137,19 @@ async def run_steps(
 async def _undo(
     steps: Sequence[Step],
     clock: Clock,
-    record: Callable[[Step, float, float, StepOutcome], None],
+    record: Callable[[Step, float, float, StepOutcome, str], None],
     errors: tuple[type[Exception], ...],
 ) -> None:
     for step in reversed(steps):
         if step.undo is None:
             continue
         began, at = clock.monotonic(), clock.now()
-        with contextlib.suppress(*errors):
+        try:
             await step.undo()
-            record(step, began, at, StepOutcome.UNDONE)
+        except errors as failure:
+            record(step, began, at, StepOutcome.FAILED, f"undo: {failure}")
+        else:
+            record(step, began, at, StepOutcome.UNDONE, "")
 
 
 class Backoff:

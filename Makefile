@@ -1,0 +1,55 @@
+# One command does everything; `make` alone lists them.
+# The work is in scripts/setup, tests/tiers.py and the tools configured in pyproject.toml.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+CODE := src tests bench scripts
+AREA ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check check-format check-lint check-layers check-types check-unit \
+	test test-machine test-all bench demo clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what is missing: system packages (root), then .venv; instant when done
+	@scripts/setup
+
+check: setup ## format, lint, import layers, types, unit tests; under a minute
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target \
+		check-unit check-types check-layers check-lint check-format
+	@echo "check: all good"
+
+check-format:
+	@$(BIN)/ruff format --check $(CODE)
+
+check-lint:
+	@$(BIN)/ruff check $(CODE)
+
+check-layers:
+	@$(BIN)/lint-imports
+
+check-types:
+	@$(BIN)/mypy
+
+check-unit:
+	@$(BIN)/pytest -q --tier none
+
+test: check test-machine ## check, then every machine test: real API server, cgroups, guests
+
+test-machine: setup
+	@$(BIN)/pytest --tier machine || { code=$$?; [ $$code = 5 ] && echo "no machine tests yet"; }
+
+test-all: setup ## everything, long matrices too; AREA=door|containers|cgroup_v2|vms|workloads|screens
+	@$(BIN)/pytest --matrix $(if $(AREA),--tier $(AREA))
+
+bench: setup ## measure, and compare with the raw calls underneath
+	@$(BIN)/python -m bench
+
+demo: setup ## start the system, resize a real container up and down, show the proof
+	@$(BIN)/livesize demo
+
+clean: ## remove .venv and everything made by tools
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,160 @@
+"""Writes Kubernetes v1 Events about objects; it never blocks and never fails who reports.
+
+The same thing said again of the same object becomes one event with a higher count. What cannot be
+written for long, or is too much, is dropped and counted in ``dropped``: events are for people, the
+state of objects is not built on them. ``await run()`` writes until cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.api.errors import StatusError
+from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.api.reasons import EventType
+from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.steps import Backoff
+from livesize.machinery.telemetry import get_logger
+
+log = get_logger("recorder")
+
+EventSeverity: TypeAlias = EventType
+"""Normal or Warning; not to be mixed up with the EventType of a watch."""
+
+PostEvent: TypeAlias = Callable[[Object, bool], Awaitable[None]]
+"""Write this event; True when its name is new, False when an earlier count is to be raised."""
+
+_MAX_MESSAGE_CHARACTERS = 1024
+_TRIES = 8
+_FIRST_WAIT_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 10.0
+
+
+class EventSource(msgspec.Struct, frozen=True):
+    component: str
+    host: str = ""
+
+
+_Series: TypeAlias = tuple[str, str, str, str, str]
+
+
+class EventRecorder:
+    def __init__(
+        self,
+        post: PostEvent,
+        *,
+        clock: Clock,
+        source: EventSource,
+        capacity: int = 1000,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._post = post
+        self._clock = clock
+        self._source = source
+        self._capacity = capacity
+        self._backoff = Backoff(
+            _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, jitter or random.SystemRandom()
+        )
+        self._said: OrderedDict[_Series, Object] = OrderedDict()  # newest last, at most capacity
+        self._written: set[_Series] = set()
+        self._waiting: OrderedDict[_Series, None] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._last_nanos = 0
+        self.dropped = 0
+
+    def record(self, about: Object, severity: EventSeverity, reason: str, message: str) -> None:
+        """Say that something happened to ``about``; returns at once."""
+        message = message[:_MAX_MESSAGE_CHARACTERS]
+        series = (about.get("kind", ""), namespace_of(about), uid_of(about) or name_of(about))
+        self._say((*series, reason, message), about, severity)
+
+    async def run(self) -> None:
+        while True:
+            while self._waiting:
+                series, _ = self._waiting.popitem(last=False)
+                await self._write(series)
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _say(self, series: _Series, about: Object, severity: EventSeverity) -> None:
+        if series not in self._waiting and len(self._waiting) >= self._capacity:
+            self.dropped += 1
+            return
+        now = self._clock.now()
+        before = self._said.pop(series, None)
+        if before is None:
+            event = self._new_event(series, about, severity, now)
+        else:
+            event = {**before, "count": before["count"] + 1, "lastTimestamp": format_time(now)}
+        self._said[series] = event
+        self._waiting[series] = None
+        self._wake.set()
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while len(self._said) > self._capacity:
+            series, _ = self._said.popitem(last=False)
+            self._written.discard(series)
+            self._waiting.pop(series, None)
+
+    async def _write(self, series: _Series) -> None:
+        for attempt in range(1, _TRIES + 1):
+            event = self._said.get(series)
+            if event is None:
+                return
+            try:
+                await self._post(event, series not in self._written)
+            except ConnectionError:
+                await self._clock.sleep(self._backoff.seconds(attempt))
+            except StatusError as refusal:
+                log.warning("event refused", event=name_of(event), reason=refusal.message)
+                break
+            else:
+                self._written.add(series)
+                return
+        self._said.pop(series, None)
+        self._written.discard(series)
+        self.dropped += 1
+
+    def _new_event(
+        self, series: _Series, about: Object, severity: EventSeverity, now: float
+    ) -> Object:
+        reason, message = series[3], series[4]
+        # Two events in one nanosecond would share a name.
+        self._last_nanos = max(int(now * 1e9), self._last_nanos + 1)
+        stamp = format_time(now)
+        namespace = namespace_of(about) or "default"
+        return {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": f"{name_of(about)}.{self._last_nanos:x}", "namespace": namespace},
+            "involvedObject": _reference(about),
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._source.component, "host": self._source.host},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+            "type": severity.value,
+            "eventTime": None,
+            "reportingComponent": self._source.component,
+            "reportingInstance": self._source.host,
+        }
+
+
+def _reference(about: Object) -> Object:
+    reference = {
+        "kind": about.get("kind", ""),
+        "namespace": namespace_of(about),
+        "name": name_of(about),
+        "uid": uid_of(about),
+        "apiVersion": about.get("apiVersion", ""),
+        "resourceVersion": version_of(about),
+    }
+    return {key: value for key, value in reference.items() if value}

@@ -1,0 +1,174 @@
+"""Events: one per thing said, counted when repeated, never in the way of who reports."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from livesize.api.errors import StatusError
+from livesize.api.objects import Object
+from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
+
+POD: Object = {
+    "kind": "Pod",
+    "apiVersion": "v1",
+    "metadata": {"name": "db", "namespace": "team", "uid": "u1", "resourceVersion": "5"},
+}
+
+
+class StepClock:
+    """Every look at it is a second later; sleeping only notes the time."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        self.time += 1
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Posted:
+    def __init__(self, failures: list[Exception] | None = None) -> None:
+        self.events: list[tuple[Object, bool]] = []
+        self.failures = failures or []
+        self.clock = StepClock()
+        self.recorder = EventRecorder(
+            self.post,
+            clock=self.clock,
+            source=EventSource("agent", "n1"),
+            capacity=3,
+            jitter=random.Random(1),
+        )
+
+    async def post(self, event: Object, is_new: bool) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.events.append((event, is_new))
+
+    def say(self, reason: str, message: str = "m", about: Object = POD) -> None:
+        self.recorder.record(about, EventSeverity.NORMAL, reason, message)
+
+    def told(self) -> list[tuple[str, int, bool]]:
+        return [(event["reason"], event["count"], is_new) for event, is_new in self.events]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.recorder.run())
+        try:
+            yield
+            for _ in range(60):
+                await asyncio.sleep(0)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def test_an_event_has_the_shape_of_kubernetes() -> None:
+    posted = Posted()
+    async with posted.running():
+        posted.recorder.record(POD, EventSeverity.WARNING, "ResizeError", "no room")
+    event, is_new = posted.events[0]
+    assert is_new
+    prefix, _, suffix = event["metadata"].pop("name").partition(".")
+    assert prefix == "db"
+    assert int(suffix, 16) == pytest.approx(1_700_000_001 * 10**9)
+    assert event == {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"namespace": "team"},
+        "involvedObject": {
+            "kind": "Pod",
+            "namespace": "team",
+            "name": "db",
+            "uid": "u1",
+            "apiVersion": "v1",
+            "resourceVersion": "5",
+        },
+        "reason": "ResizeError",
+        "message": "no room",
+        "source": {"component": "agent", "host": "n1"},
+        "firstTimestamp": "2023-11-14T22:13:21Z",
+        "lastTimestamp": "2023-11-14T22:13:21Z",
+        "count": 1,
+        "type": "Warning",
+        "eventTime": None,
+        "reportingComponent": "agent",
+        "reportingInstance": "n1",
+    }
+
+
+async def test_the_same_again_raises_the_count_of_the_same_event() -> None:
+    posted = Posted()
+    async with posted.running():
+        posted.say("Started")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        posted.say("Started")
+    assert posted.told() == [("Started", 1, True), ("Started", 2, False)]
+    first, second = (event for event, _ in posted.events)
+    assert first["metadata"] == second["metadata"]
+    assert second["lastTimestamp"] > first["lastTimestamp"] == second["firstTimestamp"]
+
+
+async def test_another_message_or_object_is_another_event() -> None:
+    posted = Posted()
+    async with posted.running():
+        posted.say("Started", "a")
+        posted.say("Started", "b")
+        posted.say("Started", "a", {**POD, "metadata": {"name": "web", "uid": "u2"}})
+    assert [count for _, count, _ in posted.told()] == [1, 1, 1]
+    assert len({event["metadata"]["name"] for event, _ in posted.events}) == 3
+    assert posted.events[2][0]["metadata"]["namespace"] == "default"
+
+
+async def test_said_often_before_it_is_written_it_is_written_once() -> None:
+    posted = Posted()
+    for _ in range(5):
+        posted.say("BackOff")
+    async with posted.running():
+        pass
+    assert posted.told() == [("BackOff", 5, True)]
+
+
+async def test_too_much_is_dropped_and_counted_and_the_earliest_is_kept() -> None:
+    posted = Posted()
+    for number in range(10):
+        posted.say(f"Reason{number}")
+    async with posted.running():
+        pass
+    assert [reason for reason, _, _ in posted.told()] == ["Reason0", "Reason1", "Reason2"]
+    assert posted.recorder.dropped == 7
+
+
+async def test_a_server_that_comes_back_gets_what_waited() -> None:
+    posted = Posted([ConnectionError("down")] * 3)
+    async with posted.running():
+        posted.say("Started")
+    assert posted.told() == [("Started", 1, True)]
+    assert len(posted.clock.slept) == 3
+
+
+@pytest.mark.parametrize(
+    "failures", [[StatusError(403, "Forbidden", "no")], [ConnectionError("down")] * 8]
+)
+async def test_what_cannot_be_written_is_dropped_and_the_rest_goes_on(
+    failures: list[Exception],
+) -> None:
+    posted = Posted(failures)
+    async with posted.running():
+        posted.say("Lost")
+        posted.say("Kept")
+    assert posted.told() == [("Kept", 1, True)]
+    assert posted.recorder.dropped == 1

@@ -1,0 +1,119 @@
+"""docs/features.md is true: ids complete, named modules and tests exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+IDS = [*(f"F{number}" for number in range(1, 80)), *(f"B{number}" for number in range(1, 14))]
+PLANNED = "planned"
+
+
+class Row(NamedTuple):
+    id: str
+    feature: str
+    source: str
+    modules: list[str]
+    tests: list[str]
+
+
+def parse_rows(text: str) -> list[Row]:
+    rows: list[Row] = []
+    for line in text.splitlines():
+        if not re.match(r"\| *[FB]\d", line):
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        assert len(cells) == 5, f"not five columns: {line}"
+        feature, source = cells[1:3]
+        rows.append(Row(cells[0], feature, source, _names(cells[3]), _names(cells[4])))
+    return rows
+
+
+def _names(cell: str) -> list[str]:
+    return [name.strip().strip("`") for name in cell.split(",") if name.strip()]
+
+
+def complaints(row: Row, root: Path) -> list[str]:
+    """What is wrong with a row, one sentence each."""
+    wrong: list[str] = []
+    if not row.feature or not row.source:
+        wrong.append(f"{row.id}: feature and source must be filled")
+    if not row.modules or not row.tests:
+        wrong.append(f"{row.id}: needs a module and a test, or the word {PLANNED}")
+    modules = [module for module in row.modules if module != PLANNED]
+    tests = [test for test in row.tests if test != PLANNED]
+    no_module = [module for module in modules if not module_exists(module, root)]
+    no_test = [test for test in tests if not names_a_test(test, root)]
+    wrong += [f"{row.id}: there is no module livesize.{module}" for module in no_module]
+    wrong += [f"{row.id}: there is no test {test}" for test in no_test]
+    return wrong
+
+
+def module_exists(name: str, root: Path) -> bool:
+    path = root / "src" / "livesize" / Path(*name.removeprefix("livesize.").split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def names_a_test(name: str, root: Path) -> bool:
+    """``tests/path.py::test_name`` or ``tests/path.py::TestClass::test_name``."""
+    path, *names = name.split("::")
+    file = root / path
+    if not (path.startswith("tests/") and file.is_file() and names):
+        return False
+    body: list[ast.stmt] = ast.parse(file.read_text()).body
+    for wanted in names:
+        found = [
+            node
+            for node in body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node.name == wanted
+        ]
+        if not found:
+            return False
+        body = found[0].body
+    return names[-1].startswith("test_")
+
+
+def table() -> list[Row]:
+    return parse_rows((ROOT / "docs" / "features.md").read_text())
+
+
+def test_every_id_is_there_once() -> None:
+    assert sorted(row.id for row in table()) == sorted(IDS)
+
+
+def test_every_named_module_and_test_exists() -> None:
+    assert [wrong for row in table() for wrong in complaints(row, ROOT)] == []
+
+
+@pytest.mark.parametrize(
+    ("modules", "tests", "count"),
+    [
+        pytest.param("planned", "planned", 0, id="planned"),
+        pytest.param("`agent.sync`", "`tests/test_x.py::test_a`", 0, id="built"),
+        pytest.param("livesize.agent", "tests/test_x.py::TestB::test_c, planned", 0, id="partly"),
+        pytest.param("agent.gone", "planned", 1, id="no such module"),
+        pytest.param("agent.sync", "tests/test_x.py::test_gone", 1, id="no such test"),
+        pytest.param("agent.sync", "tests/gone.py::test_a", 1, id="no such file"),
+        pytest.param("agent.sync", "tests/test_x.py::test_c", 1, id="not at that place"),
+        pytest.param("agent.sync", "tests/test_x.py", 1, id="a file is not a test"),
+        pytest.param("agent.sync", "", 1, id="neither a test nor planned"),
+        pytest.param("", "planned", 1, id="no module"),
+    ],
+)
+def test_the_check_itself(tmp_path: Path, modules: str, tests: str, count: int) -> None:
+    package = tmp_path / "src" / "livesize" / "agent"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "sync.py").touch()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_x.py").write_text(
+        "async def test_a(): pass\nclass TestB:\n    def test_c(self): pass\n"
+    )
+    (row,) = parse_rows(f"| F1 | a feature | ARK | {modules} | {tests} |")
+    assert len(complaints(row, tmp_path)) == count
