@@ -1,0 +1,194 @@
+"""What a pod counts for: on its node, in a fit and in a quota. The only place that knows (5.2).
+
+- ``requests_of``: what the spec asks, with overhead;
+- ``footprint``: what the node has to keep for it: allocated, raised to the actual requests while
+  a shrink is unfinished, with overhead; of a pod not yet admitted, its requests;
+- ``charge``: what a quota counts;
+- ``fits``: whether desired requests fit beside the footprints of the others.
+
+All sums are complete: None never comes out of here, except for limits in ``charge``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.api.objects import Object, lookup
+from livesize.api.resize_phase import UNFINISHED, ResizePhase
+from livesize.api.resize_state import allocated_sizes, is_terminal, phase_of
+from livesize.api.resources import (
+    NOTHING,
+    ZERO,
+    Amounts,
+    ResourceName,
+    Resources,
+    add,
+    containers_of,
+    maximum,
+    or_zero,
+    parse_amounts,
+    parse_resources,
+    resources_of,
+    total,
+)
+
+
+class Fits(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class NoRoomNow(msgspec.Struct, frozen=True, tag=True):
+    """It would fit an emptier node: deferred. Amounts in milli-CPUs or bytes."""
+
+    resource: ResourceName
+    requested: int
+    used: int
+    capacity: int
+
+    def sentence(self) -> str:
+        return (
+            f"Node didn't have enough resource: {self.resource}, requested: {self.requested},"
+            f" used: {self.used}, capacity: {self.capacity}"
+        )
+
+
+class NeverFits(msgspec.Struct, frozen=True, tag=True):
+    """It would not fit the empty node: infeasible. Amounts in milli-CPUs or bytes."""
+
+    resource: ResourceName
+    requested: int
+    capacity: int
+
+    def sentence(self) -> str:
+        return (
+            f"Node didn't have enough capacity: {self.resource}, requested: {self.requested},"
+            f" capacity: {self.capacity}"
+        )
+
+
+Verdict: TypeAlias = Fits | NoRoomNow | NeverFits
+
+
+def fits(others: Iterable[Amounts], desired: Amounts, allocatable: Amounts) -> Verdict:
+    """Σ footprint of the others + desired requests and overhead of this pod ≤ allocatable.
+
+    A resource that is not asked for does not have to fit. "Never" outweighs "not now".
+    """
+    used = or_zero(total(others))
+    no_room: Verdict = Fits()
+    for resource in ResourceName:
+        requested = desired.amount(resource) or 0
+        capacity = allocatable.amount(resource) or 0
+        already = used.amount(resource) or 0
+        if requested == 0:
+            continue
+        if requested > capacity:
+            return NeverFits(resource, requested, capacity)
+        if already + requested > capacity and isinstance(no_room, Fits):
+            no_room = NoRoomNow(resource, requested, already, capacity)
+    return no_room
+
+
+def is_pure_shrink(before: Amounts, after: Amounts) -> bool:
+    """Nothing grows: such a change never waits for room (decisions 6)."""
+    return all(
+        (after.amount(resource) or 0) <= (before.amount(resource) or 0) for resource in ResourceName
+    )
+
+
+def pod_overhead(pod: Object) -> Amounts:
+    return or_zero(parse_amounts(lookup(pod, "spec", "overhead")))
+
+
+def requests_of(pod: Object) -> Amounts:
+    """Desired requests, with overhead."""
+    return _with_overhead(pod, _whole_pod(pod, lambda c: resources_of(c).requests))
+
+
+def footprint(pod: Object) -> Amounts:
+    """What the node keeps for the pod; nothing once it has ended."""
+    if is_terminal(pod):
+        return ZERO
+    allocated = _allocated(pod)
+    if phase_of(pod) in UNFINISHED:
+        actual = actual_resources(pod)
+        allocated = {
+            name: maximum(size, actual.get(name, Resources()).requests)
+            for name, size in allocated.items()
+        }
+    return _with_overhead(pod, _whole_pod(pod, lambda c: allocated[c["name"]]))
+
+
+def charge(pod: Object) -> Resources:
+    """What a quota counts: the largest of desired (unless Infeasible), allocated and actual
+    requests, and of desired and actual limits (decisions 7)."""
+    if is_terminal(pod):
+        return Resources(ZERO, ZERO)
+    actual, allocated = actual_resources(pod), _allocated(pod)
+    refused = phase_of(pod) is ResizePhase.INFEASIBLE
+    sizes = allocated_sizes(pod)
+
+    def requests(container: Object) -> Amounts:
+        name = container["name"]
+        held = maximum(allocated[name], actual.get(name, Resources()).requests)
+        return held if refused else maximum(held, resources_of(container).requests)
+
+    def limits(container: Object) -> Amounts:
+        name = container["name"]
+        held = actual.get(name, Resources()).limits
+        desired = parse_resources(sizes[name]) if refused else resources_of(container)
+        return maximum(held, desired.limits)
+
+    return Resources(
+        requests=_with_overhead(pod, _whole_pod(pod, requests)),
+        limits=add(_whole_pod(pod, limits, side="limits"), _limit_overhead(pod)),
+    )
+
+
+def actual_resources(pod: Object) -> dict[str, Resources]:
+    """What the machine reported, by container; a container without a status is left out."""
+    return {
+        status["name"]: parse_resources(status["resources"])
+        for status in lookup(pod, "status", "containerStatuses", default=[])
+        if status.get("resources")
+    }
+
+
+def _allocated(pod: Object) -> dict[str, Amounts]:
+    return {name: parse_resources(size).requests for name, size in allocated_sizes(pod).items()}
+
+
+def _with_overhead(pod: Object, amounts: Amounts) -> Amounts:
+    return or_zero(add(amounts, pod_overhead(pod)))
+
+
+def _limit_overhead(pod: Object) -> Amounts:
+    """Kubernetes adds overhead only to limits that are set."""
+    overhead = pod_overhead(pod)
+    limited = total(resources_of(container).limits for container in containers_of(pod))
+    return Amounts(
+        None if limited.cpu_milli is None else overhead.cpu_milli,
+        None if limited.memory_bytes is None else overhead.memory_bytes,
+    )
+
+
+def _whole_pod(
+    pod: Object, amounts_of: Callable[[Object], Amounts], side: str = "requests"
+) -> Amounts:
+    """The containers and sidecars together, or the most that any init container needs beside the
+    sidecars started before it, whichever is more (Kubernetes' rule). ``amounts_of`` is asked for
+    app containers; init containers cannot be resized, so their spec counts."""
+    running = total(amounts_of(container) for container in containers_of(pod))
+    sidecars, starting = NOTHING, NOTHING
+    for container in lookup(pod, "spec", "initContainers", default=[]):
+        size = resources_of(container)
+        own = size.requests if side == "requests" else size.limits
+        if container.get("restartPolicy") == "Always":
+            sidecars = add(sidecars, own)
+            starting = maximum(starting, sidecars)
+        else:
+            starting = maximum(starting, add(sidecars, own))
+    return maximum(add(running, sidecars), starting)

@@ -1,0 +1,44 @@
+"""Conditions of an object: read one, and write one without losing when it last changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livesize.api.objects import Object, lookup
+
+
+def find_condition(obj: Object, condition_type: str) -> Object | None:
+    """The object's condition of that type, if it has one."""
+    for condition in lookup(obj, "status", "conditions", default=[]):
+        if condition.get("type") == condition_type:
+            return dict(condition)
+    return None
+
+
+def is_true(obj: Object, condition_type: str) -> bool:
+    condition = find_condition(obj, condition_type)
+    return condition is not None and condition.get("status") == "True"
+
+
+def set_condition(conditions: Sequence[Object], condition: Object, now: str) -> list[Object]:
+    """``conditions`` with ``condition`` in place of the one of its type, or at the end.
+
+    lastTransitionTime moves to ``now`` only when the status changes.
+    """
+    written: list[Object] = []
+    found = False
+    for old in conditions:
+        if old.get("type") != condition["type"]:
+            written.append(old)
+            continue
+        found = True
+        same = old.get("status") == condition.get("status")
+        since = old.get("lastTransitionTime", now) if same else now
+        written.append({**condition, "lastTransitionTime": since})
+    if not found:
+        written.append({**condition, "lastTransitionTime": now})
+    return written
+
+
+def without_condition(conditions: Sequence[Object], condition_type: str) -> list[Object]:
+    return [condition for condition in conditions if condition.get("type") != condition_type]

@@ -1,0 +1,164 @@
+"""Fills in what Kubernetes fills in, so that clients read back what they expect.
+
+Quantities come out canonical ("1000m" → "1"), null means absent, and the dialects of resizePolicy
+come out in today's words (decisions 1). resizePolicy itself is never added (decisions 2).
+An object of the wrong shape comes back as far as it could be read: validation refuses it next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from livesize.api.kinds import NAMESPACES, NODES, PODS, Resource
+from livesize.api.objects import Object
+from livesize.api.qos import qos_class
+from livesize.api.quantity import QuantityError, canonical
+from livesize.api.resize_policy import normalize_policy_item
+from livesize.api.validation.shapes import check_shape
+
+_POD_SPEC: Object = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+    "enableServiceLinks": True,
+}
+_CONTAINER: Object = {
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+
+_DEEPEST = 100  # nothing we know lies deeper, and recursion stays bounded
+
+
+def default_object(resource: Resource, obj: Object) -> Object:
+    """``obj`` with everything filled in; doing it twice changes nothing more."""
+    pruned = {"apiVersion": resource.api_version, "kind": resource.kind, **_without_nulls(obj)}
+    filled = _DEFAULTS.get((resource.group, resource.plural))
+    return pruned if filled is None else filled(pruned)
+
+
+def _default_pod(pod: Object) -> Object:
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return pod
+    filled = {**_POD_SPEC, **spec}
+    for kind in ("containers", "initContainers"):
+        if isinstance(spec.get(kind), list):
+            filled[kind] = [_default_container(container) for container in spec[kind]]
+    if "overhead" in spec:
+        filled["overhead"] = _canonical_quantities(spec["overhead"])
+    status = pod.get("status", {})
+    if not isinstance(status, dict):
+        return {**pod, "spec": filled}
+    status = {"phase": "Pending", **status}
+    if "qosClass" not in status:
+        status = {**status, **_qos({"spec": filled})}
+    return {**pod, "spec": filled, "status": status}
+
+
+def _qos(pod: Object) -> Object:
+    if check_shape(PODS, pod):
+        return {}  # validation says what is wrong
+    try:
+        return {"qosClass": qos_class(pod)}
+    except QuantityError:
+        return {}
+
+
+def _default_container(container: Any) -> Any:
+    if not isinstance(container, dict):
+        return container
+    filled = {**_CONTAINER, **container}
+    filled["resources"] = _default_resources(filled["resources"])
+    if isinstance(container.get("image"), str):
+        filled.setdefault("imagePullPolicy", _pull_policy(container["image"]))
+    if isinstance(container.get("ports"), list):
+        filled["ports"] = [
+            {**port, "protocol": port.get("protocol", "TCP")} if isinstance(port, dict) else port
+            for port in container["ports"]
+        ]
+    if isinstance(container.get("resizePolicy"), list):
+        filled["resizePolicy"] = [normalize_policy_item(item) for item in container["resizePolicy"]]
+    return filled
+
+
+def _default_resources(resources: Any) -> Any:
+    """Requests that are absent become the limits."""
+    if not isinstance(resources, dict):
+        return resources
+    filled = dict(resources)
+    for side in ("requests", "limits"):
+        if side in filled:
+            filled[side] = _canonical_quantities(filled[side])
+    requests, limits = filled.get("requests", {}), filled.get("limits", {})
+    if isinstance(requests, dict) and isinstance(limits, dict):
+        asked = {**requests, **{name: limits[name] for name in limits if name not in requests}}
+        if asked:
+            filled["requests"] = asked
+    return filled
+
+
+def _canonical_quantities(quantities: Any) -> Any:
+    if not isinstance(quantities, dict):
+        return quantities
+    return {name: _canonical(quantity) for name, quantity in quantities.items()}
+
+
+def _canonical(quantity: Any) -> Any:
+    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+        return quantity
+    try:
+        return canonical(quantity)
+    except QuantityError:
+        return quantity
+
+
+def _pull_policy(image: str) -> str:
+    """Always for the tag latest, given or meant; IfNotPresent otherwise."""
+    if "@" in image:
+        return "IfNotPresent"
+    tag = image.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
+
+
+def _default_namespace(namespace: Object) -> Object:
+    metadata, status = namespace.get("metadata", {}), namespace.get("status", {})
+    if not isinstance(metadata, dict) or not isinstance(status, dict):
+        return namespace
+    labels, name = metadata.get("labels", {}), metadata.get("name")
+    if isinstance(labels, dict) and isinstance(name, str) and name:
+        metadata = {**metadata, "labels": {**labels, "kubernetes.io/metadata.name": name}}
+    return {**namespace, "metadata": metadata, "status": {"phase": "Active", **status}}
+
+
+def _default_node(node: Object) -> Object:
+    """Allocatable is the capacity where nothing else is said."""
+    status = node.get("status")
+    if not isinstance(status, dict) or "capacity" not in status:
+        return node
+    capacity = _canonical_quantities(status["capacity"])
+    allocatable = _canonical_quantities(status.get("allocatable", capacity))
+    return {**node, "status": {**status, "capacity": capacity, "allocatable": allocatable}}
+
+
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, dict):
+        return {
+            key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None
+        }
+    if isinstance(value, list):
+        return [_without_nulls(item, depth + 1) for item in value]
+    return value
+
+
+_DEFAULTS: dict[tuple[str, str], Callable[[Object], Object]] = {
+    (PODS.group, PODS.plural): _default_pod,
+    (NAMESPACES.group, NAMESPACES.plural): _default_namespace,
+    (NODES.group, NODES.plural): _default_node,
+}

@@ -1,0 +1,280 @@
+"""Every dialect of a pod's resize, derived from the one stored state and from nothing else.
+
+The stored pod has none of the derived fields; the served pod has them all:
+
+    spec.containers[].resourcesAllocated             allocated requests (ARK)
+    spec.resizeRequest {requestStatus, newResources} (IBM)
+    status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
+    status.conditions                                PodResized (IBM), PodResizePending and
+                                                     PodResizeInProgress (Kubernetes)
+
+``strip_dialects(derive_dialects(stored)) == stored``, so old clients can erase nothing. The table
+is design 5.1's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.objects import Object, lookup
+from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
+from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
+from livesize.api.resources import same_quantities
+
+_RESIZED_REASONS: dict[ResizePhase, Reason] = {
+    ResizePhase.INFEASIBLE: Reason.UNRESIZABLE,
+    ResizePhase.DEFERRED: Reason.UNRESIZABLE,
+    ResizePhase.ERROR: Reason.RESIZER_FAILED,
+}
+_IN_PROGRESS_REASONS: dict[ResizePhase, str] = {
+    ResizePhase.IN_PROGRESS: "",
+    ResizePhase.ERROR: Reason.ERROR.value,
+}
+
+
+def derive_dialects(stored: Object) -> Object:
+    """The pod as it is served. Anything that is not a pod comes back as it is."""
+    if stored.get("kind") != "Pod" or "spec" not in stored:
+        return stored
+    status: Object = stored.get("status") or {}
+    state: Object = status.get("resizeState") or {}
+    allocated = {size["name"]: size.get("requests") for size in state.get("allocated") or ()}
+    served = {**stored, "spec": _served_spec(stored["spec"], state, allocated)}
+    if status:
+        served["status"] = _served_status(status, state, allocated)
+    return served
+
+
+def strip_dialects(obj: Object) -> Object:
+    """The pod as it is stored: without derived fields, whoever sent them."""
+    if obj.get("kind") != "Pod":
+        return obj
+    stored = dict(obj)
+    if isinstance(obj.get("spec"), dict):
+        stored["spec"] = _without_keys(obj["spec"], "containers", "resourcesAllocated")
+        stored["spec"].pop("resizeRequest", None)
+    if isinstance(obj.get("status"), dict):
+        stored["status"] = _stripped_status(obj["status"])
+    return stored
+
+
+def check_derived(
+    incoming: Object, served_current: Object, *, from_own_node: bool
+) -> list[FieldError]:
+    """What a client wrote into derived fields although it is not its to write (403).
+
+    Absent, null or equal is fine (older clients, read-modify-write). The pod's own node may
+    differ in cpu and memory of resourcesAllocated (decisions 4): see ``node_allocation``. The
+    stored state itself is written by the door alone.
+    """
+    return [
+        *_check_allocated(incoming, served_current, from_own_node=from_own_node),
+        *_check_resize_request(incoming, served_current),
+        *_check_statuses(incoming, served_current),
+        *_check_conditions(incoming, served_current),
+        *_check_state(incoming, served_current),
+    ]
+
+
+def node_allocation(incoming: Object, served_current: Object) -> list[Object] | None:
+    """The ``allocated`` a node writes by PATCH or PUT of resourcesAllocated (ARK), for the body of
+    a ``resizing``; None where it changes nothing."""
+    given = _allocated_by_name(incoming)
+    current = _allocated_by_name(served_current)
+    changed = {
+        name
+        for name, requests in given.items()
+        if requests is not None and not same_quantities(requests, current.get(name))
+    }
+    if not changed:
+        return None
+    stored = lookup(served_current, "status", "resizeState", "allocated", default=[])
+    desired = {
+        container.get("name"): container.get("resources") or {}
+        for container in lookup(served_current, "spec", "containers", default=[])
+    }
+    return [
+        # ARK writes requests only: the limits go with them, as the spec asks.
+        {**size, **_limits(desired[size["name"]]), "requests": given[size["name"]]}
+        if size["name"] in changed
+        else size
+        for size in stored
+    ]
+
+
+def _limits(resources: Object) -> Object:
+    return {"limits": resources["limits"]} if resources.get("limits") else {}
+
+
+def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
+    containers = []
+    for container in spec.get("containers") or ():
+        name = container.get("name")
+        if name in allocated:
+            requests = allocated[name]
+        else:
+            requests = (container.get("resources") or {}).get("requests")
+        containers.append({**container, "resourcesAllocated": requests} if requests else container)
+    phase = ResizePhase(state.get("phase", ResizePhase.NONE))
+    request: Object = {"requestStatus": REQUEST_STATUS[phase].value}
+    if state.get("desired"):
+        request["newResources"] = state["desired"]
+    return {**spec, "containers": containers, "resizeRequest": request}
+
+
+def _served_status(status: Object, state: Object, allocated: Object) -> Object:
+    served = dict(status)
+    if status.get("containerStatuses"):
+        served["containerStatuses"] = [
+            {**one, "allocatedResources": allocated[one["name"]]}
+            if allocated.get(one.get("name"))
+            else one
+            for one in status["containerStatuses"]
+        ]
+    conditions = resize_conditions(state)
+    if conditions:
+        kept = [
+            condition
+            for condition in status.get("conditions") or ()
+            if condition.get("type") not in RESIZE_CONDITIONS
+        ]
+        served["conditions"] = kept + conditions
+    return served
+
+
+def resize_conditions(state: Object) -> list[Object]:
+    """The conditions of a resize; a condition of Kubernetes' is there only while it is true."""
+    phase = ResizePhase(state.get("phase", ResizePhase.NONE))
+    if phase is ResizePhase.NONE:
+        return []
+    status, message = REQUEST_STATUS[phase], state.get("message", "")
+    shared: Object = {
+        "message": message,
+        "lastTransitionTime": state.get("transitionTime"),
+        "observedGeneration": state.get("generation"),
+    }
+    resized: Object = {"type": ConditionType.POD_RESIZED.value, "status": status.value, **shared}
+    if phase in _RESIZED_REASONS:
+        resized["reason"] = _RESIZED_REASONS[phase].value
+    conditions = [resized]
+    if phase in PENDING:
+        kind = ConditionType.POD_RESIZE_PENDING.value
+        conditions.append({"type": kind, "status": "True", "reason": phase.value, **shared})
+    if phase in _IN_PROGRESS_REASONS:
+        kind = ConditionType.POD_RESIZE_IN_PROGRESS.value
+        # Kubernetes says nothing while all goes well; the error is in the message otherwise.
+        reason = _IN_PROGRESS_REASONS[phase]
+        said = {"reason": reason} if reason else {}
+        conditions.append({"type": kind, "status": "True", **said, **shared})
+    return conditions
+
+
+def _stripped_status(status: Object) -> Object:
+    stored = _without_keys(status, "containerStatuses", "allocatedResources")
+    conditions = status.get("conditions")
+    if isinstance(conditions, list):
+        stored["conditions"] = [
+            condition
+            for condition in conditions
+            if not (isinstance(condition, dict) and condition.get("type") in RESIZE_CONDITIONS)
+        ]
+        if not stored["conditions"]:
+            del stored["conditions"]
+    return stored
+
+
+def _without_keys(parent: Object, items_key: str, key: str) -> Object:
+    """``parent`` with ``key`` left out of every object in its list ``items_key``."""
+    written = dict(parent)
+    items = parent.get(items_key)
+    if isinstance(items, list):
+        written[items_key] = [
+            {name: value for name, value in item.items() if name != key}
+            if isinstance(item, dict) and key in item
+            else item
+            for item in items
+        ]
+    return written
+
+
+def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) -> list[FieldError]:
+    served = _allocated_by_name(current)
+    errors = []
+    for index, container in enumerate(_objects(incoming, "spec", "containers")):
+        given, now = container.get("resourcesAllocated"), served.get(str(container.get("name")))
+        if given is None or _equal_quantities(given, now):
+            continue
+        if from_own_node and isinstance(given, dict) and _only_cpu_and_memory_differ(given, now):
+            continue
+        field = f"spec.containers[{index}].resourcesAllocated"
+        errors.append(_not_yours(field, "only the pod's node may write what it has allocated"))
+    return errors
+
+
+def _check_resize_request(incoming: Object, current: Object) -> list[FieldError]:
+    given = lookup(incoming, "spec", "resizeRequest")
+    now = lookup(current, "spec", "resizeRequest", default={})
+    empty = {"requestStatus": RequestStatus.NONE.value}
+    if given is None or given in (now, {}) or (not now and given == empty):
+        return []
+    detail = "is derived; ask for other resources in spec.containers, answer through pods/resizing"
+    return [_not_yours("spec.resizeRequest", detail)]
+
+
+def _check_statuses(incoming: Object, current: Object) -> list[FieldError]:
+    served = {
+        one.get("name"): one.get("allocatedResources")
+        for one in _objects(current, "status", "containerStatuses")
+    }
+    errors = []
+    for index, one in enumerate(_objects(incoming, "status", "containerStatuses")):
+        given = one.get("allocatedResources")
+        if given is None or _equal_quantities(given, served.get(one.get("name"))):
+            continue
+        field = f"status.containerStatuses[{index}].allocatedResources"
+        errors.append(_not_yours(field, "is derived; a node writes it through pods/resizing"))
+    return errors
+
+
+def _check_conditions(incoming: Object, current: Object) -> list[FieldError]:
+    served = {one.get("type"): one for one in _objects(current, "status", "conditions")}
+    return [
+        _not_yours(f"status.conditions[{index}]", "is derived from status.resizeState")
+        for index, one in enumerate(_objects(incoming, "status", "conditions"))
+        if one.get("type") in RESIZE_CONDITIONS and one != served.get(one["type"])
+    ]
+
+
+def _check_state(incoming: Object, current: Object) -> list[FieldError]:
+    given = lookup(incoming, "status", "resizeState")
+    if given is None or given == lookup(current, "status", "resizeState"):
+        return []
+    return [_not_yours("status.resizeState", "is written through pods/resizing only")]
+
+
+def _not_yours(field: str, detail: str) -> FieldError:
+    return FieldError(FieldErrorKind.FORBIDDEN, field, detail)
+
+
+def _objects(obj: Object, *path: str) -> list[Object]:
+    items = lookup(obj, *path, default=[])
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _allocated_by_name(pod: Object) -> dict[str, Any]:
+    return {
+        str(container.get("name")): container.get("resourcesAllocated")
+        for container in _objects(pod, "spec", "containers")
+    }
+
+
+def _equal_quantities(given: Any, current: Object | None) -> bool:
+    return isinstance(given, dict) and same_quantities(given, current)
+
+
+def _only_cpu_and_memory_differ(given: Object, current: Object | None) -> bool:
+    def others(quantities: Object) -> Object:
+        return {name: item for name, item in quantities.items() if name not in ("cpu", "memory")}
+
+    return same_quantities(others(given), others(current or {}))

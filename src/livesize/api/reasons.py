@@ -1,0 +1,95 @@
+"""Every reason, condition type and event reason that we write, as data."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ConditionType(enum.StrEnum):
+    """Pod and node conditions. The three of a resize are derived, never stored."""
+
+    POD_SCHEDULED = "PodScheduled"
+    INITIALIZED = "Initialized"
+    CONTAINERS_READY = "ContainersReady"
+    READY = "Ready"
+    MEMORY_PRESSURE = "MemoryPressure"
+    DISK_PRESSURE = "DiskPressure"
+    PID_PRESSURE = "PIDPressure"
+    POD_RESIZED = "PodResized"
+    POD_RESIZE_PENDING = "PodResizePending"
+    POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
+
+
+RESIZE_CONDITIONS = frozenset(
+    {
+        ConditionType.POD_RESIZED,
+        ConditionType.POD_RESIZE_PENDING,
+        ConditionType.POD_RESIZE_IN_PROGRESS,
+    }
+)
+
+
+class Reason(enum.StrEnum):
+    """Reasons in conditions, container states and pod statuses."""
+
+    UNRESIZABLE = "Unresizable"
+    RESIZER_FAILED = "ResizerFailed"
+    DEFERRED = "Deferred"
+    INFEASIBLE = "Infeasible"
+    ERROR = "Error"
+    UNSCHEDULABLE = "Unschedulable"
+    CONTAINERS_NOT_READY = "ContainersNotReady"
+    POD_COMPLETED = "PodCompleted"
+    CONTAINER_CREATING = "ContainerCreating"
+    IMAGE_MISSING = "ErrImageNeverPull"
+    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+    CREATE_FAILED = "CreateContainerError"
+    COMPLETED = "Completed"
+    OOM_KILLED = "OOMKilled"
+    OUT_OF_CPU = "OutOfcpu"
+    OUT_OF_MEMORY = "OutOfmemory"
+    NODE_READY = "KubeletReady"
+    NODE_STATUS_UNKNOWN = "NodeStatusUnknown"
+
+
+class EventType(enum.StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class EventReason(enum.StrEnum):
+    RESIZE_STARTED = "ResizeStarted"
+    RESIZE_COMPLETED = "ResizeCompleted"
+    RESIZE_DEFERRED = "ResizeDeferred"
+    RESIZE_INFEASIBLE = "ResizeInfeasible"
+    RESIZE_ERROR = "ResizeError"
+    SCHEDULED = "Scheduled"
+    FAILED_SCHEDULING = "FailedScheduling"
+    CREATED = "Created"
+    STARTED = "Started"
+    KILLING = "Killing"
+    BACK_OFF = "BackOff"
+    FAILED = "Failed"
+    OUT_OF_CPU = "OutOfcpu"
+    OUT_OF_MEMORY = "OutOfmemory"
+    NODE_READY = "NodeReady"
+    NODE_NOT_READY = "NodeNotReady"
+
+
+_WARNINGS = frozenset(
+    {
+        EventReason.RESIZE_DEFERRED,
+        EventReason.RESIZE_INFEASIBLE,
+        EventReason.RESIZE_ERROR,
+        EventReason.FAILED_SCHEDULING,
+        EventReason.BACK_OFF,
+        EventReason.FAILED,
+        EventReason.OUT_OF_CPU,
+        EventReason.OUT_OF_MEMORY,
+        EventReason.NODE_NOT_READY,
+    }
+)
+
+
+def event_type(reason: EventReason) -> EventType:
+    return EventType.WARNING if reason in _WARNINGS else EventType.NORMAL

@@ -1,0 +1,201 @@
+"""Reads the body of POST pods/X/resizing into a value, or refuses it with every error at once.
+
+    {kind: Resizing, metadata {uid?}, request {requestStatus, newResources?},      (IBM)
+     generation?, phase?, reason?, message?, allocated?, steps?, status?}          (ours)
+
+After this nobody has to look at the body again: an ``Answer`` is well formed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from livesize.api.errors import FieldError, FieldErrorKind, forbidden, invalid
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, lookup, name_of
+from livesize.api.quantity import QuantityError
+from livesize.api.reasons import RESIZE_CONDITIONS
+from livesize.api.resize_phase import REQUEST_STATUS, SCHEDULER_PHASES, RequestStatus, ResizePhase
+from livesize.api.resources import containers_of, parse_resources
+
+_ANSWERS = (RequestStatus.ACCEPTED, RequestStatus.REJECTED, RequestStatus.DONE)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the scheduler or the node says about the resize that was asked. None: not said."""
+
+    phase: ResizePhase
+    uid: str
+    generation: int | None
+    reason: str
+    message: str
+    new_resources: list[Object] | None
+    allocated: list[Object] | None
+    steps: list[Object] | None
+    status: Object
+
+
+def parse_resizing(pod: Object, body: Object, *, from_node: bool) -> Answer:
+    """The answer; raises StatusError: 422 for a body we cannot read, 403 where a scheduler says
+    what only the pod's node may say."""
+    errors = _shape_errors(pod, body)
+    if errors:
+        raise invalid("Resizing", "", name_of(pod), errors)
+    answer = Answer(
+        phase=_phase(pod, body, from_node=from_node),
+        uid=lookup(body, "metadata", "uid", default=""),
+        generation=body.get("generation"),
+        reason=body.get("reason") or "",
+        message=body.get("message") or "",
+        new_resources=lookup(body, "request", "newResources"),
+        allocated=body.get("allocated"),
+        steps=body.get("steps"),
+        status=_status(body.get("status") or {}),
+    )
+    if not from_node:
+        _check_scheduler(pod, answer)
+    return answer
+
+
+def _phase(pod: Object, body: Object, *, from_node: bool) -> ResizePhase:
+    status = RequestStatus(body["request"]["requestStatus"])
+    implied = _implied_phase(status, body.get("reason"), from_node=from_node)
+    phase = ResizePhase(body.get("phase") or implied)
+    if REQUEST_STATUS[phase] != status:
+        detail = f"is not a phase of a resize that is {status}"
+        error = FieldError(FieldErrorKind.INVALID, "phase", detail, phase.value)
+        raise invalid("Resizing", "", name_of(pod), [error])
+    return phase
+
+
+def _implied_phase(status: RequestStatus, reason: str | None, *, from_node: bool) -> ResizePhase:
+    if status is RequestStatus.ACCEPTED:
+        return ResizePhase.IN_PROGRESS if from_node else ResizePhase.ACCEPTED
+    if status is RequestStatus.REJECTED:
+        infeasible = reason == ResizePhase.INFEASIBLE
+        return ResizePhase.INFEASIBLE if infeasible else ResizePhase.DEFERRED
+    return ResizePhase.DONE
+
+
+def _status(given: Object) -> Object:
+    """The status the node sends along, without what is ours to derive or to keep."""
+    kept = {key: value for key, value in given.items() if key != "resizeState"}
+    if kept.get("containerStatuses") is not None:
+        kept["containerStatuses"] = [
+            {key: value for key, value in status.items() if key != "allocatedResources"}
+            for status in kept["containerStatuses"]
+        ]
+    if kept.get("conditions") is not None:
+        kept["conditions"] = [
+            condition
+            for condition in kept["conditions"]
+            if condition.get("type") not in RESIZE_CONDITIONS
+        ]
+    return kept
+
+
+def _check_scheduler(pod: Object, answer: Answer) -> None:
+    if answer.phase not in SCHEDULER_PHASES:
+        why = f"only the pod's node may say that a resize is {answer.phase}"
+        raise forbidden(PODS, name_of(pod), why)
+    if answer.allocated is not None or answer.status:
+        raise forbidden(PODS, name_of(pod), "only the pod's node may write allocated and status")
+
+
+def _shape_errors(pod: Object, body: Object) -> list[FieldError]:
+    return [
+        *_word_errors(body),
+        *_type_errors(body),
+        *_size_errors(pod, lookup(body, "request", "newResources"), "request.newResources"),
+        *_size_errors(pod, body.get("allocated"), "allocated"),
+        *_list_errors(body.get("steps"), "steps"),
+        *_status_errors(body.get("status")),
+    ]
+
+
+def _word_errors(body: Object) -> list[FieldError]:
+    errors = []
+    status = lookup(body, "request", "requestStatus")
+    if status not in _ANSWERS:
+        detail = _supported(_ANSWERS)
+        field = "request.requestStatus"
+        errors.append(FieldError(FieldErrorKind.NOT_SUPPORTED, field, detail, status))
+    phase = body.get("phase")
+    if phase is not None and phase not in tuple(ResizePhase):
+        detail = _supported(tuple(ResizePhase))
+        errors.append(FieldError(FieldErrorKind.NOT_SUPPORTED, "phase", detail, phase))
+    return errors
+
+
+def _supported(words: tuple[str, ...]) -> str:
+    return "supported values: " + ", ".join(f'"{word}"' for word in words)
+
+
+def _type_errors(body: Object) -> list[FieldError]:
+    given = {
+        "metadata.uid": (lookup(body, "metadata", "uid"), str),
+        "generation": (body.get("generation"), int),
+        "reason": (body.get("reason"), str),
+        "message": (body.get("message"), str),
+    }
+    words = {str: "must be a string", int: "must be an integer"}
+    return [
+        FieldError(FieldErrorKind.TYPE_INVALID, field, words[kind], value)
+        for field, (value, kind) in given.items()
+        if value is not None and type(value) is not kind
+    ]
+
+
+def _size_errors(pod: Object, sizes: Any, field: str) -> list[FieldError]:
+    errors = _list_errors(sizes, field)
+    if errors or sizes is None:
+        return errors
+    names = [container["name"] for container in containers_of(pod)]
+    for index, size in enumerate(sizes):
+        if size.get("name") not in names:
+            where, detail = f"{field}[{index}].name", "the pod has no such container"
+            errors.append(FieldError(FieldErrorKind.INVALID, where, detail, size.get("name")))
+        errors += _quantity_errors(size, f"{field}[{index}]")
+    return errors
+
+
+def _quantity_errors(resources: Any, field: str) -> list[FieldError]:
+    for side in ("requests", "limits"):
+        if not isinstance(lookup(resources, side, default={}), dict):
+            detail = "must be an object"
+            return [FieldError(FieldErrorKind.TYPE_INVALID, f"{field}.{side}", detail)]
+    try:
+        parse_resources(resources)
+    except QuantityError as error:
+        return [FieldError(FieldErrorKind.INVALID, field, str(error), resources)]
+    return []
+
+
+def _status_errors(status: Any) -> list[FieldError]:
+    if status is None:
+        return []
+    if not isinstance(status, dict):
+        return [FieldError(FieldErrorKind.TYPE_INVALID, "status", "must be an object", status)]
+    statuses = status.get("containerStatuses")
+    errors = _list_errors(status.get("conditions"), "status.conditions")
+    listed = _list_errors(statuses, "status.containerStatuses")
+    if listed or statuses is None:
+        return errors + listed
+    for index, one in enumerate(statuses):
+        where = f"status.containerStatuses[{index}].resources"
+        if not isinstance(one.get("resources", {}), dict):
+            detail = "must be an object"
+            errors.append(FieldError(FieldErrorKind.TYPE_INVALID, where, detail))
+        else:
+            errors += _quantity_errors(one.get("resources", {}), where)
+    return errors
+
+
+def _list_errors(items: Any, field: str) -> list[FieldError]:
+    if items is None:
+        return []
+    if isinstance(items, list) and all(isinstance(item, dict) for item in items):
+        return []
+    return [FieldError(FieldErrorKind.TYPE_INVALID, field, "must be a list of objects")]

@@ -1,0 +1,186 @@
+"""CPU and memory of a container as exact integers, and the arithmetic on them.
+
+``Amounts`` is one side (requests or limits); None means not set, zero means zero. Other resource
+names stay in the JSON and are never touched here: only cpu and memory can be resized.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from livesize.api.objects import Object, lookup
+from livesize.api.quantity import (
+    QuantityError,
+    cpu_milli,
+    format_cpu,
+    format_memory,
+    memory_bytes,
+    parse_quantity,
+)
+
+
+class ResourceName(enum.StrEnum):
+    CPU = "cpu"
+    MEMORY = "memory"
+
+
+class Amounts(msgspec.Struct, frozen=True):
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+    def amount(self, resource: ResourceName) -> int | None:
+        match resource:
+            case ResourceName.CPU:
+                return self.cpu_milli
+            case ResourceName.MEMORY:
+                return self.memory_bytes
+
+
+NOTHING = Amounts()
+ZERO = Amounts(0, 0)
+
+
+class Resources(msgspec.Struct, frozen=True):
+    requests: Amounts = NOTHING
+    limits: Amounts = NOTHING
+
+
+def resources_of(container: Object) -> Resources:
+    """The container's resources; a request that is absent is its limit, as Kubernetes defaults."""
+    return parse_resources(container.get("resources"))
+
+
+def parse_resources(resources: Object | None) -> Resources:
+    """Read ``{requests, limits}``; raises QuantityError."""
+    if not resources:
+        return Resources()
+    limits = parse_amounts(resources.get("limits"))
+    asked = parse_amounts(resources.get("requests"))
+    return Resources(requests=or_else(asked, limits), limits=limits)
+
+
+def parse_amounts(quantities: Object | None) -> Amounts:
+    """Read cpu and memory of a resource list; raises QuantityError."""
+    if not quantities:
+        return NOTHING
+    cpu, memory = quantities.get("cpu"), quantities.get("memory")
+    return Amounts(
+        None if cpu is None else cpu_milli(cpu),
+        None if memory is None else memory_bytes(memory),
+    )
+
+
+def format_amounts(amounts: Amounts) -> Object:
+    """The resource list that says the same; what is not set is left out."""
+    written: Object = {}
+    if amounts.cpu_milli is not None:
+        written["cpu"] = format_cpu(amounts.cpu_milli)
+    if amounts.memory_bytes is not None:
+        written["memory"] = format_memory(amounts.memory_bytes)
+    return written
+
+
+def format_resources(resources: Resources) -> Object:
+    written: Object = {}
+    if requests := format_amounts(resources.requests):
+        written["requests"] = requests
+    if limits := format_amounts(resources.limits):
+        written["limits"] = limits
+    return written
+
+
+def containers_of(pod: Object) -> list[Object]:
+    """App containers, in spec order."""
+    containers: list[Object] = lookup(pod, "spec", "containers", default=[])
+    return containers
+
+
+def container_resources(pod: Object) -> dict[str, Resources]:
+    """Resources of the app containers by name, in spec order."""
+    return {container["name"]: resources_of(container) for container in containers_of(pod)}
+
+
+def size_of(container: Object) -> Object:
+    """A container as {name, requests, limits}: the shape of desired, allocated, newResources."""
+    resources = container.get("resources") or {}
+    size: Object = {"name": container["name"]}
+    for side in ("requests", "limits"):
+        if resources.get(side):
+            size[side] = resources[side]
+    return size
+
+
+def same_quantities(left: Object | None, right: Object | None) -> bool:
+    """Two resource lists ask for the same; "1000m" and "1" are the same."""
+    left, right = left or {}, right or {}
+    if left == right:
+        return True
+    if left.keys() != right.keys():
+        return False
+    return all(_same_quantity(left[name], right[name]) for name in left)
+
+
+def same_size(left: Object, right: Object) -> bool:
+    """Two resources (or sizes) ask for the same requests and limits."""
+    return same_quantities(left.get("requests"), right.get("requests")) and same_quantities(
+        left.get("limits"), right.get("limits")
+    )
+
+
+def add(left: Amounts, right: Amounts) -> Amounts:
+    """Sum in which "not set" adds nothing: right for requests."""
+    return Amounts(
+        _add(left.cpu_milli, right.cpu_milli), _add(left.memory_bytes, right.memory_bytes)
+    )
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """Sum of many; nothing set anywhere stays not set."""
+    result = NOTHING
+    for one in amounts:
+        result = add(result, one)
+    return result
+
+
+def maximum(left: Amounts, right: Amounts) -> Amounts:
+    """The larger of each; "not set" is smaller than anything."""
+    return Amounts(
+        _maximum(left.cpu_milli, right.cpu_milli), _maximum(left.memory_bytes, right.memory_bytes)
+    )
+
+
+def or_else(first: Amounts, second: Amounts) -> Amounts:
+    """``first``, and ``second`` where the first is not set."""
+    return Amounts(
+        second.cpu_milli if first.cpu_milli is None else first.cpu_milli,
+        second.memory_bytes if first.memory_bytes is None else first.memory_bytes,
+    )
+
+
+def or_zero(amounts: Amounts) -> Amounts:
+    return or_else(amounts, ZERO)
+
+
+def _same_quantity(left: Any, right: Any) -> bool:
+    if left == right:
+        return True
+    try:
+        return parse_quantity(left) == parse_quantity(right)
+    except QuantityError:
+        return False
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    return left if right is None else left + right
+
+
+def _maximum(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    return left if right is None else max(left, right)

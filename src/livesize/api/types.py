@@ -1,0 +1,276 @@
+"""The shapes of the objects we serve, for the type checker and for readers.
+
+At run time an object is a plain dict (``livesize.api.objects``); these say which fields we know.
+Fields we do not know are kept all the same. Names are the wire's, hence camelCase.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, TypedDict
+
+Quantity: TypeAlias = str | int | float
+ResourceList: TypeAlias = dict[str, Quantity]
+
+
+class OwnerReference(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool
+    blockOwnerDeletion: bool
+
+
+class ObjectMeta(TypedDict, total=False):
+    name: str
+    generateName: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+    generation: int
+    creationTimestamp: str
+    deletionTimestamp: str
+    deletionGracePeriodSeconds: int
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    finalizers: list[str]
+    ownerReferences: list[OwnerReference]
+    managedFields: list[dict[str, Any]]
+
+
+class Condition(TypedDict, total=False):
+    type: str
+    status: str
+    reason: str
+    message: str
+    lastTransitionTime: str
+    lastProbeTime: str
+    lastHeartbeatTime: str
+    observedGeneration: int
+
+
+class ResourceRequirements(TypedDict, total=False):
+    requests: ResourceList
+    limits: ResourceList
+    resizePolicy: dict[str, str]  # IBM: resource name to RestartOnly and so on
+
+
+class ContainerResizePolicy(TypedDict, total=False):
+    resourceName: str
+    restartPolicy: str
+
+
+class EnvVar(TypedDict, total=False):
+    name: str
+    value: str
+
+
+class ContainerPort(TypedDict, total=False):
+    name: str
+    containerPort: int
+    hostPort: int
+    protocol: str
+
+
+class Container(TypedDict, total=False):
+    name: str
+    image: str
+    imagePullPolicy: str
+    command: list[str]
+    args: list[str]
+    workingDir: str
+    env: list[EnvVar]
+    ports: list[ContainerPort]
+    resources: ResourceRequirements
+    resizePolicy: list[ContainerResizePolicy]
+    restartPolicy: str
+    resourcesAllocated: ResourceList  # derived (ARK)
+    securityContext: dict[str, Any]
+    terminationMessagePath: str
+    terminationMessagePolicy: str
+
+
+class ContainerSize(TypedDict, total=False):
+    """One container's resources by name: desired, allocated and IBM's newResources."""
+
+    name: str
+    requests: ResourceList
+    limits: ResourceList
+
+
+class ResizeRequest(TypedDict, total=False):
+    """Derived (IBM)."""
+
+    requestStatus: Literal["None", "Requested", "Accepted", "Rejected", "Done"]
+    newResources: list[ContainerSize]
+
+
+class PodSpec(TypedDict, total=False):
+    containers: list[Container]
+    initContainers: list[Container]
+    ephemeralContainers: list[Container]
+    nodeName: str
+    nodeSelector: dict[str, str]
+    restartPolicy: Literal["Always", "OnFailure", "Never"]
+    terminationGracePeriodSeconds: int
+    activeDeadlineSeconds: int
+    schedulerName: str
+    dnsPolicy: str
+    hostNetwork: bool
+    hostname: str
+    enableServiceLinks: bool
+    securityContext: dict[str, Any]
+    tolerations: list[dict[str, Any]]
+    volumes: list[dict[str, Any]]
+    overhead: ResourceList
+    priority: int
+    resizeRequest: ResizeRequest  # derived (IBM)
+
+
+class ContainerStatus(TypedDict, total=False):
+    name: str
+    image: str
+    imageID: str
+    containerID: str
+    ready: bool
+    started: bool
+    restartCount: int
+    state: dict[str, Any]
+    lastState: dict[str, Any]
+    resources: ResourceRequirements  # actual
+    allocatedResources: ResourceList  # derived
+
+
+class ResizeStep(TypedDict, total=False):
+    name: str
+    time: str
+    seconds: float
+    outcome: str
+    message: str
+
+
+class ResizeState(TypedDict, total=False):
+    """The one stored state of a resize; every dialect is derived from it."""
+
+    generation: int
+    requestedBy: str
+    desired: list[ContainerSize]
+    allocated: list[ContainerSize]
+    phase: str
+    reason: str
+    message: str
+    transitionTime: str
+    observedGeneration: int
+    steps: list[ResizeStep]
+
+
+class PodStatus(TypedDict, total=False):
+    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+    conditions: list[Condition]
+    reason: str
+    message: str
+    hostIP: str
+    podIP: str
+    podIPs: list[dict[str, str]]
+    startTime: str
+    qosClass: Literal["Guaranteed", "Burstable", "BestEffort"]
+    observedGeneration: int
+    containerStatuses: list[ContainerStatus]
+    initContainerStatuses: list[ContainerStatus]
+    resizeState: ResizeState
+
+
+class Pod(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: PodSpec
+    status: PodStatus
+
+
+class Resizing(TypedDict, total=False):
+    """Body of POST pods/X/resizing. The fields after ``request`` are ours, and optional."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    request: ResizeRequest
+    generation: int
+    phase: str
+    reason: str
+    message: str
+    allocated: list[ContainerSize]
+    steps: list[ResizeStep]
+    status: PodStatus
+
+
+class NodeSystemInfo(TypedDict, total=False):
+    machineID: str
+    systemUUID: str
+    bootID: str
+    kernelVersion: str
+    osImage: str
+    containerRuntimeVersion: str
+    kubeletVersion: str
+    operatingSystem: str
+    architecture: str
+
+
+class NodeStatus(TypedDict, total=False):
+    capacity: ResourceList
+    allocatable: ResourceList
+    conditions: list[Condition]
+    addresses: list[dict[str, str]]
+    nodeInfo: NodeSystemInfo
+    daemonEndpoints: dict[str, Any]
+    images: list[dict[str, Any]]
+
+
+class Node(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: dict[str, Any]
+    status: NodeStatus
+
+
+class Namespace(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: dict[str, Any]
+    status: dict[str, Any]
+
+
+class ObjectReference(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resourceVersion: str
+    fieldPath: str
+
+
+class Event(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    involvedObject: ObjectReference
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"]
+    count: int
+    firstTimestamp: str
+    lastTimestamp: str
+    eventTime: str
+    source: dict[str, str]
+    reportingComponent: str
+    reportingInstance: str
+
+
+class Lease(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: dict[str, Any]

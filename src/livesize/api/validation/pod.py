@@ -1,0 +1,144 @@
+"""Checks of a pod as a whole; on create, and again on everything that can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.objects import Object, lookup
+from livesize.api.resources import same_quantities
+from livesize.api.validation.names import DnsRule, validate_name
+from livesize.api.validation.resources import (
+    validate_quantities,
+    validate_resize_policy,
+    validate_resources,
+)
+
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+_POD_LEVEL = (
+    "pod-level resources are not supported: give each container its own in"
+    " spec.containers[].resources"
+)
+
+
+def validate_pod(pod: Object) -> list[FieldError]:
+    """Everything wrong with a new pod, apart from its metadata."""
+    return [*validate_pod_spec(pod), *_validate_allocated(pod)]
+
+
+def validate_pod_spec(pod: Object) -> list[FieldError]:
+    """Everything that has to hold for a pod at any time."""
+    spec: Object = pod.get("spec") or {}
+    never = spec.get("restartPolicy") == "Never"
+    errors = [*_validate_scalars(spec), *_validate_volumes(spec)]
+    if not spec.get("containers"):
+        errors.append(FieldError(FieldErrorKind.REQUIRED, "spec.containers", ""))
+    seen: set[str] = set()
+    for field, container in containers_by_field(pod):
+        errors += _validate_container(container, field, never=never)
+        name = container.get("name")
+        if name and name in seen:
+            errors.append(FieldError(FieldErrorKind.DUPLICATE, f"{field}.name", "", name))
+        seen.add(str(name))
+    return errors
+
+
+def containers_by_field(pod: Object) -> Iterator[tuple[str, Object]]:
+    """Every container and where it stands: spec.containers[0], spec.initContainers[1]."""
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(lookup(pod, "spec", kind, default=[])):
+            yield f"spec.{kind}[{index}]", container
+
+
+def _validate_scalars(spec: Object) -> list[FieldError]:
+    errors = _one_of(spec.get("restartPolicy", "Always"), RESTART_POLICIES, "spec.restartPolicy")
+    if spec.get("resources"):
+        errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL))
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:
+        field = "spec.terminationGracePeriodSeconds"
+        detail = "must be greater than or equal to 0"
+        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, grace))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= 2**31 - 1:
+        field = "spec.activeDeadlineSeconds"
+        detail = "must be between 1 and 2147483647, inclusive"
+        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, deadline))
+    if spec.get("nodeName"):
+        errors += validate_name(spec["nodeName"], "spec.nodeName", DnsRule.SUBDOMAIN)
+    if spec.get("hostname"):
+        errors += validate_name(spec["hostname"], "spec.hostname", DnsRule.LABEL)
+    return errors + validate_quantities(spec.get("overhead") or {}, "spec.overhead")
+
+
+def _validate_volumes(spec: Object) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, volume in enumerate(spec.get("volumes") or []):
+        field, name = f"spec.volumes[{index}].name", volume.get("name")
+        errors += validate_name(name, field, DnsRule.LABEL)
+        if name in seen:
+            errors.append(FieldError(FieldErrorKind.DUPLICATE, field, "", name))
+        seen.add(name)
+    return errors
+
+
+def _validate_container(container: Object, field: str, *, never: bool) -> list[FieldError]:
+    errors = validate_name(container.get("name"), f"{field}.name", DnsRule.LABEL)
+    image = container.get("image")
+    if not image:
+        errors.append(FieldError(FieldErrorKind.REQUIRED, f"{field}.image", ""))
+    elif image != image.strip():
+        detail = "must not have leading or trailing whitespace"
+        errors.append(FieldError(FieldErrorKind.INVALID, f"{field}.image", detail, image))
+    pull = container.get("imagePullPolicy", "IfNotPresent")
+    errors += _one_of(pull, _PULL_POLICIES, f"{field}.imagePullPolicy")
+    errors += _validate_ports(container, field)
+    for index, variable in enumerate(container.get("env") or []):
+        if not variable.get("name") or "=" in variable["name"]:
+            errors.append(_env_error(variable.get("name"), f"{field}.env[{index}].name"))
+    errors += validate_resources(container.get("resources") or {}, f"{field}.resources")
+    return errors + validate_resize_policy(container, field, never=never)
+
+
+def _env_error(name: str | None, field: str) -> FieldError:
+    if not name:
+        return FieldError(FieldErrorKind.REQUIRED, field, "")
+    return FieldError(FieldErrorKind.INVALID, field, "must not contain '='", name)
+
+
+def _validate_ports(container: Object, field: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, port in enumerate(container.get("ports") or []):
+        where = f"{field}.ports[{index}]"
+        errors += _one_of(port.get("protocol", "TCP"), _PROTOCOLS, f"{where}.protocol")
+        number = port.get("containerPort")
+        if number is None:
+            errors.append(FieldError(FieldErrorKind.REQUIRED, f"{where}.containerPort", ""))
+        elif not 1 <= number <= 65535:
+            detail = "must be between 1 and 65535, inclusive"
+            name = f"{where}.containerPort"
+            errors.append(FieldError(FieldErrorKind.INVALID, name, detail, number))
+    return errors
+
+
+def _validate_allocated(pod: Object) -> list[FieldError]:
+    """resourcesAllocated of a new pod is its requests; it may say so itself (decisions 4)."""
+    errors = []
+    for field, container in containers_by_field(pod):
+        given = container.get("resourcesAllocated")
+        requests = (container.get("resources") or {}).get("requests")
+        if given is not None and not same_quantities(given, requests):
+            where = f"{field}.resourcesAllocated"
+            detail = "must be equal to requests on create, or absent"
+            errors.append(FieldError(FieldErrorKind.INVALID, where, detail, given))
+    return errors
+
+
+def _one_of(value: str, supported: tuple[str, ...], field: str) -> list[FieldError]:
+    if value in supported:
+        return []
+    detail = "supported values: " + ", ".join(f'"{word}"' for word in supported)
+    return [FieldError(FieldErrorKind.NOT_SUPPORTED, field, detail, value)]

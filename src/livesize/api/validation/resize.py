@@ -1,0 +1,190 @@
+"""Checks of a resize, for both doors: pods/resize, and a change of the pod itself.
+
+Codes, fields and sentences are those of a real kube-apiserver (facts D.4), with the rows that
+decisions 3 overrides: resizePolicy may change, and a size beyond the node is not refused here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, lookup
+from livesize.api.qos import qos_class
+from livesize.api.quantity import QuantityError, parse_quantity
+from livesize.api.resources import ResourceName, same_quantities
+from livesize.api.validation.pod import containers_by_field, validate_pod_spec
+from livesize.api.validation.shapes import check_shape
+
+_MIRROR = "kubernetes.io/config.mirror"
+_ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
+_SIDES = ("requests", "limits")
+
+
+def prepare_resize(old: Object, incoming: Object) -> Object:
+    """``old`` with the resources and policies of ``incoming``; what else it says is dropped.
+
+    A resizePolicy that is absent is kept: an older client does not know it (F27). Containers that
+    were added, removed, renamed or moved stay so, for validation to refuse, and so do the
+    resources of init containers.
+    """
+    spec = incoming.get("spec")
+    if not isinstance(spec, dict):
+        return old
+    prepared = dict(old["spec"])
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            prepared[kind] = _take_sizes(prepared.get(kind) or [], spec[kind])
+    if prepared.get("initContainers") == []:
+        del prepared["initContainers"]
+    return {**old, "spec": prepared}
+
+
+def _take_sizes(old: list[Object], incoming: Any) -> Any:
+    if not isinstance(incoming, list) or not all(isinstance(item, dict) for item in incoming):
+        return incoming
+    if [item.get("name") for item in incoming] != [item.get("name") for item in old]:
+        return incoming
+    return [_take_size(before, after) for before, after in zip(old, incoming, strict=True)]
+
+
+def _take_size(before: Object, after: Object) -> Object:
+    taken: Object = {"resources": after.get("resources") or {}}
+    if after.get("resizePolicy") is not None:
+        taken["resizePolicy"] = after["resizePolicy"]
+    return {**before, **taken}
+
+
+def validate_pod_resize(new: Object, old: Object) -> list[FieldError]:
+    """Everything wrong with resizing ``old`` (stored) to ``new`` (defaulted)."""
+    if errors := check_shape(PODS, new):
+        return errors
+    if errors := _added_or_moved(new, old):
+        return errors
+    return [*validate_pod_spec(new), *resize_errors(new, old)]
+
+
+def resize_errors(new: Object, old: Object) -> list[FieldError]:
+    """The rules of a resize alone; ``new`` has the containers of ``old`` and the right shape."""
+    errors = [*_unsupported(old), *_init_errors(new, old), *_container_errors(new, old)]
+    try:
+        before, after = qos_class(old), qos_class(new)
+    except QuantityError:
+        return errors  # already said by the checks of the pod
+    if before != after:
+        detail = "Pod QOS Class may not change as a result of resizing"
+        errors.append(FieldError(FieldErrorKind.INVALID, "spec", detail, before))
+    return errors
+
+
+def malformed_quantity(pod: Object) -> FieldError | None:
+    """The first quantity of a patched pod that cannot be read, as Kubernetes answers it: 422 about
+    the field ``patch``, of an object without a name."""
+    if check_shape(PODS, pod):
+        return None
+    for _, container in containers_by_field(pod):
+        resources = container.get("resources") or {}
+        for quantities in (resources.get(side) or {} for side in _SIDES):
+            for name, quantity in quantities.items():
+                if detail := _unreadable(quantity):
+                    shown = f"map[{name}:{quantity}]"
+                    return FieldError(FieldErrorKind.INVALID, "patch", detail, shown)
+    return None
+
+
+def _unreadable(quantity: Any) -> str:
+    try:
+        parse_quantity("0" if quantity is None else quantity)
+    except QuantityError as error:
+        return str(error)
+    return ""
+
+
+def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
+    errors = []
+    for kind in ("containers", "initContainers"):
+        before = _names(old, kind)
+        after = _names(new, kind)
+        if len(before) != len(after):
+            detail = "containers may not be added or removed on resize"
+            errors.append(FieldError(FieldErrorKind.FORBIDDEN, f"spec.{kind}", detail))
+            continue
+        detail = "containers may not be renamed or reordered on resize"
+        errors += [
+            FieldError(FieldErrorKind.FORBIDDEN, f"spec.{kind}[{index}].name", detail)
+            for index, name in enumerate(after)
+            if name != before[index]
+        ]
+    return errors
+
+
+def _names(pod: Object, kind: str) -> list[Any]:
+    return [container.get("name") for container in lookup(pod, "spec", kind, default=[])]
+
+
+def _unsupported(old: Object) -> list[FieldError]:
+    if lookup(old, "spec", "os", "name") == "windows":
+        return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "windows pods cannot be resized")]
+    if _MIRROR in lookup(old, "metadata", "annotations", default={}):
+        return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "static pods cannot be resized")]
+    for status in lookup(old, "status", "containerStatuses", default=[]):
+        if lookup(status, "state", "running") is not None and status.get("resources") is None:
+            detail = "Pod running on node without support for resize"
+            return [FieldError(FieldErrorKind.FORBIDDEN, "spec", detail)]
+    return []
+
+
+def _init_errors(new: Object, old: Object) -> list[FieldError]:
+    errors = []
+    before = lookup(old, "spec", "initContainers", default=[])
+    for index, container in enumerate(lookup(new, "spec", "initContainers", default=[])):
+        if _same_resources(container, before[index]):
+            continue
+        kind = "sidecar" if container.get("restartPolicy") == "Always" else "non-sidecar init"
+        detail = f"resources for {kind} containers are immutable"
+        field = f"spec.initContainers[{index}]"
+        errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
+    return errors
+
+
+def _container_errors(new: Object, old: Object) -> list[FieldError]:
+    errors = []
+    others_changed = False
+    before = lookup(old, "spec", "containers", default=[])
+    for index, container in enumerate(lookup(new, "spec", "containers", default=[])):
+        was, now = before[index].get("resources") or {}, container.get("resources") or {}
+        for side in _SIDES:
+            if _removed(was.get(side) or {}, now.get(side) or {}):
+                field = f"spec.containers[{index}].resources.{side}"
+                detail = f"resource {side} cannot be removed"
+                errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
+        others_changed = others_changed or not _same_others(was, now)
+    if others_changed:
+        errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec", _ONLY_CPU_AND_MEMORY))
+    return errors
+
+
+def _removed(before: Object, after: Object) -> bool:
+    return any(resource in before and resource not in after for resource in ResourceName)
+
+
+def _same_others(before: Object, after: Object) -> bool:
+    """Everything in ``resources`` but cpu, memory and the policy is unchanged."""
+    resizable = frozenset(ResourceName)
+    sides = all(
+        same_quantities(_without(before.get(side), resizable), _without(after.get(side), resizable))
+        for side in _SIDES
+    )
+    changeable = frozenset({*_SIDES, "resizePolicy"})
+    return sides and _without(before, changeable) == _without(after, changeable)
+
+
+def _without(obj: Object | None, keys: frozenset[str]) -> Object:
+    return {key: value for key, value in (obj or {}).items() if key not in keys}
+
+
+def _same_resources(left: Object, right: Object) -> bool:
+    one, other = left.get("resources") or {}, right.get("resources") or {}
+    sides = all(same_quantities(one.get(side), other.get(side)) for side in _SIDES)
+    return sides and left.get("resizePolicy") == right.get("resizePolicy")

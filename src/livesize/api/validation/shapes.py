@@ -1,0 +1,210 @@
+"""Checks that what we read has the JSON type we expect, before anybody reads it.
+
+A shape is a type, ``[shape]`` for a list, ``{field: shape}`` for an object whose other fields are
+free, or ``Map(shape)`` for an object with free names. Null is as good as absent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds import EVENTS, LEASES, NODES, PODS, Resource
+from livesize.api.objects import Object
+
+
+class Map(msgspec.Struct, frozen=True):
+    values: Shape
+
+
+class Anything(msgspec.Struct, frozen=True):
+    """A value that a later check reads with care, such as a quantity."""
+
+
+Shape: TypeAlias = type | list[Any] | dict[str, Any] | Map | Anything
+
+_QUANTITIES = Map(Anything())
+_TEXTS = Map(str)
+_METADATA: dict[str, Any] = {
+    "name": str,
+    "generateName": str,
+    "namespace": str,
+    "uid": str,
+    "resourceVersion": str,
+    "generation": int,
+    "creationTimestamp": str,
+    "deletionTimestamp": str,
+    "deletionGracePeriodSeconds": int,
+    "labels": _TEXTS,
+    "annotations": _TEXTS,
+    "finalizers": [str],
+    "ownerReferences": [{"apiVersion": str, "kind": str, "name": str, "uid": str}],
+}
+_RESOURCES = {"requests": _QUANTITIES, "limits": _QUANTITIES, "resizePolicy": _TEXTS}
+_CONTAINER: dict[str, Any] = {
+    "name": str,
+    "image": str,
+    "imagePullPolicy": str,
+    "command": [str],
+    "args": [str],
+    "workingDir": str,
+    "env": [{"name": str, "value": str}],
+    "ports": [{"name": str, "containerPort": int, "hostPort": int, "protocol": str}],
+    "resources": _RESOURCES,
+    "resourcesAllocated": _QUANTITIES,
+    "resizePolicy": [_TEXTS],
+    "restartPolicy": str,
+    "securityContext": {
+        "runAsUser": int,
+        "runAsGroup": int,
+        "readOnlyRootFilesystem": bool,
+        "privileged": bool,
+        "capabilities": {"add": [str], "drop": [str]},
+    },
+    "volumeMounts": [{"name": str, "mountPath": str}],
+}
+_CONDITIONS = [{"type": str, "status": str, "reason": str, "message": str}]
+_CONTAINER_STATUS = {
+    "name": str,
+    "ready": bool,
+    "restartCount": int,
+    "state": Map({}),
+    "resources": {"requests": _QUANTITIES, "limits": _QUANTITIES},
+    "allocatedResources": _QUANTITIES,
+}
+_POD: dict[str, Any] = {
+    "spec": {
+        "containers": [_CONTAINER],
+        "initContainers": [_CONTAINER],
+        "ephemeralContainers": [_CONTAINER],
+        "nodeName": str,
+        "nodeSelector": _TEXTS,
+        "restartPolicy": str,
+        "terminationGracePeriodSeconds": int,
+        "activeDeadlineSeconds": int,
+        "schedulerName": str,
+        "dnsPolicy": str,
+        "hostname": str,
+        "hostNetwork": bool,
+        "hostPID": bool,
+        "hostIPC": bool,
+        "securityContext": {"runAsUser": int, "runAsGroup": int},
+        "os": {"name": str},
+        "overhead": _QUANTITIES,
+        "priority": int,
+        "resources": _RESOURCES,
+        "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
+        "volumes": [{"name": str}],
+    },
+    "status": {
+        "phase": str,
+        "reason": str,
+        "message": str,
+        "qosClass": str,
+        "observedGeneration": int,
+        "startTime": str,
+        "conditions": _CONDITIONS,
+        "containerStatuses": [_CONTAINER_STATUS],
+        "initContainerStatuses": [_CONTAINER_STATUS],
+    },
+}
+_NODE: dict[str, Any] = {
+    "spec": {"unschedulable": bool, "taints": [{"key": str, "value": str, "effect": str}]},
+    "status": {
+        "capacity": _QUANTITIES,
+        "allocatable": _QUANTITIES,
+        "conditions": _CONDITIONS,
+        "addresses": [{"type": str, "address": str}],
+        "nodeInfo": _TEXTS,
+    },
+}
+_LEASE: dict[str, Any] = {
+    "spec": {
+        "holderIdentity": str,
+        "leaseDurationSeconds": int,
+        "leaseTransitions": int,
+        "acquireTime": str,
+        "renewTime": str,
+    }
+}
+_REFERENCE = {"kind": str, "namespace": str, "name": str, "uid": str, "fieldPath": str}
+_EVENT: dict[str, Any] = {
+    "involvedObject": _REFERENCE,
+    "reason": str,
+    "message": str,
+    "type": str,
+    "count": int,
+    "firstTimestamp": str,
+    "lastTimestamp": str,
+    "eventTime": str,
+    "source": {"component": str, "host": str},
+}
+_ANY_OBJECT: dict[str, Any] = {"spec": {}, "status": {}}
+_SHAPES: dict[str, dict[str, Any]] = {
+    PODS.plural: _POD,
+    NODES.plural: _NODE,
+    LEASES.plural: _LEASE,
+    EVENTS.plural: _EVENT,
+}
+
+_WORDS: dict[type, str] = {
+    str: "must be a string",
+    int: "must be an integer",
+    bool: "must be true or false",
+}
+
+
+def check_shape(resource: Resource, obj: Object) -> list[FieldError]:
+    """Every field we know that has the wrong JSON type."""
+    shape = {"metadata": _METADATA, **_SHAPES.get(resource.plural, _ANY_OBJECT)}
+    return _check(obj, shape, "")
+
+
+def _check(value: Any, shape: Shape, field: str) -> list[FieldError]:
+    match shape:
+        case dict():
+            return _check_object(value, shape, field)
+        case [items]:
+            return _check_list(value, items, field)
+        case Map(values):
+            return _check_map(value, values, field)
+        case type():
+            return [] if type(value) is shape else [_wrong(field, _WORDS[shape], value)]
+        case _:
+            return []
+
+
+def _check_object(value: Any, shape: dict[str, Any], field: str) -> list[FieldError]:
+    if not isinstance(value, dict):
+        return [_wrong(field, "must be an object", value)]
+    errors = []
+    for name, inner in shape.items():
+        if value.get(name) is not None:
+            errors += _check(value[name], inner, f"{field}.{name}" if field else name)
+    return errors
+
+
+def _check_list(value: Any, items: Shape, field: str) -> list[FieldError]:
+    if not isinstance(value, list):
+        return [_wrong(field, "must be a list", value)]
+    errors = []
+    for index, item in enumerate(value):
+        errors += _check(item, items, f"{field}[{index}]")
+    return errors
+
+
+def _check_map(value: Any, values: Shape, field: str) -> list[FieldError]:
+    if not isinstance(value, dict):
+        return [_wrong(field, "must be an object", value)]
+    errors = []
+    for name, item in value.items():
+        if item is not None:
+            errors += _check(item, values, f"{field}[{name}]")
+    return errors
+
+
+def _wrong(field: str, detail: str, value: Any) -> FieldError:
+    shown = value if isinstance(value, str | int | float | bool) else None
+    return FieldError(FieldErrorKind.TYPE_INVALID, field, detail, shown)
