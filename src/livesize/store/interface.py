@@ -5,7 +5,12 @@
   revision, or nothing happens. It returns only when the writes would survive kill -9.
 - Commits are delivered to watchers in revision order, without gaps or repeats, and are in the
   watchers' queues before ``commit`` returns (etcd: soon after; ask ``revision`` to know).
-- Values are opaque bytes. Keys are text; prefixes select by plain string prefix.
+- Only what is durable can be seen: get, list and watch never show a write that could be lost, and
+  a refusal because of somebody's write comes when that write is durable.
+- Values are opaque bytes. Keys are text, in the order of their code points; prefixes select by
+  plain string prefix.
+- A request that is wrong for good (a key written twice in one commit, a revision that has not
+  happened yet, a value over the limit) raises ValueError and changes nothing.
 """
 
 from __future__ import annotations
@@ -105,16 +110,28 @@ class Store(Protocol):
         ...
 
     async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
-        """Write atomically and durably; return the revision. Raises ConflictError."""
+        """Write atomically and durably; return the revision. Raises ConflictError.
+
+        Deleting a key that is not there writes nothing; a commit that writes nothing returns the
+        newest revision. Cancelling the caller does not take the write back.
+        """
         ...
 
     def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
         """Every change under ``prefix`` after that revision, in batches that never split a
-        revision. Raises CompactedError when it cannot; closing the iterator ends the watch."""
+        revision. Raises CompactedError when it cannot; closing the iterator ends the watch.
+
+        A slow reader holds up nobody and costs no memory: what it has not taken is read again
+        from what the store keeps, as long as that is not compacted."""
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forget states that were already replaced at ``revision``; current values stay."""
+        """Forget states that were already replaced at ``revision``; current values stay.
+
+        Listing at ``revision`` and watching after it still work; anything older does not."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Finish what was asked, then let go. Later calls, and watches that wait, get
+        StoreClosedError; closing again does nothing."""
+        ...

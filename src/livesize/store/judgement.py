@@ -1,0 +1,89 @@
+"""Judges one commit against the state it would meet: what changes, or why not. Pure.
+
+Memory and SQLite ask the same function, so that they cannot disagree on what a commit means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from livesize.store.interface import (
+    Change,
+    ChangeKind,
+    Check,
+    ConflictError,
+    Delete,
+    Entry,
+    Put,
+    Write,
+)
+
+Commit: TypeAlias = tuple[Change, ...]
+"""What one revision changed, in the order it was asked for. Never empty once it happened."""
+
+WRITES_LIMIT = 65_536
+VALUE_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+def judge_commit(
+    latest: Callable[[str], Entry | None],
+    checks: Sequence[Check],
+    writes: Sequence[Write],
+    revision: int,
+) -> Commit:
+    """The changes this commit makes at ``revision``; empty if it changes nothing.
+
+    Raises ConflictError where a check does not hold, ValueError where it can never be written.
+    """
+    _require_writable(writes)
+    for check in checks:
+        entry = latest(check.key)
+        if check.mod_revision != (entry.mod_revision if entry is not None else 0):
+            raise ConflictError(check.key)
+    return tuple(_changes(latest, writes, revision))
+
+
+def require_past(revision: int, newest: int) -> None:
+    if revision > newest:
+        raise ValueError(f"revision {revision} has not happened yet; the newest is {newest}")
+
+
+def _changes(
+    latest: Callable[[str], Entry | None], writes: Sequence[Write], revision: int
+) -> Iterable[Change]:
+    for write in writes:
+        previous = latest(write.key)
+        match write:
+            case Put(key=key, value=value):
+                created = previous.create_revision if previous is not None else revision
+                entry = Entry(key, value, created, revision)
+                yield Change(ChangeKind.PUT, revision, entry, previous)
+            case Delete():
+                if previous is not None:
+                    yield Change(ChangeKind.DELETE, revision, previous, previous)
+
+
+def _require_writable(writes: Sequence[Write]) -> None:
+    if len(writes) > WRITES_LIMIT:
+        raise ValueError(f"a commit of {len(writes)} writes is over the limit of {WRITES_LIMIT}")
+    if len(writes) > 1 and len({write.key for write in writes}) < len(writes):
+        raise ValueError("a commit may write each key only once")
+    for write in writes:
+        _require_key(write.key)
+        if isinstance(write, Put) and len(write.value) > VALUE_LIMIT_BYTES:
+            raise ValueError(
+                f"the value of {write.key} has {len(write.value)} bytes,"
+                f" over the limit of {VALUE_LIMIT_BYTES}"
+            )
+
+
+def _require_key(key: str) -> None:
+    """Refuse what SQLite or etcd could not keep, before it can spoil a shared transaction."""
+    if not key or "\0" in key:
+        raise ValueError(f"{key!r} is not a key: it is empty or has a zero character")
+    if not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError as failure:
+            raise ValueError(f"{key!r} is not a key: it is not Unicode text") from failure

@@ -1,0 +1,88 @@
+"""A store that lives as long as its process: for tests, simulations and trying things out.
+
+It keeps the whole history until it is compacted. Nothing is durable; otherwise it keeps every
+promise of the interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from livesize.store.entries import Entries
+from livesize.store.feed import Feed
+from livesize.store.interface import (
+    Change,
+    Check,
+    CompactedError,
+    Entry,
+    Listing,
+    StoreClosedError,
+    Write,
+)
+from livesize.store.judgement import judge_commit, require_past
+
+
+class MemoryStore:
+    def __init__(self, *, epoch: str = "memory") -> None:
+        self.epoch = epoch
+        self._entries = Entries()
+        self._feed = Feed(0)
+        self._closed = False
+
+    async def revision(self) -> int:
+        return self._feed.revision
+
+    async def get(self, key: str) -> Entry | None:
+        self._require_open()
+        return self._entries.get(key)
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        revision: int | None = None,
+        limit: int | None = None,
+        start_after: str | None = None,
+    ) -> Listing:
+        self._require_open()
+        newest = self._feed.revision
+        at = newest if revision is None else revision
+        require_past(at, newest)
+        if at < self._feed.floor:
+            raise CompactedError(self._feed.floor)
+        instead = self._feed.states_at(at, prefix)
+        return self._entries.page(prefix, start_after, limit, revision=at, instead=instead)
+
+    async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+        self._require_open()
+        commit = judge_commit(self._entries.get, checks, writes, self._feed.revision + 1)
+        if commit:
+            for change in commit:
+                self._entries.apply(change)
+            self._feed.publish(commit)
+        return self._feed.revision
+
+    async def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
+        reached = after_revision
+        while True:
+            self._require_open()
+            if reached < self._feed.floor:
+                raise CompactedError(self._feed.floor)
+            batch, reached = self._feed.batch_after(reached, prefix)
+            if batch:
+                yield batch
+            else:
+                reached = max(reached, await self._feed.wait(prefix) - 1)
+
+    async def compact(self, revision: int) -> None:
+        self._require_open()
+        require_past(revision, self._feed.revision)
+        self._feed.forget(revision)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._feed.end("the store is closed")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError("the store is closed")

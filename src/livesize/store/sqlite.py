@@ -1,0 +1,304 @@
+"""The embedded store: one SQLite file, made durable by one writer thread with group commit.
+
+    commit ─► judged here, in the loop, against everything judged before
+           ─► writer's thread: one transaction for all that is queued, fsync
+           ─► settled here: entries, then watchers, then the answers
+
+The current entries are held in memory; get and list never touch the file, so they never wait for
+a disk and never show what is not yet durable. Older history is read from the file by a second
+thread. The file is locked: a second process is refused.
+
+The writer needs the interpreter's lock a few times per transaction. A loop that is never idle
+gives it up so briefly that the writer can starve for seconds; a process that serves many requests
+should call ``sys.setswitchinterval(0.0001)``, with which it waits a few milliseconds at most.
+
+    store = await SqliteStore.open(path, epoch=new_id)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.store.entries import Entries
+from livesize.store.feed import BATCH_CHANGES, Feed
+from livesize.store.interface import (
+    Change,
+    ChangeKind,
+    Check,
+    CompactedError,
+    ConflictError,
+    Entry,
+    Listing,
+    StoreClosedError,
+    Write,
+)
+from livesize.store.judgement import Commit, judge_commit, require_past
+from livesize.store.sqlite_file import Contents, LogFile
+from livesize.store.sqlite_open import StoreOpenError
+from livesize.store.sqlite_writer import Compaction, Failure, Request, Writer
+
+__all__ = ["SqliteLimits", "SqliteStore", "StoreOpenError"]
+
+_CLOSED = "the store is closed"
+
+
+class SqliteLimits(msgspec.Struct, frozen=True):
+    """The file's size, and how much history is kept in memory for watchers."""
+
+    file_bytes: int = 8 * 1024**3
+    recent_commits: int = 4_096
+    recent_bytes: int = 16 * 1024**2
+
+
+class SqliteStore:
+    """Use ``open``. ``epoch`` names the file's history: with another epoch, revisions that were
+    remembered mean nothing."""
+
+    def __init__(
+        self,
+        file: LogFile,
+        contents: Contents,
+        reader: concurrent.futures.ThreadPoolExecutor,
+        *,
+        points: CrashPoints,
+        limits: SqliteLimits,
+    ) -> None:
+        self.epoch = contents.epoch
+        self._file = file
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+        self._entries = Entries(contents.entries)
+        self._feed = Feed(
+            contents.revision,
+            limit_commits=limits.recent_commits,
+            limit_bytes=limits.recent_bytes,
+        )
+        self._compacted = contents.compacted
+        # What was judged but is not durable yet: the newest change of each key, and the requests.
+        self._head_revision = contents.revision
+        self._head: dict[str, Change] = {}
+        self._in_flight: collections.deque[Request] = collections.deque()
+        self._term = 0
+        self._closed = False
+        self._failed = ""
+        self._writer = Writer(
+            file,
+            swept=contents.swept,
+            goal=contents.compacted,
+            points=points,
+            listener=self,
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        epoch: str,
+        points: CrashPoints = NO_CRASH_POINTS,
+        limits: SqliteLimits = SqliteLimits(),  # noqa: B008 - it is frozen
+    ) -> SqliteStore:
+        """Open or make the file. ``epoch`` is used if it is new. Raises StoreOpenError."""
+        reader = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="store-reader")
+        loop = asyncio.get_running_loop()
+        try:
+            file, contents = await loop.run_in_executor(reader, _load, path, epoch, limits)
+        except BaseException:
+            reader.shutdown(wait=False)
+            raise
+        return cls(file, contents, reader, points=points, limits=limits)
+
+    async def revision(self) -> int:
+        return self._feed.revision
+
+    async def get(self, key: str) -> Entry | None:
+        self._require_open()
+        return self._entries.get(key)
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        revision: int | None = None,
+        limit: int | None = None,
+        start_after: str | None = None,
+    ) -> Listing:
+        self._require_open()
+        at = self._feed.revision if revision is None else revision
+        require_past(at, self._feed.revision)
+        instead = await self._states_at(at, prefix)
+        return self._entries.page(prefix, start_after, limit, revision=at, instead=instead)
+
+    async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+        self._require_writable()
+        try:
+            commit = judge_commit(self._latest, checks, writes, self._head_revision + 1)
+        except ConflictError as conflict:
+            if not self._in_flight:
+                raise
+            # What contradicts it may not be durable yet: answer when it is.
+            return await self._submit((), conflict)
+        if not commit and not self._in_flight:
+            return self._head_revision
+        if commit:
+            self._head_revision += 1
+            for change in commit:
+                self._head[change.entry.key] = change
+        return await self._submit(commit, self._head_revision)
+
+    async def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
+        reached = after_revision
+        while True:
+            self._require_open()
+            self._require_kept(reached)
+            if reached < self._feed.floor:
+                batch, reached = await self._read_changes(prefix, reached)
+            else:
+                batch, reached = self._feed.batch_after(reached, prefix)
+                if not batch:
+                    reached = max(reached, await self._feed.wait(prefix) - 1)
+            if batch:
+                yield batch
+
+    async def compact(self, revision: int) -> None:
+        """Returns when the history is gone from the file; writers wait for little of it."""
+        self._require_writable()
+        require_past(revision, self._feed.revision)
+        if revision <= self._compacted:
+            return
+        # Before anything is deleted, so that a reader can tell that it read too late.
+        self._compacted = revision
+        task = Compaction(revision, self._loop.create_future())
+        self._writer.put(task)
+        await task.future
+
+    async def close(self) -> None:
+        """Write what is queued, checkpoint, and let go of the file. Again: does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._feed.end(_CLOSED)
+        await self._writer.stop()
+        await self._loop.run_in_executor(self._reader, self._file.close)
+        self._reader.shutdown(wait=False)
+
+    def _latest(self, key: str) -> Entry | None:
+        change = self._head.get(key)
+        if change is None:
+            return self._entries.get(key)
+        return change.entry if change.kind is ChangeKind.PUT else None
+
+    async def _submit(self, commit: Commit, answer: int | ConflictError) -> int:
+        request = Request(self._term, commit, answer, self._loop.create_future())
+        self._in_flight.append(request)
+        self._writer.put(request)
+        return await request.future
+
+    def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
+        """Called by the writer, in the loop."""
+        for request in requests:
+            oldest = self._in_flight.popleft()
+            assert oldest is request, "transactions settle in order"
+        if failure is not None:
+            self._settle_failed(requests, failure)
+            return
+        for request in requests:
+            if request.commit:
+                self._publish(request.commit)
+        for request in requests:
+            _answer(request)
+
+    def writer_ended(self) -> None:
+        """Called by the writer, in the loop. Unasked, it is a bug: nobody may wait for ever."""
+        left, self._in_flight = self._in_flight, collections.deque()
+        self._failed = self._failed or "the store's writer has ended"
+        for request in left:
+            _refuse(request, self._failed)
+
+    def _publish(self, commit: Commit) -> None:
+        for change in commit:
+            self._entries.apply(change)
+            if self._head.get(change.entry.key) is change:
+                del self._head[change.entry.key]
+        self._feed.publish(commit)
+
+    def _settle_failed(self, requests: Sequence[Request], failure: Failure) -> None:
+        """Nothing of it was written; what was judged on top of it will fail as well."""
+        if requests[-1].term == self._term:
+            self._term += 1
+            self._head.clear()
+            self._head_revision = self._feed.revision
+        if failure.final:
+            self._failed = failure.message
+        for request in requests:
+            _refuse(request, failure.message)
+
+    async def _read_changes(self, prefix: str, after: int) -> tuple[Sequence[Change], int]:
+        until = self._feed.revision
+        batch, reached = await self._loop.run_in_executor(
+            self._reader, self._file.changes, prefix, after, until, BATCH_CHANGES
+        )
+        self._require_kept(after)
+        return batch, reached
+
+    async def _states_at(self, revision: int, prefix: str) -> dict[str, Entry | None]:
+        """How keys that have changed since were at ``revision``: from memory, what memory no
+        longer has from the file. Memory may move on while the file is read."""
+        older: dict[str, Entry | None] = {}
+        reached = revision
+        while reached < self._feed.floor:
+            self._require_open()
+            self._require_kept(revision)
+            until = self._feed.revision
+            states = await self._loop.run_in_executor(
+                self._reader, self._file.states, prefix, reached, until
+            )
+            older = states | older
+            reached = until
+        self._require_kept(revision)
+        return self._feed.states_at(reached, prefix) | older
+
+    def _require_kept(self, revision: int) -> None:
+        if revision < self._compacted:
+            raise CompactedError(self._compacted)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(_CLOSED)
+
+    def _require_writable(self) -> None:
+        self._require_open()
+        if self._failed:
+            raise StoreClosedError(self._failed)
+
+
+def _load(path: Path, epoch: str, limits: SqliteLimits) -> tuple[LogFile, Contents]:
+    file = LogFile(path, size_limit_bytes=limits.file_bytes)
+    try:
+        return file, file.load(epoch)
+    except apsw.Error as failure:
+        file.close()
+        raise StoreOpenError(f"cannot read the store {path}: {failure}") from failure
+
+
+def _answer(request: Request) -> None:
+    if request.future.done():  # whoever asked has gone
+        return
+    match request.answer:
+        case int(revision):
+            request.future.set_result(revision)
+        case ConflictError() as conflict:
+            request.future.set_exception(conflict)
+
+
+def _refuse(request: Request, why: str) -> None:
+    if not request.future.done():
+        request.future.set_exception(StoreClosedError(why))

@@ -1,0 +1,245 @@
+"""The SQLite file: every statement that is run on it once it is open.
+
+One table holds everything: ``log`` has one row for each state a key ever had, in the order they
+were committed. The newest row of a key is its current state, older ones are the history, until
+they are swept. A commit is therefore a single INSERT at the end of one tree, and its cost is that
+of the fsync. The view ``kv`` shows the current states to people with a SQLite shell.
+
+A row's place is its revision and its position in the commit. A row without a value says that the
+key was deleted. ``previous_revision`` leads to the row it replaced (0: there was none).
+
+Two connections: every write, sweep and checkpoint happens on ``_writing``, by the writer's thread;
+``_reading`` can only read, for history that is no longer in memory, by the reader's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
+from livesize.store.judgement import WRITES_LIMIT, Commit
+from livesize.store.sqlite_open import (
+    PAGE_BYTES,
+    Transaction,
+    connect_to_read,
+    connect_to_write,
+    lock_beside,
+    sync_folder,
+)
+
+SWEEP_REVISIONS = 256
+_PLACE_BITS = 16
+_ROWS_AT_ONCE = 64
+
+assert WRITES_LIMIT == 1 << _PLACE_BITS
+
+# The plus keeps SQLite from building an index of all keys where the place says enough.
+_REPLACED = """
+  old.place BETWEEN new.previous_revision << 16 AND (new.previous_revision << 16) + 65535
+  AND +old.key = new.key AND new.previous_revision > 0
+"""
+
+_CHANGES = f"""
+SELECT new.place, new.key, new.create_revision, new.previous_revision, new.value,
+       old.create_revision, old.value
+FROM log AS new LEFT JOIN log AS old ON {_REPLACED}
+WHERE new.place BETWEEN :first AND :last AND substr(new.key, 1, :width) = :prefix
+ORDER BY new.place
+"""  # noqa: S608 - put together from constants only
+
+_STATES = f"""
+WITH new AS (
+  SELECT key, previous_revision, min(place) FROM log
+  WHERE place BETWEEN :first AND :last AND substr(key, 1, :width) = :prefix GROUP BY key
+)
+SELECT new.key, new.previous_revision, old.create_revision, old.value
+FROM new LEFT JOIN log AS old ON {_REPLACED}
+"""  # noqa: S608 - put together from constants only
+
+_SWEEP = f"""
+DELETE FROM log WHERE place IN (
+  SELECT old.place FROM log AS new CROSS JOIN log AS old
+  WHERE new.place BETWEEN :first AND :last AND {_REPLACED}
+  UNION ALL
+  SELECT place FROM log WHERE place BETWEEN :first AND :last AND value IS NULL
+)
+"""  # noqa: S608 - put together from constants only
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What an opened file holds."""
+
+    epoch: str
+    revision: int
+    compacted: int
+    swept: int
+    entries: tuple[Entry, ...]
+
+
+class LogFile:
+    """Blocking; each method says whose thread may call it."""
+
+    def __init__(self, path: Path, *, size_limit_bytes: int) -> None:
+        """Any thread, before the others. Raises StoreOpenError."""
+        self.path = path
+        with contextlib.ExitStack() as undo:
+            self._lock = lock_beside(path)
+            undo.callback(os.close, self._lock)
+            self._writing = connect_to_write(path, size_limit_bytes)
+            undo.callback(self._writing.close)
+            self._reading = connect_to_read(path)
+            undo.pop_all()
+        self._bytes_in_wal = 0
+
+    def load(self, epoch: str) -> Contents:
+        """Any thread, before the others. ``epoch`` names the store if the file is new."""
+        meta = dict(self._writing.execute("SELECT name, value FROM meta"))
+        if "epoch" not in meta:
+            meta |= {"epoch": epoch, "compacted": "0", "swept": "0"}
+            self._set_meta(epoch=epoch, compacted="0", swept="0")
+            sync_folder(self.path.parent)
+        compacted = int(meta["compacted"])
+        newest = self._writing.execute("SELECT max(place) FROM log").get or 0
+        rows = self._writing.execute("SELECT key, value, create_revision, mod_revision FROM kv")
+        return Contents(
+            epoch=meta["epoch"],
+            revision=max(newest >> _PLACE_BITS, compacted),
+            compacted=compacted,
+            swept=int(meta["swept"]),
+            entries=tuple(Entry(*row) for row in rows),
+        )
+
+    def append(self, commits: Sequence[Commit]) -> None:
+        """The writer's thread. All or nothing; durable when it returns."""
+        rows = [row for commit in commits for row in _rows(commit)]
+        # One statement is its own transaction: the common case costs a single call, and each
+        # call may have to wait for the interpreter's lock when the loop is busy.
+        if len(rows) == 1:
+            self._insert(rows)
+        elif rows:
+            with Transaction(self._writing):
+                for chunk in _chunks(rows):
+                    self._insert(chunk)
+        self._bytes_in_wal += sum(PAGE_BYTES + len(row[4] or b"") for row in rows)
+
+    def checkpoint_if_over(self, limit_bytes: int) -> None:
+        """The writer's thread. Copies the write-ahead log into the file once it has grown."""
+        if self._bytes_in_wal > limit_bytes:
+            self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._bytes_in_wal = 0
+
+    def set_compacted(self, revision: int) -> None:
+        """The writer's thread. From now on, also after a crash, older history may be gone."""
+        self._set_meta(compacted=str(revision))
+
+    def sweep(self, swept: int, goal: int) -> int:
+        """The writer's thread. Delete a little of what was replaced by revisions after ``swept``
+        up to ``goal``; return how far it got. Interrupted, it goes on from there."""
+        reached = min(swept + SWEEP_REVISIONS, goal)
+        with Transaction(self._writing):
+            self._writing.execute(_SWEEP, {"first": _place(swept + 1), "last": _last(reached)})
+            self._set_meta(swept=str(reached))
+        self._bytes_in_wal += PAGE_BYTES * (reached - swept)
+        return reached
+
+    def changes(
+        self, prefix: str, after: int, until: int, limit: int
+    ) -> tuple[Sequence[Change], int]:
+        """The reader's thread. Changes under ``prefix`` after one revision up to another, about
+        ``limit`` of them but never half a revision; and the revision they reach up to."""
+        changes: list[Change] = []
+        for row in self._reading.execute(_CHANGES, _between(prefix, after, until)):
+            revision = row[0] >> _PLACE_BITS
+            if len(changes) >= limit and revision != changes[-1].revision:
+                return changes, changes[-1].revision
+            changes.append(_change(row))
+        return changes, until
+
+    def states(self, prefix: str, after: int, until: int) -> dict[str, Entry | None]:
+        """The reader's thread. How the keys under ``prefix`` that changed after one revision up
+        to another were before; None: not there."""
+        rows = self._reading.execute(_STATES, _between(prefix, after, until))
+        return {row[0]: _previous(*row) for row in rows}
+
+    def close(self) -> None:
+        """The reader's thread, after the writer's has ended."""
+        self._reading.close()
+        # What is not checkpointed stays in the write-ahead log, and is found there next time.
+        with contextlib.suppress(apsw.Error):
+            self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._writing.close()
+        os.close(self._lock)
+
+    def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        marks = ",".join(["(?,?,?,?,?)"] * len(rows))
+        values = [value for row in rows for value in row]
+        self._writing.execute(f"INSERT INTO log VALUES {marks}", values)  # noqa: S608
+
+    def _set_meta(self, **values: str) -> None:
+        marks = ",".join(["(?,?)"] * len(values))
+        words = [word for item in values.items() for word in item]
+        self._writing.execute(f"INSERT OR REPLACE INTO meta VALUES {marks}", words)  # noqa: S608
+
+
+def _place(revision: int, position: int = 0) -> int:
+    return (revision << _PLACE_BITS) + position
+
+
+def _last(revision: int) -> int:
+    return _place(revision + 1) - 1
+
+
+def _between(prefix: str, after: int, until: int) -> dict[str, int | str]:
+    return {
+        "first": _place(after + 1),
+        "last": _last(until),
+        "prefix": prefix,
+        "width": len(prefix),
+    }
+
+
+def _rows(commit: Commit) -> Iterator[tuple[int, str, int, int, bytes | None]]:
+    for position, change in enumerate(commit):
+        entry = change.entry
+        yield (
+            _place(change.revision, position),
+            entry.key,
+            entry.create_revision,
+            change.previous.mod_revision if change.previous is not None else 0,
+            entry.value if change.kind is ChangeKind.PUT else None,
+        )
+
+
+def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Pieces whose sizes are powers of two: few different statements, so all stay prepared."""
+    start = 0
+    while start < len(rows):
+        size = min(_ROWS_AT_ONCE, 1 << (len(rows) - start).bit_length() - 1)
+        yield rows[start : start + size]
+        start += size
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    place, key, created, previous_revision, value, *before = row
+    revision = place >> _PLACE_BITS
+    previous = _previous(key, previous_revision, *before)
+    if value is not None:
+        return Change(ChangeKind.PUT, revision, Entry(key, value, created, revision), previous)
+    if previous is None:
+        raise CompactedError(revision)
+    return Change(ChangeKind.DELETE, revision, previous, previous)
+
+
+def _previous(key: str, revision: int, created: int | None, value: bytes | None) -> Entry | None:
+    if not revision:
+        return None
+    if created is None or value is None:
+        raise CompactedError(revision)
+    return Entry(key, value, created, revision)

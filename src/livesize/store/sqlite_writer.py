@@ -1,0 +1,231 @@
+"""The one thread that writes to the SQLite file, and its queue.
+
+Whatever has been queued while it wrote becomes its next transaction: one fsync for all. An idle
+thread is woken once and takes everything. Between transactions it sweeps compacted history, a
+little at a time, and checkpoints after the answers are out.
+
+A transaction that fails takes with it every request that was judged on top of it: requests carry
+a term, and a term ends with its first failure. Where the medium itself has failed, nothing more
+is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import apsw
+import msgspec
+
+from livesize.machinery.steps import CrashPoints
+from livesize.store.interface import ConflictError, StoreClosedError
+from livesize.store.judgement import Commit
+from livesize.store.sqlite_file import LogFile
+
+BATCH_REQUESTS = 1_024
+CHECKPOINT_IDLE_BYTES = 4 * 1024 * 1024
+CHECKPOINT_BUSY_BYTES = 16 * 1024 * 1024
+
+
+class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
+    """One judged commit. ``answer`` is given once everything before it is durable."""
+
+    term: int
+    commit: Commit
+    answer: int | ConflictError
+    future: asyncio.Future[int]
+
+
+class Compaction(msgspec.Struct, frozen=True, tag=True, eq=False):
+    revision: int
+    future: asyncio.Future[None]
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+Task: TypeAlias = Request | Compaction | Stop
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a transaction was not written. ``final``: nothing more ever will be."""
+
+    message: str
+    final: bool
+
+
+class Listener(Protocol):
+    """Who is told, in the loop."""
+
+    def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
+        """One transaction was written, or not. Requests come in the order they were put."""
+        ...
+
+    def writer_ended(self) -> None:
+        """Nothing more will be settled."""
+        ...
+
+
+class _Going(enum.Enum):
+    ON = enum.auto()
+    STOPPED = enum.auto()
+
+
+class Writer:
+    def __init__(
+        self,
+        file: LogFile,
+        *,
+        swept: int,
+        goal: int,
+        points: CrashPoints,
+        listener: Listener,
+    ) -> None:
+        self._file = file
+        self._swept = swept
+        self._goal = goal
+        self._points = points
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._compactions: list[Compaction] = []
+        self._failed_term = -1
+        self._final: Failure | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, task: Request | Compaction) -> None:
+        self._queue.put(task)
+
+    async def stop(self) -> None:
+        """Write what is queued, then end."""
+        self._queue.put(Stop())
+        await asyncio.shield(self._ended)
+        self._thread.join()
+
+    # Everything below runs in the writer's thread.
+
+    def _run(self) -> None:
+        try:
+            while self._turn() is _Going.ON:
+                pass
+            # What is left to sweep is swept when the file is opened next.
+            self._finish_compactions(self._final)
+        finally:
+            self._finish_compactions(_ENDED)
+            self._tell(self._listener.writer_ended)
+            self._tell(_resolve, self._ended)
+
+    def _turn(self) -> _Going:
+        tasks = self._take(wait=self._swept >= self._goal or self._final is not None)
+        requests = [task for task in tasks if isinstance(task, Request)]
+        if requests:
+            self._write_all(requests)
+        self._compactions += [task for task in tasks if isinstance(task, Compaction)]
+        self._compact_some()
+        idle = self._queue.empty()
+        self._checkpoint(CHECKPOINT_IDLE_BYTES if idle else CHECKPOINT_BUSY_BYTES)
+        return _Going.STOPPED if any(isinstance(task, Stop) for task in tasks) else _Going.ON
+
+    def _take(self, *, wait: bool) -> list[Task]:
+        tasks: list[Task] = []
+        try:
+            tasks.append(self._queue.get(block=wait))
+            while len(tasks) < BATCH_REQUESTS and not isinstance(tasks[-1], Stop):
+                tasks.append(self._queue.get_nowait())
+        except queue.Empty:
+            pass
+        return tasks
+
+    def _write_all(self, requests: Sequence[Request]) -> None:
+        late = [request for request in requests if request.term <= self._failed_term]
+        if late:
+            self._tell(self._listener.settle, late, self._final or _FOLLOWED)
+        alive = [request for request in requests if request.term > self._failed_term]
+        if alive:
+            failure = self._final or self._append(alive)
+            if failure is not None:
+                self._failed_term = alive[-1].term
+            self._tell(self._listener.settle, alive, failure)
+
+    def _append(self, requests: Sequence[Request]) -> Failure | None:
+        self._points.reach("store/commit/before")
+        try:
+            self._file.append([request.commit for request in requests])
+        except apsw.Error as failure:
+            return self._judge(failure)
+        self._points.reach("store/commit/after")
+        return None
+
+    def _compact_some(self) -> None:
+        if not self._compactions and self._swept >= self._goal:
+            return
+        failure = self._final
+        try:
+            if failure is None:
+                self._sweep()
+        except apsw.Error as error:
+            failure = self._judge(error)
+        if failure is not None:
+            self._goal = self._swept
+            self._finish_compactions(failure)
+        elif self._swept >= self._goal:
+            self._finish_compactions(None)
+
+    def _sweep(self) -> None:
+        goal = max([self._goal, *(task.revision for task in self._compactions)])
+        if goal > self._goal:
+            self._file.set_compacted(goal)
+            self._goal = goal
+        if self._swept < self._goal:
+            self._swept = self._file.sweep(self._swept, self._goal)
+
+    def _finish_compactions(self, failure: Failure | None) -> None:
+        for task in self._compactions:
+            if failure is None:
+                self._tell(_resolve, task.future)
+            else:
+                self._tell(_refuse, task.future, failure.message)
+        self._compactions = []
+
+    def _checkpoint(self, limit_bytes: int) -> None:
+        if self._final is None:
+            try:
+                self._file.checkpoint_if_over(limit_bytes)
+            except apsw.Error as failure:
+                self._judge(failure)
+
+    def _judge(self, error: apsw.Error) -> Failure:
+        """No room, or somebody else's lock: the next may work. Anything else is the medium."""
+        what = f"cannot write to the store {self._file.path}: {error}"
+        if isinstance(error, apsw.FullError):
+            return Failure(f"{what}; make room, then try again", final=False)
+        if isinstance(error, apsw.BusyError):
+            return Failure(f"{what}; somebody else holds the file", final=False)
+        self._final = Failure(f"{what}; restart Livesize once the disk is well", final=True)
+        return self._final
+
+    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback, *args)
+
+
+_ENDED = Failure("the store's writer has ended", final=True)
+_FOLLOWED = Failure("a write before this one failed, so this one was not tried", final=False)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _refuse(future: asyncio.Future[None], message: str) -> None:
+    if not future.done():
+        future.set_exception(StoreClosedError(message))
