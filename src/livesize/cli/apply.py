@@ -1,0 +1,144 @@
+"""`livesize apply`: makes objects from manifests, or changes those that exist.
+
+What a manifest says is merged into the object that exists; what it does not say stays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
+from livesize.cli.connection import (
+    Failure,
+    default_namespace,
+    kubeconfig_option,
+    namespace_option,
+    speak,
+)
+from livesize.cli.targets import label_of
+from livesize.client.interface import PatchType
+
+if TYPE_CHECKING:
+    from livesize.client.http import HttpClient
+
+
+@click.command()
+@click.option(
+    *("-f", "--filename", "files"),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="YAML or JSON, several documents allowed; - is standard input. May be repeated.",
+)
+@namespace_option
+@click.option("--dry-run", is_flag=True, help="Let the server check everything; change nothing.")
+@kubeconfig_option
+def apply(files: tuple[str, ...], namespace: str, dry_run: bool, kubeconfig: str) -> None:
+    """Create objects from files, or change them.
+
+    \b
+    Examples:
+      livesize apply -f pod.yaml
+      livesize apply -f - < pod.json
+      livesize apply -f pods.yaml --dry-run
+    """
+    space = default_namespace(kubeconfig, namespace)
+    manifests = [
+        placed(obj, space, forced=bool(namespace)) for file in files for obj in _read(file)
+    ]
+    if not manifests:
+        raise Failure(f"there are no objects in {', '.join(files)}")
+
+    async def work(client: HttpClient) -> None:
+        for resource, manifest in manifests:
+            done = await _apply(client, resource, manifest, dry_run=dry_run)
+            suffix = " (dry run)" if dry_run else ""
+            click.echo(f"{label_of(resource, name_of(manifest))} {done}{suffix}")
+
+    speak(kubeconfig, work)
+
+
+def placed(obj: Object, namespace: str, *, forced: bool) -> tuple[Resource, Object]:
+    """The manifest's resource, and the manifest with a namespace where it needs one."""
+    resource = resource_of(obj)
+    if not name_of(obj):
+        raise Failure(f"a {resource.kind} has no metadata.name")
+    if not resource.namespaced:
+        return resource, obj
+    own = namespace_of(obj)
+    if own and forced and own != namespace:
+        raise Failure(
+            f"{label_of(resource, name_of(obj))} is of namespace {own!r}, not {namespace!r}"
+        )
+    return resource, obj if own else evolve(obj, ("metadata", "namespace"), namespace)
+
+
+def resource_of(obj: Object) -> Resource:
+    kind, api_version = obj.get("kind"), obj.get("apiVersion")
+    for resource in RESOURCES:
+        if resource.kind == kind and resource.api_version == api_version:
+            return resource
+    known = ", ".join(f"{resource.api_version} {resource.kind}" for resource in RESOURCES)
+    raise Failure(f"a manifest is of kind {api_version} {kind}; there are {known}")
+
+
+def parse_manifests(text: str, source: str) -> Iterator[Object]:
+    """Every object of a YAML or JSON text; the items of a List are objects of their own."""
+    import yaml
+
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        documents = list(yaml.load_all(text, Loader=loader))
+    except yaml.YAMLError as failure:
+        raise Failure(f"{source} is not YAML: {' '.join(str(failure).split())}") from failure
+    for document in documents:
+        yield from _objects(document, source)
+
+
+def _objects(document: Any, source: str) -> Iterator[Object]:
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise Failure(f"{source} holds something that is not an object")
+    if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            yield from _objects(item, source)
+    else:
+        yield document
+
+
+def _read(file: str) -> Iterator[Object]:
+    if file == "-":
+        return parse_manifests(sys.stdin.read(), "standard input")
+    try:
+        return parse_manifests(Path(file).read_text(), file)
+    except (OSError, UnicodeDecodeError) as failure:
+        raise Failure(f"{file} cannot be read: {failure}") from failure
+
+
+async def _apply(client: HttpClient, resource: Resource, manifest: Object, *, dry_run: bool) -> str:
+    """created, configured or unchanged."""
+    name, namespace = name_of(manifest), namespace_of(manifest)
+    try:
+        before = await client.get(resource, name, namespace)
+    except StatusError as refusal:
+        if refusal.code != 404:
+            raise
+        await client.create(resource, manifest, namespace, dry_run=dry_run)
+        return "created"
+    after = await client.patch(
+        resource,
+        name,
+        manifest,
+        namespace=namespace,
+        patch_type=PatchType.STRATEGIC,
+        dry_run=dry_run,
+    )
+    return "unchanged" if version_of(after) == version_of(before) else "configured"

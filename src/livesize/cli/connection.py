@@ -1,0 +1,107 @@
+"""How a command speaks to the server, and how it says that something went wrong.
+
+``speak(kubeconfig, work)`` runs ``work(client)`` and turns every expected failure into one
+sentence on stderr with exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from livesize.client.http import HttpClient
+
+Result = TypeVar("Result")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """What was asked did not happen. Exit code 1."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"livesize: {self.format_message()}", err=True, file=file)
+
+
+def kubeconfig_option(command: Command) -> Command:
+    option = click.option(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="How to reach the server.  [default: $LIVESIZE_KUBECONFIG, $KUBECONFIG, the one of"
+        " `livesize up`, ~/.kube/config]",
+    )
+    return option(command)
+
+
+def namespace_option(command: Command) -> Command:
+    from livesize.cli.completing import complete_namespace
+
+    option = click.option(
+        *("-n", "--namespace"),
+        default="",
+        metavar="NS",
+        shell_complete=complete_namespace,
+        help="[default: the namespace of the kubeconfig, else default]",
+    )
+    return option(command)
+
+
+def speak(kubeconfig: str, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:
+    """Connect, do ``work``, disconnect."""
+    from livesize.api.errors import StatusError
+    from livesize.client.http import UnreachableError
+    from livesize.client.kubeconfig import KubeconfigError, connection_from, find_kubeconfig
+
+    try:
+        path = find_kubeconfig(kubeconfig)
+        config = connection_from(path)
+    except KubeconfigError as failure:
+        raise Failure(str(failure)) from failure
+    try:
+        return asyncio.run(_with_client(config, work))
+    except UnreachableError as failure:
+        raise Failure(unreachable_sentence(failure)) from failure
+    except StatusError as refusal:
+        raise Failure(refusal_sentence(refusal, path)) from refusal
+    except BrokenPipeError:
+        raise SystemExit(1) from None  # the reader of our output has gone, as in `| head`
+
+
+def default_namespace(kubeconfig: str, given: str) -> str:
+    """The namespace to use where one is needed."""
+    if given:
+        return given
+    from livesize.client.kubeconfig import KubeconfigError, find_kubeconfig, namespace_from
+
+    try:
+        return namespace_from(find_kubeconfig(kubeconfig))
+    except KubeconfigError as failure:
+        raise Failure(str(failure)) from failure
+
+
+def unreachable_sentence(failure: Any) -> str:
+    return (
+        f"cannot reach the server at {failure.server} ({failure.why});"
+        " start one with `livesize up`, or name another with --kubeconfig"
+    )
+
+
+def refusal_sentence(refusal: Any, path: Path) -> str:
+    if refusal.code == 401:
+        return f"the server does not accept the credentials in {path}"
+    return str(refusal.message)
+
+
+async def _with_client(config: Any, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:
+    from livesize.client.http import HttpClient
+
+    client = await HttpClient.open(config)
+    try:
+        return await work(client)
+    finally:
+        await client.close()

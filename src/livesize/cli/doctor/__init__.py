@@ -1,0 +1,1 @@
+"""`livesize doctor`: what this machine has (checks), and saying it (command)."""

@@ -1,0 +1,210 @@
+"""`livesize get`: shows objects, and with --watch every change of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import msgspec
+
+from livesize.api.errors import StatusError
+from livesize.api.objects import Object, name_of, namespace_of, version_of
+from livesize.cli.completing import complete_target
+from livesize.cli.connection import (
+    default_namespace,
+    kubeconfig_option,
+    namespace_option,
+    speak,
+)
+from livesize.cli.output import (
+    Format,
+    column_widths,
+    format_row,
+    list_object,
+    print_table,
+    print_value,
+)
+from livesize.cli.tables import table_of
+from livesize.cli.targets import Target, label_of, parse_targets
+from livesize.client.interface import EventType, Selection
+from livesize.machinery.clock import SystemClock
+
+if TYPE_CHECKING:
+    from livesize.client.http import HttpClient
+
+
+class View(msgspec.Struct, frozen=True):
+    """What was asked to be seen, and how."""
+
+    form: Format
+    namespace: str  # empty: all
+    labels: str
+    watch: bool
+
+    def selection(self, target: Target) -> Selection:
+        fields = f"metadata.name={target.names[0]}" if target.names else ""
+        namespace = self.namespace if target.resource.namespaced else ""
+        return Selection(namespace=namespace, labels=self.labels, fields=fields)
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="KIND[/NAME]...", shell_complete=complete_target)
+@namespace_option
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of every namespace.")
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="app=db,tier!=test")
+@click.option(
+    *("-o", "--output", "output"),
+    type=click.Choice([form.value for form in Format]),
+    default=Format.TABLE.value,
+    show_default=True,
+)
+@click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted.")
+@kubeconfig_option
+def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: Any) -> None:
+    """Show objects: pods with desired, allocated and actual sizes as request:limit.
+
+    \b
+    Examples:
+      livesize get pods
+      livesize get pods -A -o wide
+      livesize get pod/db -o yaml
+      livesize get pods -l app=db -w
+      livesize get nodes
+    """
+    wanted = parse_targets(targets)
+    everywhere = bool(options["all_namespaces"])
+    if options["watch"] and (len(wanted) > 1 or len(wanted[0].names) > 1):
+        raise click.UsageError("--watch shows one kind or one object at a time")
+    if everywhere and any(target.names for target in wanted):
+        raise click.UsageError("an object is named within one namespace: use -n, not -A")
+    view = View(
+        form=Format(options["output"]),
+        namespace="" if everywhere else default_namespace(kubeconfig, namespace),
+        labels=options["labels"],
+        watch=options["watch"],
+    )
+
+    async def work(client: HttpClient) -> None:
+        if view.watch:
+            await _watch(client, wanted[0], view)
+        else:
+            await _show(client, wanted, view)
+
+    speak(kubeconfig, work)
+
+
+async def _show(client: HttpClient, targets: Sequence[Target], view: View) -> None:
+    found = [(target, await _fetch(client, target, view)) for target in targets]
+    if view.form in (Format.JSON, Format.YAML):
+        every = [obj for _, objects in found for obj in objects]
+        single = len(every) == 1 and bool(targets[0].names)
+        print_value(every[0] if single else list_object(every), view.form)
+        return
+    for target, objects in _merged(found):
+        _print(target, objects, view)
+
+
+async def _fetch(client: HttpClient, target: Target, view: View) -> list[Object]:
+    if target.names:
+        namespace = view.namespace if target.resource.namespaced else ""
+        return [await client.get(target.resource, name, namespace) for name in target.names]
+    listing = await client.list(target.resource, view.selection(target))
+    return sorted(listing.items, key=lambda obj: (namespace_of(obj), name_of(obj)))
+
+
+def _merged(found: Sequence[tuple[Target, list[Object]]]) -> list[tuple[Target, list[Object]]]:
+    """Objects of one kind share a table."""
+    merged: list[tuple[Target, list[Object]]] = []
+    for target, objects in found:
+        if merged and merged[-1][0].resource is target.resource:
+            merged[-1][1].extend(objects)
+        else:
+            merged.append((target, list(objects)))
+    return merged
+
+
+def _print(target: Target, objects: Sequence[Object], view: View) -> None:
+    if view.form is Format.NAME:
+        for obj in objects:
+            click.echo(label_of(target.resource, name_of(obj)))
+        return
+    if not objects:
+        where = f" in namespace {view.namespace}" if view.namespace else ""
+        scope = where if target.resource.namespaced else ""
+        click.echo(f"There are no {target.resource.plural}{scope}.", err=True)
+        return
+    print_table(
+        table_of(
+            target.resource,
+            objects,
+            SystemClock().now(),
+            wide=view.form is Format.WIDE,
+            all_namespaces=not view.namespace,
+        )
+    )
+
+
+async def _watch(client: HttpClient, target: Target, view: View) -> None:
+    lines = _Lines(target, view)
+    while True:
+        listing = await client.list(target.resource, view.selection(target))
+        lines.show(sorted(listing.items, key=lambda obj: (namespace_of(obj), name_of(obj))))
+        try:
+            await _follow(client, target, view, listing.resource_version, lines)
+        except StatusError as refusal:
+            if refusal.code != 410:  # 410: too much happened meanwhile, so look at all of it again
+                raise
+
+
+async def _follow(
+    client: HttpClient, target: Target, view: View, version: str, lines: _Lines
+) -> None:
+    while True:
+        stream = client.watch(target.resource, view.selection(target), resource_version=version)
+        async with aclosing(cast("Any", stream)):
+            async for event in stream:
+                version = version_of(event.object) or version
+                if event.type is not EventType.BOOKMARK:
+                    lines.show([event.object])
+
+
+class _Lines:
+    """Prints objects one line each, keeping the columns of what came before."""
+
+    def __init__(self, target: Target, view: View) -> None:
+        self._target = target
+        self._view = view
+        self._widths: tuple[int, ...] = ()
+
+    def show(self, objects: Sequence[Object]) -> None:
+        match self._view.form:
+            case Format.JSON:
+                for obj in objects:
+                    click.echo(json.dumps(obj, ensure_ascii=False))
+            case Format.YAML:
+                for obj in objects:
+                    click.echo("---")
+                    print_value(obj, Format.YAML)
+            case Format.NAME:
+                for obj in objects:
+                    click.echo(label_of(self._target.resource, name_of(obj)))
+            case Format.TABLE | Format.WIDE:
+                self._rows(objects)
+
+    def _rows(self, objects: Sequence[Object]) -> None:
+        table = table_of(
+            self._target.resource,
+            objects,
+            SystemClock().now(),
+            wide=self._view.form is Format.WIDE,
+            all_namespaces=not self._view.namespace,
+        )
+        known = [tuple("·" * width for width in self._widths)] if self._widths else []
+        widths = column_widths([table.header, *table.rows, *known])
+        rows = table.rows if self._widths else (table.header, *table.rows)
+        self._widths = widths
+        for row in rows:
+            click.echo(format_row(row, widths))

@@ -1,0 +1,195 @@
+"""`livesize resize`: asks through pods/resize, and with --wait shows that it happened."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, generation_of
+from livesize.api.resources import ResourceName, container_resources
+from livesize.cli.completing import complete_pod
+from livesize.cli.connection import (
+    Failure,
+    default_namespace,
+    kubeconfig_option,
+    namespace_option,
+    speak,
+)
+from livesize.cli.output import Format, print_table, print_value
+from livesize.cli.resize.follow import Following
+from livesize.cli.resize.plan import (
+    ResizePatch,
+    ResizeRefusal,
+    Wish,
+    describe,
+    parse_wish,
+    plan_patch,
+    undo_options,
+)
+from livesize.cli.resize.progress import Done, Refused, Waiting
+from livesize.cli.resize.report import change_table, progress_line
+from livesize.cli.targets import Duration, parse_pod
+from livesize.client.interface import PatchType
+from livesize.machinery.clock import SystemClock
+
+if TYPE_CHECKING:
+    from livesize.client.http import HttpClient
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The command, read."""
+
+    name: str
+    namespace: str
+    container: str
+    wishes: dict[ResourceName, Wish]
+    form: Format
+    patience_seconds: float | None  # None: do not wait
+    dry_run: bool
+
+    @property
+    def label(self) -> str:
+        return f"pod/{self.name}"
+
+
+@click.command()
+@click.argument("pod", metavar="pod/NAME", shell_complete=complete_pod)
+@namespace_option
+@click.option("-c", "--container", default="", help="Which container; needed if there are several.")
+@click.option("--cpu", default="", metavar="X|REQUEST:LIMIT", help="2, 500m, 500m:1")
+@click.option("--memory", default="", metavar="X|REQUEST:LIMIT", help="4Gi, 256Mi:512Mi")
+@click.option("--request-cpu", default="", metavar="X")
+@click.option("--limit-cpu", default="", metavar="X")
+@click.option("--request-memory", default="", metavar="X")
+@click.option("--limit-memory", default="", metavar="X")
+@click.option("--wait/--no-wait", default=False, show_default=True, help="Until it has happened.")
+@click.option("--timeout", "patience", type=Duration(), default="60s", show_default=True)
+@click.option(
+    *("-o", "--output", "output"),
+    type=click.Choice([form.value for form in Format]),
+    default=Format.TABLE.value,
+    show_default=True,
+)
+@click.option("--dry-run", is_flag=True, help="Let the server check it; change nothing.")
+@kubeconfig_option
+def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
+    """Change CPU and memory of a running pod, without restarting it.
+
+    A single size keeps the shape of the container: the limit where there is one, and the request
+    too where it was the same.
+
+    \b
+    Examples:
+      livesize resize pod/db --cpu 2 --memory 4Gi --wait
+      livesize resize pod/db -c app --cpu 500m:1
+      livesize resize pod/db --limit-memory 1Gi --dry-run
+    """
+    wishes = {resource: _wish(resource, options) for resource in ResourceName}
+    asked = Asked(
+        name=parse_pod(pod),
+        namespace=default_namespace(kubeconfig, namespace),
+        container=options["container"],
+        wishes={resource: wish for resource, wish in wishes.items() if wish != Wish()},
+        form=Format(options["output"]),
+        patience_seconds=options["patience"] if options["wait"] else None,
+        dry_run=options["dry_run"],
+    )
+    if not asked.wishes:
+        raise click.UsageError("say what to change: --cpu, --memory, or one of their sides")
+
+    async def work(client: HttpClient) -> None:
+        await _resize(client, asked)
+
+    speak(kubeconfig, work)
+
+
+def _wish(resource: ResourceName, options: dict[str, Any]) -> Wish:
+    word = options[resource.value]
+    request, limit = options[f"request_{resource.value}"], options[f"limit_{resource.value}"]
+    wish = parse_wish(word, request, limit)
+    if isinstance(wish, ResizeRefusal):
+        raise click.UsageError(f"--{resource.value}: {wish.sentence}")
+    return wish
+
+
+async def _resize(client: HttpClient, asked: Asked) -> None:
+    before = await client.get(PODS, asked.name, asked.namespace)
+    patch = plan_patch(before, asked.container, asked.wishes)
+    if isinstance(patch, ResizeRefusal):
+        raise Failure(f"{asked.label}: {patch.sentence}")
+    began = SystemClock().monotonic()
+    answer = await client.patch(
+        PODS,
+        asked.name,
+        patch.body(),
+        namespace=asked.namespace,
+        patch_type=PatchType.STRATEGIC,
+        subresource="resize",
+        dry_run=asked.dry_run,
+    )
+    if asked.dry_run:
+        _show(asked, patch, before, answer, f"would be resized ({describe(patch)})")
+    elif asked.patience_seconds is None:
+        same = generation_of(answer) == generation_of(before)
+        what = "has this size already" if same else f"asked for {describe(patch)}"
+        _show(asked, patch, before, answer, what)
+    else:
+        after, note = await _wait(client, asked, patch, before, answer)
+        seconds = SystemClock().monotonic() - began
+        _show(asked, patch, before, after, note or f"resized in {seconds:.2f} s")
+
+
+async def _wait(
+    client: HttpClient, asked: Asked, patch: ResizePatch, before: Object, answer: Object
+) -> tuple[Object, str]:
+    """The pod as it is when the resize is done, and what else there is to say."""
+    following = Following(client, SystemClock(), answer, patch)
+    on_terminal = sys.stderr.isatty()
+
+    def tell(waiting: Waiting) -> None:
+        if on_terminal:
+            click.echo(progress_line(asked.label, waiting), err=True)
+
+    try:
+        async with asyncio.timeout(asked.patience_seconds):
+            await following.run(tell)
+    except TimeoutError:
+        raise Failure(_late_sentence(asked, following, patch, before)) from None
+    match following.progress:
+        case Refused(sentence):
+            raise Failure(f"{asked.label} was not resized: {sentence}")
+        case Done(note):
+            return following.pod, note
+        case Waiting():
+            raise AssertionError("following ended while it was waiting")
+
+
+def _late_sentence(asked: Asked, following: Following, patch: ResizePatch, before: Object) -> str:
+    state = "unknown"
+    if isinstance(following.progress, Waiting):
+        state = progress_line(asked.label, following.progress)
+    undo = undo_options(patch, container_resources(before)[patch.container])
+    return (
+        f"not resized after {asked.patience_seconds:g} s: {state}. It goes on by itself; look with"
+        f" `livesize get {asked.label} -w`, or go back with `livesize resize {asked.label} {undo}`"
+    )
+
+
+def _show(asked: Asked, patch: ResizePatch, before: Object, after: Object, what: str) -> None:
+    match asked.form:
+        case Format.JSON | Format.YAML:
+            print_value(after, asked.form)
+        case Format.NAME:
+            click.echo(asked.label)
+        case Format.TABLE | Format.WIDE:
+            click.echo(f"{asked.label} {what}")
+            containers = [patch.container]
+            if asked.form is Format.WIDE:
+                containers = list(container_resources(after))
+            for container in containers:
+                print_table(change_table(container, before, after))

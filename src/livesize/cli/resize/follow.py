@@ -1,0 +1,84 @@
+"""Watches one pod, never polling, until a resize has happened or will not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, cast
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of, version_of
+from livesize.cli.resize.plan import ResizePatch
+from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
+from livesize.client.interface import Client, EventType, Selection
+from livesize.machinery.clock import Clock
+
+_AGAIN_SECONDS = 0.25
+
+
+class Following:
+    """The newest state seen, also when a time-out ends it."""
+
+    def __init__(self, client: Client, clock: Clock, pod: Object, patch: ResizePatch) -> None:
+        self._client = client
+        self._clock = clock
+        self._patch = patch
+        self._generation = generation_of(pod)
+        self.pod = pod
+        self.progress: Progress = judge(pod, self._generation, patch)
+
+    async def run(self, tell: Callable[[Waiting], None]) -> None:
+        """Return when it is Done or Refused; ``tell`` hears of every step on the way."""
+        told: Progress | None = None
+        async for pod in self._states():
+            self.pod = pod
+            self.progress = judge(pod, self._generation, self._patch)
+            match self.progress:
+                case Done() | Refused():
+                    return
+                case Waiting():
+                    if self.progress != told:
+                        tell(self.progress)
+                        told = self.progress
+
+    async def _states(self) -> AsyncIterator[Object]:
+        yield self.pod
+        while True:
+            try:
+                async for pod in self._changes():
+                    yield pod
+            except StatusError as refusal:
+                if refusal.code != 410:
+                    raise
+            except ConnectionError:
+                await self._clock.sleep(_AGAIN_SECONDS)  # it may only be restarting
+            yield await self._look_again()
+
+    async def _changes(self) -> AsyncIterator[Object]:
+        selection = Selection(
+            namespace=namespace_of(self.pod), fields=f"metadata.name={name_of(self.pod)}"
+        )
+        stream = self._client.watch(PODS, selection, resource_version=version_of(self.pod))
+        async with aclosing(cast("Any", stream)):
+            async for event in stream:
+                if event.type is EventType.DELETED:
+                    raise _gone(self.pod)
+                if event.type is not EventType.BOOKMARK:
+                    yield event.object
+
+    async def _look_again(self) -> Object:
+        while True:
+            try:
+                pod = await self._client.get(PODS, name_of(self.pod), namespace_of(self.pod))
+            except ConnectionError:
+                await self._clock.sleep(_AGAIN_SECONDS)
+            else:
+                if uid_of(pod) != uid_of(self.pod):
+                    raise _gone(self.pod)
+                return pod
+
+
+def _gone(pod: Object) -> StatusError:
+    message = f"pod/{name_of(pod)} was deleted before it was resized"
+    return StatusError(404, "NotFound", message)

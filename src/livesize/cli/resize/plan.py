@@ -1,0 +1,150 @@
+"""Which requests and limits a person means. Pure.
+
+``--cpu X`` keeps the shape of the container: the limit becomes X where there is one; the request
+follows it if it was equal (Guaranteed stays Guaranteed) or would exceed it; a container with only
+a request gets X as its request. ``--cpu A:B`` names request and limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from livesize.api.objects import Object
+from livesize.api.quantity import QuantityError, canonical
+from livesize.api.resources import (
+    ResourceName,
+    Resources,
+    containers_of,
+    parse_amounts,
+    resources_of,
+)
+from livesize.cli.sizes import format_amount
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What was asked for one resource: X for both in its shape, or request and limit by name."""
+
+    both: str = ""
+    request: str = ""
+    limit: str = ""
+
+
+class ResizePatch(msgspec.Struct, frozen=True):
+    """The strategic merge patch for pods/resize, and the container it is for."""
+
+    container: str
+    resources: Object
+
+    def body(self) -> Object:
+        entry = {"name": self.container, "resources": self.resources}
+        return {"spec": {"containers": [entry]}}
+
+
+class ResizeRefusal(msgspec.Struct, frozen=True):
+    """Nothing to send, and why."""
+
+    sentence: str
+
+
+def parse_wish(word: str, request: str, limit: str) -> Wish | ResizeRefusal:
+    """``word`` is X, A:B, A: or :B. Both forms at once contradict each other."""
+    if word and (request or limit):
+        return ResizeRefusal("give one size, or request and limit apart, not both")
+    if ":" in word:
+        request, _, limit = word.partition(":")
+        word = ""
+        if not request and not limit:
+            return ResizeRefusal("':' needs a request before it or a limit after it")
+    return _canonical(Wish(word, request, limit))
+
+
+def plan_patch(
+    pod: Object, container: str, wishes: Mapping[ResourceName, Wish]
+) -> ResizePatch | ResizeRefusal:
+    """The patch that gives ``container`` (the only one where empty) what was asked."""
+    chosen = _choose(containers_of(pod), container)
+    if isinstance(chosen, ResizeRefusal):
+        return chosen
+    requests: Object = {}
+    limits: Object = {}
+    for resource, wish in wishes.items():
+        sides = _sides(chosen, resource, wish)
+        if isinstance(sides, ResizeRefusal):
+            return sides
+        if sides.request:
+            requests[resource.value] = sides.request
+        if sides.limit:
+            limits[resource.value] = sides.limit
+    if not requests and not limits:
+        return ResizeRefusal("say what to change: --cpu, --memory, or one of their sides")
+    resources = {"requests": requests, "limits": limits}
+    return ResizePatch(chosen["name"], {side: want for side, want in resources.items() if want})
+
+
+def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:
+    names = ", ".join(str(container.get("name")) for container in containers)
+    if not name:
+        if len(containers) == 1:
+            return containers[0]
+        return ResizeRefusal(f"the pod has several containers: say which with -c ({names})")
+    for container in containers:
+        if container.get("name") == name:
+            return container
+    return ResizeRefusal(f"the pod has no container {name!r}; it has {names}")
+
+
+def _sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | ResizeRefusal:
+    """The wish with request and limit by name."""
+    if not wish.both:
+        return wish
+    now = resources_of(container)
+    request, limit = now.requests.amount(resource), now.limits.amount(resource)
+    if limit is None and request is None:
+        return ResizeRefusal(
+            f"container {container['name']!r} has neither a {resource.value} request nor a limit;"
+            f" name the one to add with --request-{resource.value} or --limit-{resource.value}"
+        )
+    if limit is None:
+        return Wish(request=wish.both)
+    wanted = _amount(resource, wish.both)
+    if request is not None and (request == limit or request > wanted):
+        return Wish(request=wish.both, limit=wish.both)
+    return Wish(limit=wish.both)
+
+
+def _amount(resource: ResourceName, text: str) -> int:
+    amount = parse_amounts({resource.value: text}).amount(resource)
+    assert amount is not None
+    return amount
+
+
+def _canonical(wish: Wish) -> Wish | ResizeRefusal:
+    sides = []
+    for text in (wish.both, wish.request, wish.limit):
+        try:
+            sides.append(canonical(text) if text else "")
+        except QuantityError:
+            return ResizeRefusal(f"{text!r} is not a quantity such as 500m, 2, 512Mi or 4Gi")
+    return Wish(*sides)
+
+
+def describe(patch: ResizePatch) -> str:
+    """The patch in words: cpu request 2, cpu limit 2."""
+    parts = [
+        f"{resource} {side.removesuffix('s')} {quantity}"
+        for side in ("requests", "limits")
+        for resource, quantity in patch.resources.get(side, {}).items()
+    ]
+    return ", ".join(parts)
+
+
+def undo_options(patch: ResizePatch, before: Resources) -> str:
+    """The options of `livesize resize` that ask for the old size again."""
+    words = [f"-c {patch.container}"]
+    for side, amounts in (("request", before.requests), ("limit", before.limits)):
+        for name in patch.resources.get(f"{side}s", {}):
+            old = format_amount(ResourceName(name), amounts.amount(ResourceName(name)))
+            words.append(f"--{side}-{name} {old}")
+    return " ".join(words)

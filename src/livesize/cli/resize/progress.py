@@ -1,0 +1,107 @@
+"""Where a resize stands, read from Kubernetes-shaped status only, so that it is true anywhere.
+
+Done means: the node has seen this generation, no resize condition is left, and what every
+container really has is what its spec asks, by value. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.api.conditions import find_condition
+from livesize.api.objects import Object, generation_of, lookup
+from livesize.api.resources import (
+    Amounts,
+    ResourceName,
+    container_resources,
+    parse_amounts,
+)
+from livesize.cli.resize.plan import ResizePatch
+from livesize.cli.sizes import container_sizes
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """It has happened. ``note`` says so where nothing had to be applied."""
+
+    note: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """It has not happened yet; ``word`` changes when something moves."""
+
+    word: str
+    message: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """It will not happen."""
+
+    sentence: str
+
+
+Progress: TypeAlias = Done | Waiting | Refused
+
+
+def judge(pod: Object, generation: int, patch: ResizePatch) -> Progress:
+    """How far the change made at ``generation`` is."""
+    if not _still_wanted(pod, patch):
+        return Refused("somebody else asked for another size meanwhile; theirs counts now")
+    return _nothing_to_apply(pod) or _pending(pod, generation) or _applied(pod, generation)
+
+
+def _nothing_to_apply(pod: Object) -> Done | None:
+    if not lookup(pod, "spec", "nodeName"):
+        return Done("is on no node yet and will start with this size")
+    phase = lookup(pod, "status", "phase", default="")
+    if phase in ("Succeeded", "Failed"):
+        return Done(f"has ended ({phase}); nothing runs that could be resized")
+    return None
+
+
+def _applied(pod: Object, generation: int) -> Progress:
+    running = find_condition(pod, "PodResizeInProgress")
+    if running is not None and running.get("status") == "True":
+        reason = str(running.get("reason") or "InProgress")
+        return Waiting(reason, str(running.get("message") or ""))
+    if _observed(pod) < generation:
+        return Waiting("Requested")
+    if any(sizes.actual != sizes.desired for sizes in container_sizes(pod).values()):
+        return Waiting("InProgress")
+    return Done()
+
+
+def _pending(pod: Object, generation: int) -> Progress | None:
+    pending = find_condition(pod, "PodResizePending")
+    if pending is None or pending.get("status") != "True":
+        return None
+    # A verdict on an earlier size says nothing about this one.
+    if int(pending.get("observedGeneration") or generation) < generation:
+        return Waiting("Requested")
+    message = str(pending.get("message") or "")
+    if pending.get("reason") == "Infeasible":
+        return Refused(message or "the node can never hold it")
+    return Waiting(str(pending.get("reason") or "Deferred"), message)
+
+
+def _observed(pod: Object) -> int:
+    """Servers before 1.33 do not say; then the sizes alone decide."""
+    return int(lookup(pod, "status", "observedGeneration", default=generation_of(pod)))
+
+
+def _still_wanted(pod: Object, patch: ResizePatch) -> bool:
+    desired = container_resources(pod).get(patch.container)
+    if desired is None:
+        return False
+    return _covers(desired.requests, parse_amounts(patch.resources.get("requests"))) and _covers(
+        desired.limits, parse_amounts(patch.resources.get("limits"))
+    )
+
+
+def _covers(desired: Amounts, asked: Amounts) -> bool:
+    """What was asked is what is desired; what was not asked may be anything."""
+    wanted = {resource: asked.amount(resource) for resource in ResourceName}
+    return all(
+        amount is None or amount == desired.amount(resource) for resource, amount in wanted.items()
+    )

@@ -1,0 +1,152 @@
+"""Rows of `livesize get`: what a person wants to see of each kind. Pure; ``now`` is an argument."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from livesize.api.conditions import find_condition, is_true
+from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.objects import Object, lookup, name_of, namespace_of
+from livesize.api.quantity import memory_bytes
+from livesize.cli.output import Table
+from livesize.cli.sizes import format_requests, format_size, pod_sizes
+
+
+class Column(msgspec.Struct, frozen=True):
+    header: str
+    cell: Callable[[Object, float], str]
+    wide: bool = False
+
+
+def table_of(
+    resource: Resource, objects: Sequence[Object], now: float, *, wide: bool, all_namespaces: bool
+) -> Table:
+    columns = [column for column in columns_of(resource) if wide or not column.wide]
+    if all_namespaces and resource.namespaced:
+        columns = [Column("NAMESPACE", lambda obj, _: namespace_of(obj)), *columns]
+    return Table(
+        tuple(column.header for column in columns),
+        tuple(tuple(column.cell(obj, now) for column in columns) for obj in objects),
+    )
+
+
+def columns_of(resource: Resource) -> tuple[Column, ...]:
+    return _COLUMNS.get(resource, (_NAME, _AGE))
+
+
+def format_age(stamp: str, now: float) -> str:
+    """Like kubectl: 45s, 3m12s, 5h2m, 3d4h; unknown without a time."""
+    if not stamp:
+        return "<unknown>"
+    seconds = max(0, int(now - dt.datetime.fromisoformat(stamp).timestamp()))
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 180:
+        rest = f"{seconds % 60}s" if minutes < 10 and seconds % 60 else ""
+        return f"{minutes}m{rest}"
+    if hours < 48:
+        return f"{hours}h{minutes % 60}m" if hours < 8 and minutes % 60 else f"{hours}h"
+    return f"{days}d{hours % 24}h" if days < 8 and hours % 24 else f"{days}d"
+
+
+def pod_status(pod: Object) -> str:
+    """One word: the phase, or what stands in its way."""
+    if lookup(pod, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    for status in lookup(pod, "status", "containerStatuses", default=[]):
+        for state in ("waiting", "terminated"):
+            reason = lookup(status, "state", state, "reason")
+            if reason:
+                return str(reason)
+    return str(lookup(pod, "status", "reason") or lookup(pod, "status", "phase", default="Pending"))
+
+
+def resize_word(pod: Object) -> str:
+    """Where a resize stands, from the conditions of today's Kubernetes; "-" when nothing is."""
+    pending = find_condition(pod, "PodResizePending")
+    if pending is not None:
+        return str(pending.get("reason") or "Pending")
+    progress = find_condition(pod, "PodResizeInProgress")
+    if progress is not None:
+        return str(progress.get("reason") or "InProgress")
+    return "-"
+
+
+def _ready(pod: Object, _: float) -> str:
+    statuses = lookup(pod, "status", "containerStatuses", default=[])
+    ready = sum(1 for status in statuses if status.get("ready"))
+    return f"{ready}/{len(lookup(pod, 'spec', 'containers', default=[]))}"
+
+
+def _restarts(pod: Object, _: float) -> str:
+    statuses = lookup(pod, "status", "containerStatuses", default=[])
+    return str(sum(int(status.get("restartCount") or 0) for status in statuses))
+
+
+def _node_status(node: Object, _: float) -> str:
+    word = "Ready" if is_true(node, "Ready") else "NotReady"
+    return f"{word},SchedulingDisabled" if lookup(node, "spec", "unschedulable") else word
+
+
+def _node_memory(node: Object, _: float) -> str:
+    """Whole Mi, rounded down: nobody reads eleven digits."""
+    memory = lookup(node, "status", "allocatable", "memory")
+    return "-" if memory is None else f"{memory_bytes(memory) // 2**20}Mi"
+
+
+def _event_object(event: Object, _: float) -> str:
+    about = lookup(event, "involvedObject", default={})
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+def _text(*path: str, default: str = "-") -> Callable[[Object, float], str]:
+    return lambda obj, _: str(lookup(obj, *path, default=default))
+
+
+def _age(*path: str) -> Callable[[Object, float], str]:
+    return lambda obj, now: format_age(str(lookup(obj, *path, default="")), now)
+
+
+_NAME = Column("NAME", lambda obj, _: name_of(obj))
+_AGE = Column("AGE", _age("metadata", "creationTimestamp"))
+
+_COLUMNS: dict[Resource, tuple[Column, ...]] = {
+    PODS: (
+        _NAME,
+        Column("READY", _ready),
+        Column("STATUS", lambda pod, _: pod_status(pod)),
+        Column("RESTARTS", _restarts),
+        Column("AGE", _age("metadata", "creationTimestamp")),
+        Column("DESIRED", lambda pod, _: format_size(pod_sizes(pod).desired)),
+        Column("ALLOCATED", lambda pod, _: format_requests(pod_sizes(pod).allocated)),
+        Column("ACTUAL", lambda pod, _: format_size(pod_sizes(pod).actual)),
+        Column("RESIZE", lambda pod, _: resize_word(pod)),
+        Column("NODE", _text("spec", "nodeName"), wide=True),
+        Column("QOS", _text("status", "qosClass"), wide=True),
+        Column("GENERATION", _text("metadata", "generation"), wide=True),
+    ),
+    NODES: (
+        _NAME,
+        Column("STATUS", _node_status),
+        _AGE,
+        Column("CPU", _text("status", "allocatable", "cpu")),
+        Column("MEMORY", _node_memory),
+        Column("VERSION", _text("status", "nodeInfo", "kubeletVersion")),
+        Column("KERNEL", _text("status", "nodeInfo", "kernelVersion"), wide=True),
+        Column("RUNTIME", _text("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
+    ),
+    NAMESPACES: (_NAME, Column("STATUS", _text("status", "phase", default="Active")), _AGE),
+    EVENTS: (
+        Column("LAST SEEN", _age("lastTimestamp")),
+        Column("TYPE", _text("type")),
+        Column("REASON", _text("reason")),
+        Column("OBJECT", _event_object),
+        Column("COUNT", _text("count", default="1"), wide=True),
+        Column("MESSAGE", _text("message")),
+    ),
+    LEASES: (_NAME, Column("HOLDER", _text("spec", "holderIdentity")), _AGE),
+}

@@ -1,0 +1,97 @@
+"""KIND/NAME as people write it, and durations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from livesize.api.kinds import PODS, RESOURCES, Resource
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Objects of one resource: the named ones, or all of them."""
+
+    resource: Resource
+    names: tuple[str, ...] = ()
+
+
+class Duration(click.ParamType[float]):
+    """30, 30s, 1m30s, 500ms: seconds as a float."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value).strip()
+        seconds = parse_duration(text)
+        if seconds is None:
+            self.fail(f"{text!r} is not a duration such as 30s or 2m", param, ctx)
+        return seconds
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds, or None where the text says no duration."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
+
+
+def find_resource(word: str) -> Resource | None:
+    """A resource by kind, plural, singular or short name, in any case."""
+    wanted = word.lower()
+    for resource in RESOURCES:
+        known = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
+        if wanted in known or wanted == f"{resource.plural}.{resource.group}":
+            return resource
+    return None
+
+
+def parse_targets(words: Sequence[str]) -> list[Target]:
+    """``pods``, ``pod/a pod/b`` or ``pod a b``. Raises click.UsageError."""
+    if not words:
+        raise click.UsageError("name what you mean: KIND or KIND/NAME, for instance pod/db")
+    if "/" not in words[0]:
+        if any("/" in word for word in words):
+            raise click.UsageError("write either KIND/NAME each time, or KIND NAME NAME")
+        return [Target(_resource(words[0]), tuple(words[1:]))]
+    return [_slashed(word) for word in words]
+
+
+def parse_pod(word: str) -> str:
+    """The name of a pod: ``pod/db`` or ``db``."""
+    if "/" not in word:
+        return word
+    target = _slashed(word)
+    if target.resource is not PODS:
+        raise click.UsageError(f"only pods can be resized, not {target.resource.plural}")
+    return target.names[0]
+
+
+def label_of(resource: Resource, name: str) -> str:
+    """How we write an object's name: pod/db."""
+    return f"{resource.singular or resource.plural}/{name}"
+
+
+def _slashed(word: str) -> Target:
+    kind, slash, name = word.partition("/")
+    if not slash or not kind or not name or "/" in name:
+        raise click.UsageError(f"{word!r} is not KIND/NAME, for instance pod/db")
+    return Target(_resource(kind), (name,))
+
+
+def _resource(word: str) -> Resource:
+    resource = find_resource(word)
+    if resource is None:
+        known = ", ".join(resource.plural for resource in RESOURCES)
+        raise click.UsageError(f"there is no kind {word!r}; there are {known}")
+    return resource

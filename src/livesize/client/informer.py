@@ -1,0 +1,177 @@
+"""Keeps a local copy of one selection of objects true, and tells every change once, in order.
+
+List, then watch from there; resumes where it stopped, and after 410 lists again and tells the
+difference, so that no delete is lost. It never polls: between changes it only waits.
+
+    list ──ok──► watch ──ended or connection lost──► watch from the last version seen
+     ▲             └──410──┐
+     └─────────────────────┘        failures in a row wait longer and longer, with jitter
+
+``on_change(Delta(old, new))`` is called in the loop turn in which the change arrived, in revision
+order; it must not wait. An exception from it is a bug and ends ``run``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Protocol, cast
+
+import msgspec
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds import Resource
+from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.client.interface import EVERYTHING, Client, EventType, Selection, WatchEvent
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import Backoff
+from livesize.machinery.telemetry import get_logger
+
+log = get_logger("client.informer")
+
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 5.0
+_GOOD_WATCH_SECONDS = 1.0
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """One change: old None means new here, new None means gone. Never both."""
+
+    old: Object | None
+    new: Object | None
+
+    @property
+    def object(self) -> Object:
+        """The newest state known."""
+        newest = self.new if self.new is not None else self.old
+        assert newest is not None
+        return newest
+
+
+class Informer:
+    """``await run()`` until cancelled; ``synced`` is set when the first list has been told."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        clock: Clock,
+        on_change: Callable[[Delta], None],
+        source: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._selection = selection
+        self._clock = clock
+        self._on_change = on_change
+        self._backoff = Backoff(
+            _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, source or random.SystemRandom()
+        )
+        self._failures = 0
+        self._version = ""
+        self._objects: dict[tuple[str, str], Object] = {}
+        self.synced = asyncio.Event()
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        return self._objects.get((namespace, name))
+
+    def items(self) -> tuple[Object, ...]:
+        return tuple(self._objects.values())
+
+    async def run(self) -> None:
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except StatusError as refusal:
+                if refusal.code == 410:
+                    self._version = ""
+                await self._wait(refusal.message)
+            except ConnectionError as failure:
+                await self._wait(str(failure))
+
+    async def _list(self) -> None:
+        listing = await self._client.list(self._resource, self._selection)
+        found = {_key(obj): obj for obj in listing.items}
+        for key in [key for key in self._objects if key not in found]:
+            self._forget(key)
+        for obj in sorted(listing.items, key=_version_order):
+            self._keep(obj)
+        self._version = listing.resource_version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        began = self._clock.monotonic()
+        stream = self._client.watch(self._resource, self._selection, resource_version=self._version)
+        try:
+            async with aclosing(cast("_Closable", stream)):
+                async for event in stream:
+                    self._failures = 0
+                    self._take(event)
+        finally:
+            lasted = self._clock.monotonic() - began >= _GOOD_WATCH_SECONDS
+            if lasted:
+                self._failures = 0
+        # A server may end a watch whenever it likes, but one that ends them all at once is ill.
+        if not lasted:
+            await self._wait("the watch ended at once")
+
+    def _take(self, event: WatchEvent) -> None:
+        match event.type:
+            case EventType.ADDED | EventType.MODIFIED:
+                self._keep(event.object)
+            case EventType.DELETED:
+                self._forget(_key(event.object))
+            case EventType.BOOKMARK:
+                pass
+        self._version = version_of(event.object) or self._version
+
+    def _keep(self, obj: Object) -> None:
+        key = _key(obj)
+        old = self._objects.get(key)
+        if old is not None and uid_of(old) != uid_of(obj):
+            # Deleted and made again while we were not looking: two changes, not one.
+            self._forget(key)
+            old = None
+        if old is not None and version_of(old) == version_of(obj):
+            return
+        self._objects[key] = obj
+        self._on_change(Delta(old, obj))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._on_change(Delta(old, None))
+
+    async def _wait(self, why: str) -> None:
+        self._failures += 1
+        seconds = self._backoff.seconds(self._failures)
+        # One interruption is ordinary; several in a row are worth a person's eyes.
+        say = log.debug if self._failures == 1 else log.warning
+        say(
+            "watching again soon",
+            resource=self._resource.plural,
+            seconds=seconds,
+            failures=self._failures,
+            reason=why,
+        )
+        await self._clock.sleep(seconds)
+
+
+class _Closable(Protocol):
+    async def aclose(self) -> None: ...
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    return namespace_of(obj), name_of(obj)
+
+
+def _version_order(obj: Object) -> tuple[int, str]:
+    """Versions of one server are numbers without leading zeros: shorter is older."""
+    version = version_of(obj)
+    return len(version), version

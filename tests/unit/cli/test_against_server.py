@@ -1,0 +1,388 @@
+"""The commands against the real API server over TLS, with a small node that answers resizes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+import yaml
+from click.testing import CliRunner, Result
+
+from livesize.api.kinds import NODES, PODS
+from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
+from livesize.api.resources import container_resources, size_of
+from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.apiserver.auth.tokens import issue_token, write_tokens
+from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.cli.app import cli
+from livesize.client.direct import DirectClient
+from livesize.client.informer import Delta, Informer
+from livesize.client.kubeconfig import write_kubeconfig
+from livesize.machinery.clock import SystemClock
+from livesize.machinery.queue import WorkQueue, run_workers
+from livesize.store.memory import MemoryStore
+
+NODE = "n1"
+LARGEST_CPU_MILLI = 4000
+UNTOUCHED_CPU_MILLI = 3999  # the node never answers a resize to this size
+
+
+class SmallNode:
+    """Binds pods to itself, starts them in words only, and answers every resize at once."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._client = DirectClient(server.door(node_identity(NODE)))
+        self._admin = DirectClient(server.door(Identity("test", Role.ADMIN)))
+        clock = SystemClock()
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock)
+        self._informer = Informer(self._admin, PODS, clock=clock, on_change=self._changed)
+
+    async def run(self) -> None:
+        await self._admin.create(
+            NODES,
+            {
+                "kind": "Node",
+                "apiVersion": "v1",
+                "metadata": {"name": NODE},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            },
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informer.run())
+            group.create_task(run_workers(self._queue, self._look, 1))
+
+    def _changed(self, delta: Delta) -> None:
+        self._queue.add((namespace_of(delta.object), name_of(delta.object)))
+
+    async def _look(self, key: tuple[str, str]) -> None:
+        pod = self._informer.get(*key)
+        if pod is None:
+            return
+        if lookup(pod, "metadata", "deletionTimestamp"):
+            await self._client.delete(PODS, key[1], key[0], grace_period_seconds=0)
+        elif not lookup(pod, "spec", "nodeName"):
+            await self._bind(pod)
+        elif not lookup(pod, "status", "containerStatuses"):
+            patch = {"status": _status(pod)}
+            await self._client.patch(PODS, key[1], patch, namespace=key[0], subresource="status")
+        elif lookup(pod, "status", "resizeState", "phase") == "Requested":
+            await self._answer(pod)
+
+    async def _bind(self, pod: Object) -> None:
+        body = {
+            "kind": "Binding",
+            "apiVersion": "v1",
+            "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
+            "target": {"kind": "Node", "name": NODE},
+        }
+        await self._admin.post(PODS, name_of(pod), namespace_of(pod), "binding", body)
+
+    async def _answer(self, pod: Object) -> None:
+        wanted = [size.requests.cpu_milli or 0 for size in container_resources(pod).values()]
+        if UNTOUCHED_CPU_MILLI in wanted:
+            return
+        answers: list[Object] = [
+            {
+                "request": {"requestStatus": "Accepted"},
+                "allocated": [size_of(container) for container in pod["spec"]["containers"]],
+            },
+            {"request": {"requestStatus": "Done"}, "status": _status(pod)},
+        ]
+        if max(wanted) > LARGEST_CPU_MILLI:
+            request = {"requestStatus": "Rejected"}
+            sentence = f"the node has {LARGEST_CPU_MILLI}m of cpu in all"
+            answers = [{"request": request, "phase": "Infeasible", "message": sentence}]
+        for answer in answers:
+            body = {
+                "kind": "Resizing",
+                "apiVersion": "v1",
+                "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
+                "generation": generation_of(pod),
+                **answer,
+            }
+            await self._client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body)
+
+
+def _status(pod: Object) -> Object:
+    statuses = [
+        {
+            "name": container["name"],
+            "ready": True,
+            "restartCount": 0,
+            "image": container["image"],
+            "imageID": "",
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            "resources": container.get("resources", {}),
+        }
+        for container in pod["spec"]["containers"]
+    ]
+    return {
+        "phase": "Running",
+        "observedGeneration": generation_of(pod),
+        "containerStatuses": statuses,
+    }
+
+
+class Running:
+    """Server and node in a thread with a loop of their own, so that commands can run here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kubeconfig = folder / "kubeconfig"
+        self._folder = folder
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._loop = uvloop.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(10)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        except BaseException as failure:
+            self._failure = failure
+            raise
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    async def _main(self) -> None:
+        token, entry = issue_token("admin", Role.ADMIN)
+        write_tokens(self._folder / "tokens", [entry])
+        config = ApiServerConfig(self._folder / "tls", self._folder / "tokens", port=0)
+        async with ApiServer(config, MemoryStore()).running() as server:
+            ca_pem = server.ca_path.read_bytes()
+            write_kubeconfig(self.kubeconfig, server.url, ca_pem, token, "admin")
+            async with asyncio.TaskGroup() as group:
+                node = group.create_task(SmallNode(server).run())
+                self._ready.set()
+                await self._stop.wait()
+                node.cancel()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    made = Running(tmp_path_factory.mktemp("server"))
+    made.start()
+    yield made
+    made.stop()
+
+
+class Shell:
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+
+    def run(self, line: str, stdin: str | None = None) -> Result:
+        environment = {"LIVESIZE_KUBECONFIG": str(self.kubeconfig)}
+        return CliRunner().invoke(cli, line.split(), input=stdin, env=environment)
+
+    def ok(self, line: str, stdin: str | None = None) -> str:
+        answer = self.run(line, stdin)
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    def fails(self, line: str, stdin: str | None = None) -> str:
+        """Exit code 1 and one sentence, which is returned."""
+        answer = self.run(line, stdin)
+        assert answer.exit_code == 1, answer.output
+        assert answer.stderr.startswith("livesize: ")
+        assert answer.stderr.count("\n") == 1
+        return answer.stderr
+
+    def pod(self, name: str) -> Object:
+        pod: Object = json.loads(self.ok(f"get pod/{name} -o json"))
+        return pod
+
+    def start(self, name: str, cpu: str = "500m", limit: str = "500m", **labels: str) -> None:
+        self.ok("apply -f -", manifest(name, cpu, limit, **labels))
+        for _ in range(500):
+            if lookup(self.pod(name), "status", "containerStatuses"):
+                return
+        raise AssertionError(f"{name} does not run")
+
+
+def manifest(name: str, cpu: str = "500m", limit: str = "500m", **labels: str) -> str:
+    memory = {"memory": "64Mi"}
+    resources = {"requests": {"cpu": cpu, **memory}, "limits": {"cpu": limit, **memory}}
+    container = {"name": "app", "image": "img:1", "resources": resources}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    return yaml.safe_dump(pod)
+
+
+@pytest.fixture
+def shell(running: Running) -> Iterator[Shell]:
+    made = Shell(running.kubeconfig)
+    yield made
+    names = made.ok("get pods -o name").split()
+    if names:
+        made.ok(f"delete {' '.join(names)} --now")
+
+
+def test_apply_creates_then_leaves_alone_then_changes(shell: Shell) -> None:
+    assert shell.ok("apply -f -", manifest("db")) == "pod/db created\n"
+    assert shell.ok("apply -f -", manifest("db")) == "pod/db unchanged\n"
+    assert shell.ok("apply -f -", manifest("db", tier="one")) == "pod/db configured\n"
+    assert shell.pod("db")["metadata"]["labels"] == {"tier": "one"}
+
+
+def test_a_dry_run_changes_nothing(shell: Shell) -> None:
+    assert shell.ok("apply --dry-run -f -", manifest("db")) == "pod/db created (dry run)\n"
+    assert 'pods "db" not found' in shell.fails("get pod/db")
+    shell.start("db")
+    assert "would be resized" in shell.ok("resize pod/db --cpu 1 --dry-run")
+    assert generation_of(shell.pod("db")) == 1
+
+
+def test_a_refused_manifest_is_one_sentence(shell: Shell) -> None:
+    assert "must be less than or equal" in shell.fails("apply -f -", manifest("db", "2", "1"))
+    assert "cannot be read" in shell.fails("apply -f /nowhere/pod.yaml")
+    assert "there are no objects" in shell.fails("apply -f -", "")
+
+
+def test_get_shows_tables_names_json_and_yaml(shell: Shell) -> None:
+    shell.start("a", tier="front")
+    shell.start("b", cpu="250m")
+    header, first, second = shell.ok("get pods").splitlines()
+    assert header.split()[-4:] == ["DESIRED", "ALLOCATED", "ACTUAL", "RESIZE"]
+    assert "500m 64Mi   500m 64Mi" in first
+    assert "250m:500m 64Mi" in second
+    assert shell.ok("get pods -o name") == "pod/a\npod/b\n"
+    assert shell.ok("get pods -l tier=front -o name") == "pod/a\n"
+    assert [name_of(obj) for obj in json.loads(shell.ok("get po -o json"))["items"]] == ["a", "b"]
+    assert yaml.safe_load(shell.ok("get pod a -o yaml")) == shell.pod("a")
+    assert shell.ok("get -A pods -o wide").splitlines()[1].split()[:2] == ["default", "a"]
+    assert (
+        "There are no pods in namespace kube-system." in shell.run("get po -n kube-system").stderr
+    )
+    assert shell.ok("get nodes").splitlines()[1].split()[:2] == [NODE, "Ready"]
+
+
+def test_a_watch_shows_what_is_and_then_what_changes(shell: Shell) -> None:
+    shell.start("db")
+    command = [str(Path(sys.executable).parent / "livesize"), "get", "pods", "-w", "-o", "json"]
+    words = [*command, "--kubeconfig", str(shell.kubeconfig)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["metadata"]["labels"] == {}
+        shell.ok("apply -f -", manifest("db", tier="one"))
+        assert json.loads(watching.stdout.readline())["metadata"]["labels"] == {"tier": "one"}
+        watching.terminate()
+
+
+def test_a_resize_is_waited_for_and_shown_before_and_after(shell: Shell) -> None:
+    shell.start("db")
+    shown = shell.ok("resize pod/db --cpu 1 --wait --timeout 10s").splitlines()
+    assert shown[0].startswith("pod/db resized in ")
+    assert [" ".join(line.split()) for line in shown[2:5]] == [
+        "app cpu request 500m → 1 500m → 1 500m → 1",
+        "app cpu limit 500m → 1 - 500m → 1",
+        "app memory request 64Mi 64Mi 64Mi",
+    ]
+    status = shell.pod("db")["status"]["containerStatuses"][0]
+    assert status["resources"]["limits"] == {"cpu": "1", "memory": "64Mi"}
+    assert "has this size already" in shell.ok("resize pod/db --cpu 1000m")
+    assert shell.ok("resize db --cpu 1 --wait -o name") == "pod/db\n"
+
+
+def test_a_resize_that_can_never_be_says_so(shell: Shell) -> None:
+    shell.start("db")
+    sentence = shell.fails("resize pod/db --cpu 8 --wait --timeout 10s")
+    assert sentence == "livesize: pod/db was not resized: the node has 4000m of cpu in all\n"
+    assert shell.ok("get pods").splitlines()[1].split()[-1] == "Infeasible"
+    shell.ok("resize pod/db --cpu 2 --wait --timeout 10s")
+
+
+def test_a_resize_that_takes_too_long_says_where_it_stands_and_the_way_back(shell: Shell) -> None:
+    shell.start("db")
+    sentence = shell.fails(f"resize pod/db --cpu {UNTOUCHED_CPU_MILLI}m --wait --timeout 100ms")
+    assert "not resized after 0.1 s: pod/db: asked; the node has not judged it yet" in sentence
+    way_back = "resize pod/db -c app --request-cpu 500m --limit-cpu 500m"
+    assert f"`livesize {way_back}`" in sentence
+    shell.ok(f"{way_back} --wait --timeout 10s")
+
+
+def test_a_resize_without_waiting_returns_what_was_asked(shell: Shell) -> None:
+    shell.start("db", cpu="250m")
+    first = shell.ok("resize pod/db --cpu 100m:1 --memory 64Mi").splitlines()[0]
+    assert first == (
+        "pod/db asked for cpu request 100m, memory request 64Mi, cpu limit 1, memory limit 64Mi"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("resize pod/none --cpu 1", 'pods "none" not found'),
+        ("resize pod/db -c web --cpu 1", "no container 'web'; it has app"),
+        ("resize pod/db --request-cpu 2", "must be less than or equal to cpu limit"),
+        ("resize pod/db --request-cpu 250m", "QOS Class may not change"),
+        ("delete pod/none", 'pods "none" not found'),
+    ],
+)
+def test_refusals_are_one_sentence(shell: Shell, line: str, words: str) -> None:
+    shell.start("db")
+    assert words in shell.fails(line)
+
+
+def test_delete_waits_until_it_is_gone(shell: Shell) -> None:
+    shell.start("db")
+    assert shell.ok("delete pod/db") == "pod/db deleted\n"
+    assert shell.ok("get pods -o name") == ""
+    assert shell.ok("delete pod/db --ignore-not-found") == ""
+
+
+def test_names_are_completed_from_the_server(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.shell_completion import ShellComplete
+
+    shell.start("db")
+    monkeypatch.setenv("LIVESIZE_KUBECONFIG", str(shell.kubeconfig))
+    complete = ShellComplete(cli, {}, "livesize", "_LIVESIZE_COMPLETE")
+
+    def offered(words: list[str], incomplete: str) -> list[Any]:
+        return [item.value for item in complete.get_completions(words, incomplete)]
+
+    assert offered(["resize"], "pod/d") == ["pod/db"]
+    assert offered(["get"], "po/") == ["po/db"]
+    assert "kube-system" in offered(["get", "pods", "-n"], "")
+
+
+def test_the_doctor_finds_server_and_node(shell: Shell) -> None:
+    answer = shell.run(f"doctor -o json --kubeconfig {shell.kubeconfig}")
+    findings = {finding["name"]: finding for finding in json.loads(answer.stdout)}
+    assert findings["server"]["ok"]
+    assert findings["node"]["what"] == f"ready: {NODE}"
+
+
+def test_wrong_credentials_name_the_file(shell: Shell, tmp_path: Path) -> None:
+    config = yaml.safe_load(shell.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = "wrong"
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    sentence = shell.fails(f"get pods --kubeconfig {tmp_path / 'config'}")
+    assert "does not accept the credentials in" in sentence
+
+
+def test_the_version_of_the_server(shell: Shell) -> None:
+    assert shell.ok("version --server").splitlines()[1].startswith("server v")

@@ -1,0 +1,119 @@
+"""`livesize doctor` on machines that exist only as a few files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from livesize.cli.app import cli
+from livesize.cli.doctor.checks import (
+    Finding,
+    check_busybox,
+    check_cgroups,
+    check_cgroups_writable,
+    check_kubectl,
+    check_machine,
+    check_python,
+    check_root,
+)
+
+V1 = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n" + "".join(
+    f"{name}\t1\t1\t1\n" for name in ("cpu", "cpuacct", "memory", "pids")
+)
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def v1_files(*mounted: str, table: str = V1) -> dict[str, str]:
+    return {"proc/cgroups": table, **{f"sys/fs/cgroup/{name}/tasks": "" for name in mounted}}
+
+
+@pytest.mark.parametrize(
+    ("files", "ok", "words"),
+    [
+        ({"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids"}, True, "cgroup v2"),
+        ({"sys/fs/cgroup/cgroup.controllers": "cpuset io"}, False, "without cpu, memory, pids"),
+        (v1_files("cpu", "cpuacct", "memory", "pids"), True, "cgroup v1"),
+        (v1_files("cpu", "cpuacct", "pids"), False, "without memory"),
+        (
+            v1_files(
+                *("cpu", "cpuacct", "memory", "pids"),
+                table=V1.replace("memory\t1\t1\t1", "memory\t0\t1\t0"),
+            ),
+            False,
+            "without memory",
+        ),
+        ({}, False, "no cgroups"),
+    ],
+    ids=[
+        "v2",
+        "v2 without controllers",
+        "v1",
+        "v1, memory not mounted",
+        "v1, memory off in the kernel",
+        "nothing",
+    ],
+)
+def test_cgroups(tmp_path: Path, files: dict[str, str], ok: bool, words: str) -> None:
+    finding = check_cgroups(machine(tmp_path, files))
+    assert finding.ok is ok
+    assert words in finding.what
+    assert bool(finding.remedy) is not ok
+
+
+@pytest.mark.parametrize(("options", "ok"), [("rw,nosuid", True), ("ro,nosuid", False)])
+def test_a_read_only_mount_is_seen_even_by_root(tmp_path: Path, options: str, ok: bool) -> None:
+    mounts = f"cgroup /sys/fs/cgroup/memory cgroup {options},memory 0 0\n"
+    files = {"sys/fs/cgroup/memory/tasks": "", "proc/self/mounts": mounts}
+    finding = check_cgroups_writable(machine(tmp_path, files))
+    assert finding.ok is ok
+
+
+def test_the_size_of_the_machine(tmp_path: Path) -> None:
+    files = {
+        "proc/cpuinfo": "processor\t: 0\nmodel name: x\n\nprocessor\t: 1\n",
+        "proc/meminfo": "MemTotal: 9999999 kB\nMemAvailable:  1048576 kB\n",
+    }
+    assert check_machine(machine(tmp_path, files)) == Finding(
+        "machine", True, "2 CPUs, 1024 MiB of memory available"
+    )
+    assert not check_machine(tmp_path / "nowhere").ok
+
+
+@pytest.mark.parametrize(
+    ("finding", "ok"),
+    [
+        (check_python((3, 11, 0)), True),
+        (check_python((3, 10, 9)), False),
+        (check_root(0), True),
+        (check_root(1000), False),
+        (check_busybox("/bin/busybox"), True),
+        (check_busybox(None), False),
+        (check_kubectl("v1.32.4-dispatcher"), True),
+        (check_kubectl("v2.0.0"), True),
+        (check_kubectl("v1.9.0"), False),
+        (check_kubectl("unknown"), False),
+        (check_kubectl(None), False),
+    ],
+)
+def test_what_is_missing_always_comes_with_a_remedy(finding: Finding, ok: bool) -> None:
+    assert finding.ok is ok
+    assert bool(finding.remedy) is not ok
+
+
+def test_it_prints_json_and_a_named_server_that_is_not_there_fails(tmp_path: Path) -> None:
+    missing = str(tmp_path / "kubeconfig")
+    answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", missing])
+    findings = {finding["name"]: finding for finding in json.loads(answer.output)}
+    assert answer.exit_code == 1
+    assert findings["python"]["ok"]
+    assert not findings["server"]["ok"]
+    assert missing in findings["server"]["what"]

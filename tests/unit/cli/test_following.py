@@ -1,0 +1,131 @@
+"""Waiting for a resize survives a server that restarts, forgets, or loses the pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from livesize.api.errors import StatusError, expired, not_found
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, evolve
+from livesize.cli.resize.follow import Following
+from livesize.cli.resize.plan import ResizePatch
+from livesize.cli.resize.progress import Done, Waiting
+from livesize.client.interface import EventType, WatchEvent
+
+PATCH = ResizePatch("app", {"limits": {"cpu": "2"}})
+
+
+def pod(actual: str, version: int, uid: str = "u1") -> Object:
+    return {
+        "metadata": {
+            "name": "db",
+            "namespace": "default",
+            "uid": uid,
+            "generation": 2,
+            "resourceVersion": str(version),
+        },
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "app", "resources": {"limits": {"cpu": "2"}}}],
+        },
+        "status": {
+            "observedGeneration": 2,
+            "containerStatuses": [{"name": "app", "resources": {"limits": {"cpu": actual}}}],
+        },
+    }
+
+
+def changed(to: Object) -> WatchEvent:
+    return WatchEvent(EventType.MODIFIED, to)
+
+
+class Script:
+    """A client and a clock that play what the test wrote: one list of steps per watch."""
+
+    def __init__(
+        self, watches: list[list[WatchEvent | Exception]], gets: list[Object | Exception]
+    ) -> None:
+        self.watches = watches
+        self.gets = gets
+        self.versions: list[str] = []
+        self.slept = 0
+
+    async def watch(
+        self, resource: Any, selection: Any, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        assert selection.fields == "metadata.name=db"
+        self.versions.append(resource_version)
+        for step in self.watches.pop(0):
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Object:
+        step = self.gets.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += 1
+
+    async def follow(self) -> tuple[Following, list[str]]:
+        client: Any = self
+        following = Following(client, client, pod("1", 5), PATCH)
+        told: list[Waiting] = []
+        async with asyncio.timeout(5):
+            await following.run(told.append)
+        return following, [waiting.word for waiting in told]
+
+
+async def test_it_follows_the_watch_from_the_answer_and_tells_each_step_once() -> None:
+    script = Script([[changed(pod("1", 6)), changed(pod("1500m", 7)), changed(pod("2", 8))]], [])
+    following, told = await script.follow()
+    assert following.progress == Done()
+    assert following.pod == pod("2", 8)
+    assert (told, script.versions) == (["InProgress"], ["5"])
+
+
+@pytest.mark.parametrize(
+    ("interruption", "slept"), [(ConnectionError("restarting"), 1), (expired("too old"), 0)]
+)
+async def test_an_interruption_is_bridged_by_looking_again(
+    interruption: Exception, slept: int
+) -> None:
+    script = Script([[changed(pod("1", 6)), interruption], [changed(pod("2", 9))]], [pod("1", 8)])
+    following, _ = await script.follow()
+    assert following.progress == Done()
+    assert (script.versions, script.slept) == (["5", "8"], slept)
+
+
+async def test_a_server_that_is_down_for_long_is_waited_for() -> None:
+    down = ConnectionError("refused")
+    script = Script([[down]], [down, down, pod("2", 8)])
+    following, _ = await script.follow()
+    assert (following.progress, script.slept) == (Done(), 3)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        Script([[WatchEvent(EventType.DELETED, pod("1", 6))]], []),
+        Script([[ConnectionError("cut")]], [not_found(PODS, "db")]),
+        Script([[ConnectionError("cut")]], [pod("2", 9, uid="u2")]),
+    ],
+    ids=["seen", "while not looking", "and made again"],
+)
+async def test_a_pod_that_was_deleted_ends_it(script: Script) -> None:
+    with pytest.raises(StatusError) as caught:
+        await script.follow()
+    assert caught.value.code == 404
+
+
+async def test_a_change_that_is_there_already_needs_no_watch() -> None:
+    client: Any = Script([], [])
+    following = Following(client, client, evolve(pod("2", 5), ("metadata", "labels"), {}), PATCH)
+    await following.run(lambda _: None)
+    assert following.progress == Done()

@@ -1,0 +1,151 @@
+"""Which requests and limits `livesize resize` sends for what a person typed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.api.objects import Object
+from livesize.api.resources import ResourceName, parse_resources
+from livesize.cli.resize.plan import (
+    ResizePatch,
+    ResizeRefusal,
+    Wish,
+    describe,
+    parse_wish,
+    plan_patch,
+    undo_options,
+)
+
+CPU = ResourceName.CPU
+
+
+def pod(*containers: tuple[str, str, str]) -> Object:
+    """Containers as (name, cpu request, cpu limit)."""
+    made = []
+    for name, request, limit in containers:
+        resources: Object = {}
+        if request:
+            resources["requests"] = {"cpu": request}
+        if limit:
+            resources["limits"] = {"cpu": limit}
+        made.append({"name": name, "resources": resources})
+    return {"spec": {"containers": made}}
+
+
+def wish(word: str = "", request: str = "", limit: str = "") -> Wish:
+    read = parse_wish(word, request, limit)
+    assert isinstance(read, Wish)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "asked", "sent"),
+    [
+        ("1", "1", "2", {"requests": "2", "limits": "2"}),
+        ("1", "1000m", "500m", {"requests": "500m", "limits": "500m"}),
+        ("500m", "1", "2", {"limits": "2"}),
+        ("500m", "1", "600m", {"limits": "600m"}),
+        ("500m", "1", "500m", {"limits": "500m"}),
+        ("500m", "1", "200m", {"requests": "200m", "limits": "200m"}),
+        ("500m", "", "2", {"requests": "2"}),
+        ("500m", "1", "250m:2", {"requests": "250m", "limits": "2"}),
+        ("500m", "1", "250m:", {"requests": "250m"}),
+        ("500m", "1", ":2", {"limits": "2"}),
+        ("1", "1", "2000m", {"requests": "2", "limits": "2"}),
+    ],
+    ids=[
+        "guaranteed grows on both sides",
+        "guaranteed shrinks on both sides, equal by value",
+        "burstable grows its limit only",
+        "burstable shrinks its limit only",
+        "a limit may come down to the request",
+        "a request above the new limit follows it",
+        "only a request: the request",
+        "request and limit by name",
+        "request by name",
+        "limit by name",
+        "quantities are sent as Kubernetes writes them",
+    ],
+)
+def test_a_size_keeps_the_shape(
+    request_: str, limit: str, asked: str, sent: dict[str, str]
+) -> None:
+    patch = plan_patch(pod(("app", request_, limit)), "", {CPU: wish(asked)})
+    assert isinstance(patch, ResizePatch)
+    resources = {side: {"cpu": quantity} for side, quantity in sent.items()}
+    assert patch.body() == {"spec": {"containers": [{"name": "app", "resources": resources}]}}
+
+
+@pytest.mark.parametrize(
+    ("word", "request_", "limit", "sentence"),
+    [
+        ("1", "1", "", "not both"),
+        (":", "", "", "':' needs"),
+        ("1:2:3", "", "", "not a quantity"),
+        ("much", "", "", "'much' is not a quantity"),
+        ("", "", "2 Gi", "not a quantity"),
+    ],
+)
+def test_words_that_say_no_size_are_refused(
+    word: str, request_: str, limit: str, sentence: str
+) -> None:
+    read = parse_wish(word, request_, limit)
+    assert isinstance(read, ResizeRefusal)
+    assert sentence in read.sentence
+
+
+@pytest.mark.parametrize(
+    ("given_pod", "container", "sentence"),
+    [
+        (pod(("a", "1", ""), ("b", "1", "")), "", "say which with -c (a, b)"),
+        (pod(("a", "1", "")), "z", "no container 'z'; it has a"),
+        (pod(("a", "", "")), "", "--request-cpu or --limit-cpu"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_to_do(
+    given_pod: Object, container: str, sentence: str
+) -> None:
+    refusal = plan_patch(given_pod, container, {CPU: wish("1")})
+    assert isinstance(refusal, ResizeRefusal)
+    assert sentence in refusal.sentence
+
+
+def test_only_the_named_container_and_the_named_resources_are_sent() -> None:
+    both = {CPU: wish("2"), ResourceName.MEMORY: wish(limit="1Gi")}
+    patch = plan_patch(pod(("a", "1", "1"), ("b", "1", "1")), "b", both)
+    assert patch == ResizePatch(
+        "b", {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    )
+    assert describe(patch) == "cpu request 2, cpu limit 2, memory limit 1Gi"
+
+
+def test_the_way_back_names_the_old_size() -> None:
+    patch = ResizePatch("b", {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
+    before = parse_resources({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}})
+    assert undo_options(patch, before) == "-c b --request-cpu 500m --limit-cpu 1"
+
+
+Milli = st.integers(1, 64_000)
+
+
+@given(request_=Milli, room=st.integers(0, 64_000), has_limit=st.booleans(), wanted=Milli)
+def test_whatever_is_asked_request_stays_within_limit_and_guaranteed_stays_so(
+    request_: int, room: int, has_limit: bool, wanted: int
+) -> None:
+    limit = f"{request_ + room}m" if has_limit else ""
+    before = pod(("app", f"{request_}m", limit))
+    patch = plan_patch(before, "", {CPU: wish(f"{wanted}m")})
+    assert isinstance(patch, ResizePatch)
+    old = before["spec"]["containers"][0]["resources"]
+    merged = {side: {**old.get(side, {}), **patch.resources.get(side, {})} for side in old}
+    assert patch.resources.keys() <= old.keys()
+    new = parse_resources(merged)
+    assert new.requests.cpu_milli is not None
+    if has_limit:
+        assert new.limits.cpu_milli == wanted
+        assert new.requests.cpu_milli <= wanted
+        assert (new.requests == new.limits) or room > 0
+    else:
+        assert new.requests.cpu_milli == wanted

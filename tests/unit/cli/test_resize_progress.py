@@ -1,0 +1,122 @@
+"""When `livesize resize --wait` believes that it has happened: Kubernetes-shaped status only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from livesize.api.objects import Object, evolve, without
+from livesize.cli.resize.plan import ResizePatch
+from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
+from livesize.cli.resize.report import change_table, progress_line
+
+PATCH = ResizePatch("app", {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
+
+
+def pod(
+    *, actual: str = "2", observed: int = 7, conditions: Any = (), desired: str = "2"
+) -> Object:
+    def sizes(cpu: str) -> Object:
+        return {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": cpu}}
+
+    status = {
+        "name": "app",
+        "allocatedResources": {"cpu": actual, "memory": "1Gi"},
+        "resources": sizes(actual),
+    }
+    return {
+        "metadata": {"name": "db", "generation": 7},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "app", "resources": sizes(desired)}],
+        },
+        "status": {
+            "phase": "Running",
+            "observedGeneration": observed,
+            "containerStatuses": [status],
+            "conditions": list(conditions),
+        },
+    }
+
+
+def pending(reason: str, generation: int = 7) -> Object:
+    return {
+        "type": "PodResizePending",
+        "status": "True",
+        "reason": reason,
+        "message": "why",
+        "observedGeneration": generation,
+    }
+
+
+def in_progress(reason: str = "", message: str = "") -> Object:
+    return {
+        "type": "PodResizeInProgress",
+        "status": "True",
+        "reason": reason,
+        "message": message,
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (pod(), Done()),
+        (pod(actual="2000m"), Done()),
+        (pod(actual="1"), Waiting("InProgress")),
+        (pod(observed=6), Waiting("Requested")),
+        (pod(conditions=[in_progress()]), Waiting("InProgress")),
+        (pod(conditions=[in_progress("Error", "busy")]), Waiting("Error", "busy")),
+        (pod(actual="1", conditions=[pending("Deferred")]), Waiting("Deferred", "why")),
+        (pod(actual="1", conditions=[pending("Infeasible")]), Refused("why")),
+        (pod(actual="1", conditions=[pending("Infeasible", 6)]), Waiting("Requested")),
+        (
+            pod(desired="3"),
+            Refused("somebody else asked for another size meanwhile; theirs counts now"),
+        ),
+        (without(pod(), ("status", "observedGeneration")), Done()),
+        (
+            without(pod(actual="1"), ("spec", "nodeName")),
+            Done("is on no node yet and will start with this size"),
+        ),
+        (
+            evolve(pod(actual="1"), ("status", "phase"), "Failed"),
+            Done("has ended (Failed); nothing runs that could be resized"),
+        ),
+        (without(pod(), ("status", "containerStatuses")), Waiting("InProgress")),
+    ],
+    ids=[
+        "actual is desired",
+        "by value, not by text",
+        "actual is not yet desired",
+        "the node has not seen the generation",
+        "a condition says it is in progress",
+        "held up",
+        "deferred",
+        "infeasible",
+        "a verdict on an older size does not count",
+        "somebody else changed it",
+        "an old server without observedGeneration",
+        "not scheduled",
+        "ended",
+        "no status yet",
+    ],
+)
+def test_judge(state: Object, expected: Progress) -> None:
+    assert judge(state, 7, PATCH) == expected
+
+
+def test_the_report_shows_each_word_before_and_after() -> None:
+    table = change_table("app", pod(actual="1", desired="1"), pod())
+    assert table.header == ("", "DESIRED", "ALLOCATED", "ACTUAL")
+    assert table.rows == (
+        ("app cpu request", "1 → 2", "1 → 2", "1 → 2"),
+        ("app cpu limit", "1 → 2", "-", "1 → 2"),
+        ("app memory request", "1Gi", "1Gi", "1Gi"),
+    )
+
+
+def test_a_line_of_progress_says_what_holds_it_up() -> None:
+    line = progress_line("pod/db", Waiting("Error", "12 MiB to go"))
+    assert line == "pod/db: being applied, but held up (12 MiB to go)"

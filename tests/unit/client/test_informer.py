@@ -1,0 +1,307 @@
+"""The informer's promise: every change once, in order, with nothing lost over any interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from livesize.api.errors import StatusError, expired
+from livesize.api.kinds import PODS, Resource
+from livesize.api.objects import Object, name_of, version_of
+from livesize.client.informer import Delta, Informer
+from livesize.client.interface import (
+    EVERYTHING,
+    Client,
+    EventType,
+    ObjectList,
+    Selection,
+    WatchEvent,
+)
+
+
+def pod(name: str, version: int, uid: str = "") -> Object:
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": uid or name,
+            "resourceVersion": str(version),
+        },
+    }
+
+
+class Timeline:
+    """A small server: a history of changes that can be listed, watched, cut and forgotten."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.revision = 0
+        self.history: list[tuple[int, WatchEvent]] = []
+        self.compacted = 0
+        self.lists = 0
+        self.watches = 0
+        self.changed = asyncio.Condition()
+        self.era = 0  # a watch of an earlier era is cut before it says anything more
+        self.refusals: list[Exception] = []
+
+    async def put(self, name: str, uid: str = "") -> None:
+        self.revision += 1
+        kind = EventType.MODIFIED if name in self.objects else EventType.ADDED
+        self.objects[name] = pod(name, self.revision, uid)
+        await self._tell(WatchEvent(kind, self.objects[name]))
+
+    async def remove(self, name: str) -> None:
+        self.revision += 1
+        gone = self.objects.pop(name)
+        metadata = {**gone["metadata"], "resourceVersion": str(self.revision)}
+        await self._tell(WatchEvent(EventType.DELETED, {**gone, "metadata": metadata}))
+
+    async def bookmark(self) -> None:
+        await self._tell(
+            WatchEvent(EventType.BOOKMARK, {"metadata": {"resourceVersion": str(self.revision)}})
+        )
+
+    async def _tell(self, event: WatchEvent) -> None:
+        self.history.append((self.revision, event))
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def disconnect(self) -> None:
+        self.era += 1
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+        self.lists += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return ObjectList(tuple(self.objects.values()), str(self.revision))
+
+    async def watch(
+        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        self.watches += 1
+        era = self.era
+        if int(resource_version) < self.compacted:
+            raise expired("too old resource version")
+        sent = next(
+            (i for i, (rev, _) in enumerate(self.history) if rev > int(resource_version)),
+            len(self.history),
+        )
+        while True:
+            if self.era != era:
+                raise ConnectionError("cut")
+            if sent < len(self.history):
+                sent += 1
+                yield self.history[sent - 1][1]
+                continue
+            async with self.changed:
+                await self.changed.wait()
+
+
+class JumpingClock:
+    """Sleeping takes no time but is remembered."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+        await asyncio.sleep(0)
+
+
+class Watched:
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.clock = JumpingClock()
+        self.deltas: list[Delta] = []
+        client: Any = timeline
+        typed: Client = client
+        self.informer = Informer(
+            typed,
+            PODS,
+            clock=self.clock,
+            on_change=self.deltas.append,
+            source=random.Random(1),
+        )
+
+    async def settle(self) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    def told(self) -> list[str]:
+        """+name new, ~name changed, -name gone; and empties the record."""
+        words = []
+        for delta in self.deltas:
+            sign = "+" if delta.old is None else "-" if delta.new is None else "~"
+            words.append(sign + name_of(delta.object))
+        self.deltas.clear()
+        return words
+
+    async def __aenter__(self) -> Self:
+        self.task = asyncio.create_task(self.informer.run())
+        await self.settle()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+async def test_the_first_list_is_told_in_revision_order_and_then_it_is_synced() -> None:
+    timeline = Timeline()
+    for name in ("b", "c", "a", "b"):
+        await timeline.put(name)
+    async with Watched(timeline) as watched:
+        assert watched.informer.synced.is_set()
+        assert watched.told() == ["+c", "+a", "+b"]
+        assert watched.informer.get("default", "b") == timeline.objects["b"]
+        assert watched.informer.get("other", "b") is None
+
+
+async def test_changes_are_told_as_they_come_and_nothing_is_polled() -> None:
+    timeline = Timeline()
+    async with Watched(timeline) as watched:
+        await timeline.put("a")
+        await timeline.put("a")
+        await timeline.remove("a")
+        await watched.settle()
+        assert watched.told() == ["+a", "~a", "-a"]
+        assert (timeline.lists, timeline.watches, watched.clock.slept) == (1, 1, [])
+        assert watched.informer.items() == ()
+
+
+async def test_a_cut_connection_resumes_without_a_new_list_and_without_loss() -> None:
+    timeline = Timeline()
+    async with Watched(timeline) as watched:
+        await timeline.put("a")
+        await watched.settle()
+        await timeline.disconnect()
+        await timeline.put("b")
+        await timeline.remove("a")
+        await watched.settle()
+        assert watched.told() == ["+a", "+b", "-a"]
+        assert (timeline.lists, timeline.watches) == (1, 2)
+
+
+async def test_a_bookmark_moves_the_version_that_is_resumed_from() -> None:
+    timeline = Timeline()
+    async with Watched(timeline) as watched:
+        timeline.revision = 50
+        await timeline.bookmark()
+        await watched.settle()
+        timeline.compacted = 40
+        await timeline.disconnect()
+        await watched.settle()
+        assert timeline.lists == 1
+        assert watched.told() == []
+
+
+async def test_410_lists_again_and_tells_only_the_difference_deletes_included() -> None:
+    timeline = Timeline()
+    for name in ("kept", "changed", "gone", "reborn"):
+        await timeline.put(name)
+    async with Watched(timeline) as watched:
+        watched.told()
+        await timeline.disconnect()
+        timeline.revision = 90
+        timeline.objects["changed"] = pod("changed", 81)
+        timeline.objects["reborn"] = pod("reborn", 82, "second-life")
+        timeline.objects["new"] = pod("new", 83)
+        del timeline.objects["gone"]
+        timeline.history.clear()
+        timeline.compacted = 90
+        await watched.settle()
+        assert watched.told() == ["-gone", "~changed", "-reborn", "+reborn", "+new"]
+        assert timeline.lists == 2
+
+
+@pytest.mark.parametrize(
+    "refusal", [ConnectionError("refused"), StatusError(503, "ServiceUnavailable", "later")]
+)
+async def test_failures_in_a_row_wait_longer_and_longer(refusal: Exception) -> None:
+    timeline = Timeline()
+    timeline.refusals = [refusal] * 12
+    async with Watched(timeline) as watched:
+        slept = watched.clock.slept
+        assert timeline.lists == 13
+        assert slept[0] <= 0.05
+        assert 2.5 <= slept[-1] <= 5.0
+        assert all(later >= earlier / 2 for earlier, later in itertools.pairwise(slept))
+
+
+async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
+    timeline = Timeline()
+    await timeline.put("a")
+
+    def broken(delta: Delta) -> None:
+        raise KeyError("bug")
+
+    client: Any = timeline
+    informer = Informer(client, PODS, clock=JumpingClock(), on_change=broken)
+    with pytest.raises(KeyError):
+        await informer.run()
+
+
+Moves = st.lists(
+    st.sampled_from(["put a", "put b", "remove a", "remove b", "cut", "forget", "look"]),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(Moves)
+def test_whatever_happens_the_copy_ends_true_and_deltas_chain(moves: Sequence[str]) -> None:
+    asyncio.run(_walk(moves))
+
+
+async def _walk(moves: Sequence[str]) -> None:
+    timeline = Timeline()
+    async with Watched(timeline) as watched:
+        for move in moves:
+            await _move(timeline, watched, move)
+        await watched.settle()
+        assert {name_of(o): version_of(o) for o in watched.informer.items()} == {
+            name: version_of(o) for name, o in timeline.objects.items()
+        }
+        state: dict[str, Object] = {}
+        for delta in watched.deltas:
+            name = name_of(delta.object)
+            assert delta.old is state.get(name)
+            if delta.new is None:
+                del state[name]
+            else:
+                state[name] = delta.new
+
+
+async def _move(timeline: Timeline, watched: Watched, move: str) -> None:
+    verb, _, name = move.partition(" ")
+    match verb:
+        case "put":
+            await timeline.put(name, uid=f"{name}{timeline.lists}")
+        case "remove" if name in timeline.objects:
+            await timeline.remove(name)
+        case "cut":
+            await timeline.disconnect()
+        case "forget":
+            timeline.compacted = timeline.revision
+            timeline.history.clear()
+            await timeline.disconnect()
+        case "look":
+            await watched.settle()
