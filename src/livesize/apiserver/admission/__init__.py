@@ -1,0 +1,1 @@
+"""Decides who may change which object, after validation and before the commit. Pure."""

@@ -1,0 +1,129 @@
+"""Decides whether a valid change is also permitted: an ordered list of rules. Pure.
+
+- NodeRestriction: a node touches only itself, its own pods and its own lease, and not its own
+  labels or taints (design 5.6).
+- PodResourceAllocation: what the node has promised is moved only by the pod's own node (ARK,
+  "a new admission controller named PodResourceAllocation"; decisions 4).
+
+Rules see the object as it would be stored and as it is stored, and either refuse or let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.api.kinds import EVENTS, LEASES, NODES, PODS
+from livesize.api.objects import Object, lookup
+from livesize.apiserver.auth.authorize import Access
+from livesize.apiserver.auth.identities import Identity, Role
+
+NODE_LEASES = "kube-node-lease"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One change about to be committed. ``old`` is None for a create, ``new`` for a delete."""
+
+    identity: Identity
+    access: Access
+    old: Object | None
+    new: Object | None
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    why: str
+
+
+Rule: TypeAlias = Callable[[Attempt], Refusal | None]
+
+
+def admit(attempt: Attempt) -> Refusal | None:
+    """The first rule that refuses speaks; None means admitted."""
+    for rule in RULES:
+        refused = rule(attempt)
+        if refused is not None:
+            return refused
+    return None
+
+
+def restrict_node(attempt: Attempt) -> Refusal | None:
+    if attempt.identity.role is not Role.NODE:
+        return None
+    rules: dict[str, Rule] = {
+        NODES.plural: _restrict_to_itself,
+        PODS.plural: _restrict_to_its_pods,
+        LEASES.plural: _restrict_to_its_lease,
+        EVENTS.plural: lambda _: None,
+    }
+    rule = rules.get(attempt.access.resource.plural)
+    if rule is None:
+        return Refusal(
+            f'node "{attempt.identity.node}" may not write {attempt.access.resource.plural}'
+        )
+    return rule(attempt)
+
+
+def guard_allocation(attempt: Attempt) -> Refusal | None:
+    if attempt.access.resource != PODS or attempt.old is None or attempt.new is None:
+        return None
+    if attempt.access.subresource == "resizing" or _is_own_pod(attempt):
+        return None
+    before = lookup(attempt.old, "status", "resizeState", "allocated", default=[])
+    after = lookup(attempt.new, "status", "resizeState", "allocated", default=[])
+    if before == after or not lookup(attempt.old, "spec", "nodeName"):
+        return None
+    return Refusal("resourcesAllocated is moved only by the node the pod runs on")
+
+
+RULES: tuple[Rule, ...] = (restrict_node, guard_allocation)
+
+
+def _is_own_pod(attempt: Attempt) -> bool:
+    return bool(attempt.identity.node) and (
+        lookup(attempt.old, "spec", "nodeName") == attempt.identity.node
+    )
+
+
+def _restrict_to_itself(attempt: Attempt) -> Refusal | None:
+    node = attempt.identity.node
+    if attempt.access.name != node:
+        return Refusal(f'node "{node}" is not allowed to modify node "{attempt.access.name}"')
+    if attempt.old is None or attempt.new is None:
+        return None
+    if _labels(attempt.old) != _labels(attempt.new):
+        return Refusal(f'node "{node}" is not allowed to modify labels of itself')
+    if _taints(attempt.old) != _taints(attempt.new):
+        return Refusal(f'node "{node}" is not allowed to modify taints')
+    return None
+
+
+def _restrict_to_its_pods(attempt: Attempt) -> Refusal | None:
+    if _is_own_pod(attempt):
+        return None
+    doing = "delete pods" if attempt.new is None else "update pods"
+    return Refusal(
+        f'node "{attempt.identity.node}" can only {doing} with spec.nodeName set to itself'
+    )
+
+
+def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
+    node = attempt.identity.node
+    if attempt.access.namespace != NODE_LEASES:
+        return Refusal(f'node "{node}" can only access leases in the "{NODE_LEASES}" namespace')
+    if attempt.access.name != node:
+        return Refusal(
+            f'node "{node}" can only access node lease with the same name as the requesting node'
+        )
+    return None
+
+
+def _labels(node: Object) -> Object:
+    labels: Object = lookup(node, "metadata", "labels", default={})
+    return labels
+
+
+def _taints(node: Object) -> list[Object]:
+    taints: list[Object] = lookup(node, "spec", "taints", default=[])
+    return taints

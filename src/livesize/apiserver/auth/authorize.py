@@ -1,0 +1,120 @@
+"""What each role may do, as one table. Pure.
+
+Roles say which verbs on which resources; whose objects they may touch (a node only itself and
+its pods) is admission's business (livesize.apiserver.admission.plan).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds import Resource
+from livesize.apiserver.auth.identities import Identity, Role
+
+READ = frozenset({"get", "list", "watch"})
+WRITE = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+CHANGE = frozenset({"update", "patch"})
+CREATE = frozenset({"create"})
+ALL = READ | WRITE
+
+
+class Access(msgspec.Struct, frozen=True):
+    """One thing to be done. ``subresource`` is empty for the object itself."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def target(self) -> str:
+        """As the table names it: ``pods`` or ``pods/resize``."""
+        plural = self.resource.plural
+        return f"{plural}/{self.subresource}" if self.subresource else plural
+
+
+_POD_WRITES = {"pods": ALL, "pods/resize": READ | CHANGE, "pods/status": READ}
+_READ_ALL = {
+    "namespaces": READ,
+    "nodes": READ,
+    "nodes/status": READ,
+    "pods": READ,
+    "pods/resize": READ,
+    "pods/status": READ,
+    "events": READ,
+    "leases": READ,
+}
+
+TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
+    Role.VIEWER: _READ_ALL,
+    Role.EDITOR: {
+        **_READ_ALL,
+        **_POD_WRITES,
+        "namespaces": READ | WRITE,
+        "events": ALL,
+    },
+    Role.NODE: {
+        **_READ_ALL,
+        "nodes": READ | CREATE | CHANGE,
+        "nodes/status": READ | CHANGE,
+        "pods": READ | CHANGE | {"delete"},
+        "pods/status": READ | CHANGE,
+        "pods/resizing": CREATE,
+        "events": READ | CREATE | CHANGE,
+        "leases": READ | CREATE | CHANGE | {"delete"},
+    },
+    Role.SCHEDULER: {
+        **_READ_ALL,
+        "pods/binding": CREATE,
+        "pods/status": READ | CHANGE,
+        "pods/resizing": CREATE,
+        "events": READ | CREATE | CHANGE,
+        "leases": READ | CREATE | CHANGE,
+    },
+    Role.CONTROLLER: {
+        **_READ_ALL,
+        **_POD_WRITES,
+        "pods/status": READ | CHANGE,
+        "nodes": READ | CHANGE | {"delete"},
+        "nodes/status": READ | CHANGE,
+        "namespaces": READ,
+        "events": ALL,
+        "leases": ALL,
+    },
+}
+
+
+def allows(identity: Identity, access: Access) -> bool:
+    if identity.role is Role.ADMIN:
+        return True
+    return access.verb in TABLE[identity.role].get(access.target, frozenset())
+
+
+def refusal(identity: Identity, access: Access) -> StatusError:
+    """403 in Kubernetes' words."""
+    resource = access.resource
+    where = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
+    qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    named = f'{qualified} "{access.name}"' if access.name else qualified
+    details = {"kind": resource.plural}
+    if access.name:
+        details["name"] = access.name
+    if resource.group:
+        details["group"] = resource.group
+    return StatusError(
+        403,
+        "Forbidden",
+        f'{named} is forbidden: User "{identity.name}" cannot {access.verb} resource'
+        f' "{access.target}" in API group "{resource.group}" {where}',
+        details=details,
+    )
+
+
+def authorize(identity: Identity, access: Access) -> None:
+    """Raise 403 unless the identity's role allows it."""
+    if not allows(identity, access):
+        raise refusal(identity, access)

@@ -1,0 +1,57 @@
+"""The only place that writes to the store: one object, checked against its last known revision.
+
+Returns when the write is durable and the cache shows it. Crash points: door/commit/before and
+door/commit/after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livesize.api.errors import too_large
+from livesize.api.kinds import Resource
+from livesize.api.objects import Object, name_of, namespace_of
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.records import Record, make_record, stored_bytes
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.store.interface import Check, Delete, Put, Store, Write
+
+MAX_OBJECT_BYTES = 1_500_000  # what etcd takes
+
+
+class Committer:
+    def __init__(
+        self, store: Store, cache: ObjectsCache, points: CrashPoints = NO_CRASH_POINTS
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._points = points
+
+    async def put(
+        self, resource: Resource, new: Object, old: Record | None, also: Sequence[Check] = ()
+    ) -> Record:
+        """Store ``new`` in place of ``old`` (None: where nothing was). Raises ConflictError."""
+        key = key_of(resource, namespace_of(new), name_of(new))
+        value = stored_bytes(new)
+        if len(value) > MAX_OBJECT_BYTES:
+            raise too_large(MAX_OBJECT_BYTES)
+        check = Check(key, old.revision if old is not None else 0)
+        revision = await self._commit([check, *also], [Put(key, value)])
+        record = make_record(resource, new, revision)
+        self._cache.offer(record)
+        await self._cache.wait_for(revision)
+        return record
+
+    async def remove(self, record: Record) -> Record:
+        """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
+        checks = [Check(record.key, record.revision)]
+        revision = await self._commit(checks, [Delete(record.key)])
+        await self._cache.wait_for(revision)
+        return make_record(record.resource, record.stored, revision)
+
+    async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+        self._points.reach("door/commit/before")
+        revision = await self._store.commit(checks, writes)
+        self._points.reach("door/commit/after")
+        return revision

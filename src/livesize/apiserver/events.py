@@ -1,0 +1,83 @@
+"""A change as watchers see it, encoded once for all of them.
+
+A watcher with a selector sees objects enter and leave its selection: an object that begins to
+match is ADDED for it, one that no longer matches is DELETED, whatever the change itself was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from livesize.api.objects import evolve
+from livesize.apiserver.records import Record, encode
+from livesize.client.interface import EventType
+
+Matches: TypeAlias = Callable[[Record], bool]
+
+
+class CacheEvent:
+    """One object changed at one revision: ``before`` and ``after``, None where it did not exist.
+
+    Slotted and lazy: most events are encoded in one way only, some by nobody.
+    """
+
+    __slots__ = ("_lines", "after", "before", "revision")
+
+    def __init__(self, revision: int, before: Record | None, after: Record | None) -> None:
+        assert before is not None or after is not None
+        self.revision = revision
+        self.before = before
+        self.after = after
+        self._lines: dict[EventType, bytes] = {}
+
+    @property
+    def record(self) -> Record:
+        """Whose event it is: the newest state there is."""
+        record = self.after or self.before
+        assert record is not None
+        return record
+
+    def type_for(self, matches: Matches) -> EventType | None:
+        """What a watcher with this selection is told; None where it is not concerned."""
+        was = self.before is not None and matches(self.before)
+        is_now = self.after is not None and matches(self.after)
+        if was and is_now:
+            return EventType.MODIFIED
+        if is_now:
+            return EventType.ADDED
+        return EventType.DELETED if was else None
+
+    def shown(self, kind: EventType) -> Record:
+        """The object in the event: for DELETED the last state seen, at the event's revision."""
+        if kind is not EventType.DELETED:
+            assert self.after is not None
+            return self.after
+        assert self.before is not None
+        return _at_revision(self.before, self.revision)
+
+    def line(self, kind: EventType) -> bytes:
+        line = self._lines.get(kind)
+        if line is None:
+            line = event_line(kind, self.shown(kind).encoded)
+            self._lines[kind] = line
+        return line
+
+
+def event_line(kind: EventType | str, encoded: bytes) -> bytes:
+    """One line of a watch: newline-delimited JSON."""
+    return b'{"type":"%b","object":%b}\n' % (str(kind).encode(), encoded)
+
+
+def _at_revision(record: Record, revision: int) -> Record:
+    served = evolve(record.served, ("metadata", "resourceVersion"), str(revision))
+    return Record(
+        record.resource,
+        record.key,
+        record.namespace,
+        record.name,
+        revision,
+        record.stored,
+        served,
+        encode(served),
+    )

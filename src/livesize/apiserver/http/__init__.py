@@ -1,0 +1,1 @@
+"""Kubernetes on the wire: paths, bodies, tables, discovery, watches."""

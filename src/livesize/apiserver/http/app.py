@@ -1,0 +1,174 @@
+"""The ASGI application: who asks, what for, and an answer to everything.
+
+Open to anybody: /healthz, /livez, /readyz, /version. All else needs a token. An exception never
+becomes more than a Status to the client; its traceback goes to the log.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from livesize.api.errors import StatusError, path_not_found, unauthorized, unavailable
+from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.http.discovery import Discovery
+from livesize.apiserver.http.handlers import Handlers, verb_of
+from livesize.apiserver.http.metrics import Metrics
+from livesize.apiserver.http.openapi import OpenApi
+from livesize.apiserver.http.requests import (
+    ClientGoneError,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    read_body,
+    read_head,
+)
+from livesize.apiserver.http.responses import (
+    Answer,
+    json_answer,
+    refusal_answer,
+    send_answer,
+    text_answer,
+)
+from livesize.apiserver.http.router import parse_route
+from livesize.apiserver.http.watch_stream import WatchStream
+from livesize.apiserver.service import Service
+from livesize.machinery.clock import Clock
+from livesize.machinery.telemetry import get_logger
+from livesize.store.interface import StoreClosedError
+
+_log = get_logger("apiserver.http")
+
+KUBERNETES_MINOR = "35"
+_HEALTH = frozenset({"/healthz", "/livez"})
+_METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Authenticator(Protocol):
+    def identify(self, token: str, now: float) -> Identity | None: ...
+
+
+class Served(msgspec.Struct, frozen=True):
+    """An answer, and what the metrics call it."""
+
+    answer: Answer | WatchStream
+    labels: tuple[str, str, str]
+
+
+class App:
+    def __init__(
+        self,
+        service: Service,
+        authenticator: Authenticator,
+        clock: Clock,
+        *,
+        version: str,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._authenticator = authenticator
+        self._clock = clock
+        self._is_ready = is_ready
+        self._handlers = Handlers(service, clock)
+        self._metrics = Metrics(service.cache)
+        self._discovery = _discovery()
+        self._openapi = _openapi(version)
+        self._version = _version_document(version)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "only HTTP is served"
+        began = self._clock.monotonic()
+        head = read_head(scope)
+        try:
+            served = await self._serve(head, receive)
+        except ClientGoneError:
+            return
+        if isinstance(served.answer, WatchStream):
+            self._metrics.record(served.labels, 200, None)
+            await served.answer.run(receive, send)
+            return
+        await send_answer(send, served.answer)
+        seconds = self._clock.monotonic() - began
+        self._metrics.record(served.labels, served.answer.status, seconds)
+
+    async def _serve(self, head: Request, receive: Receive) -> Served:
+        labels = (head.method, "", "")
+        try:
+            fixed = self._open_to_all(head)
+            if fixed is not None:
+                return Served(fixed, labels)
+            identity = self._identify(head)
+            fixed = self._fixed(head)
+            if fixed is not None:
+                return Served(fixed, labels)
+            route = parse_route(head.path)
+            verb = verb_of(head, route)
+            labels = (verb, route.resource.plural, route.subresource)
+            request = await read_body(receive, head)
+            return Served(await self._handlers.answer(identity, verb, route, request), labels)
+        except StatusError as error:
+            return Served(refusal_answer(error), labels)
+        except StoreClosedError as error:
+            return Served(refusal_answer(unavailable(f"the store is closed: {error}")), labels)
+        except ClientGoneError:
+            raise
+        except Exception:  # noqa: BLE001 - a bug in one request must not end the server
+            _log.exception("request failed", method=head.method, path=head.path)
+            message = "Internal error occurred: the server's log says more"
+            return Served(refusal_answer(StatusError(500, "InternalError", message)), labels)
+
+    def _open_to_all(self, head: Request) -> Answer | None:
+        if head.path in _HEALTH:
+            return text_answer("ok")
+        if head.path == "/readyz":
+            ready = self._is_ready()
+            return text_answer("ok") if ready else text_answer("not ready yet", 503)
+        return self._version if head.path == "/version" else None
+
+    def _fixed(self, head: Request) -> Answer | None:
+        """Documents that do not depend on who asks."""
+        if head.path == "/metrics":
+            return Answer(200, self._metrics.text(), _METRICS_TYPE)
+        document = self._discovery.find(head) or self._openapi.find(head.path)
+        if document is None:
+            return None
+        if head.method != "GET":
+            raise path_not_found()
+        return document.answer(head)
+
+    def _identify(self, head: Request) -> Identity:
+        token = head.bearer
+        identity = self._authenticator.identify(token, self._clock.now()) if token else None
+        if identity is None:
+            raise unauthorized()
+        return identity
+
+
+@functools.cache
+def _discovery() -> Discovery:
+    return Discovery()
+
+
+@functools.cache
+def _openapi(version: str) -> OpenApi:
+    return OpenApi(version)
+
+
+def _version_document(version: str) -> Answer:
+    return json_answer(
+        {
+            "major": "1",
+            "minor": KUBERNETES_MINOR,
+            "gitVersion": f"v1.{KUBERNETES_MINOR}.0+livesize.{version}",
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": f"python{platform.python_version()}",
+            "compiler": platform.python_implementation(),
+            "platform": f"linux/{platform.machine()}",
+        }
+    )

@@ -1,0 +1,241 @@
+"""Requests for resources: the verb of each, its body, and the answer from the service."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+
+from livesize.api.errors import bad_request, method_not_allowed, unsupported_media_type
+from livesize.api.objects import Object, uid_of
+from livesize.apiserver.asked import Target
+from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
+from livesize.apiserver.events import event_line
+from livesize.apiserver.http.bodies import decode_json, decode_yaml
+from livesize.apiserver.http.options import (
+    list_options,
+    watch_options,
+    watch_seconds,
+    write_options,
+)
+from livesize.apiserver.http.requests import Form, Request
+from livesize.apiserver.http.responses import Answer, json_answer, list_answer
+from livesize.apiserver.http.router import Route
+from livesize.apiserver.http.tables import included_of, table
+from livesize.apiserver.http.watch_stream import WatchStream
+from livesize.apiserver.reading import Page
+from livesize.apiserver.records import Record
+from livesize.apiserver.service import Deleted, Service
+from livesize.apiserver.subresources.rules import POSTED_KINDS
+from livesize.apiserver.watchers import Delivery
+from livesize.client.interface import PatchType
+from livesize.machinery.clock import Clock
+
+_JSON = ("application/json", "", "*/*")
+_YAML = "application/yaml"
+_BODIES = ("application/json", _YAML)
+_PATCHES = tuple(kind.value for kind in PatchType if kind is not PatchType.APPLY)
+
+
+def verb_of(request: Request, route: Route) -> str:
+    """The Kubernetes verb; raises 405 for a method the path does not have."""
+    if route.subresource:
+        posted = (route.resource, route.subresource) in POSTED_KINDS
+        verbs = {"POST": "create"} if posted else _SUBRESOURCE_VERBS
+    else:
+        verbs = _OBJECT_VERBS if route.name else _COLLECTION_VERBS
+    verb = verbs.get(request.method)
+    if verb is None or (verb == "create" and not _can_create(route)):
+        raise method_not_allowed()
+    return "watch" if verb == "list" and request.flag("watch") else verb
+
+
+_OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+_COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+def _can_create(route: Route) -> bool:
+    return bool(route.name or route.namespace) or not route.resource.namespaced
+
+
+_Handler: TypeAlias = Callable[[Identity, Route, Request], Awaitable[Answer | WatchStream]]
+
+
+class Handlers:
+    def __init__(self, service: Service, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+        self._by_verb: Mapping[str, _Handler] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    async def answer(
+        self, identity: Identity, verb: str, route: Route, request: Request
+    ) -> Answer | WatchStream:
+        return await self._by_verb[verb](identity, route, request)
+
+    async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
+        any_age = request.query.get("resourceVersion") == "0"
+        record = await self._service.get(identity, _target(route), any_age=any_age)
+        return self._record_answer(record, request)
+
+    async def _list(self, identity: Identity, route: Route, request: Request) -> Answer:
+        options = list_options(request, route.namespace)
+        page = await self._service.list(identity, route.resource, options)
+        rest = _rest(page)
+        if request.form is Form.PLAIN:
+            return list_answer(route.resource, page.records, page.revision, rest=rest)
+        metadata = {"resourceVersion": str(page.revision), **rest}
+        return json_answer(self._table(route, page.records, metadata, request))
+
+    async def _watch(self, identity: Identity, route: Route, request: Request) -> WatchStream:
+        options = watch_options(request, route.namespace)
+        seconds = watch_seconds(request)
+        line: Callable[[Delivery], bytes] = Delivery.line
+        if request.form is not Form.PLAIN:
+            included_of(request)  # refused before the stream begins
+            line = functools.partial(self._table_line, route, request)
+        watcher = await self._service.watch(identity, route.resource, options)
+        cache = self._service.cache
+        return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks)
+
+    async def _create(self, identity: Identity, route: Route, request: Request) -> Answer:
+        options, body = write_options(request), _body(request)
+        if route.subresource:
+            record = await self._service.post(identity, _target(route), body, options)
+        else:
+            record = await self._service.create(
+                identity, route.resource, route.namespace, body, options
+            )
+        return self._record_answer(record, request, 201)
+
+    async def _update(self, identity: Identity, route: Route, request: Request) -> Answer:
+        options, body = write_options(request), _body(request)
+        record = await self._service.update(identity, _target(route), body, options)
+        return self._record_answer(record, request)
+
+    async def _patch(self, identity: Identity, route: Route, request: Request) -> Answer:
+        patch_type = _patch_type(request)
+        options, patch = write_options(request), decode_json(request.body)
+        record = await self._service.patch(identity, _target(route), patch, patch_type, options)
+        return self._record_answer(record, request)
+
+    async def _delete(self, identity: Identity, route: Route, request: Request) -> Answer:
+        deleted = await self._service.delete(identity, _target(route), _delete_options(request))
+        return _deleted_answer(deleted)
+
+    async def _delete_collection(
+        self, identity: Identity, route: Route, request: Request
+    ) -> Answer:
+        if route.resource.namespaced and not route.namespace:
+            raise method_not_allowed()
+        deleted = await self._service.delete_collection(
+            identity,
+            route.resource,
+            list_options(request, route.namespace),
+            _delete_options(request),
+        )
+        records = [one.record for one in deleted]
+        return list_answer(route.resource, records, self._service.cache.revision, rest={})
+
+    def _record_answer(self, record: Record, request: Request, status: int = 200) -> Answer:
+        if request.form is Form.PLAIN:
+            return Answer(status, record.encoded)
+        route = Route(record.resource)
+        metadata = {"resourceVersion": str(record.revision)}
+        return json_answer(self._table(route, [record], metadata, request), status)
+
+    def _table(
+        self, route: Route, records: Sequence[Record], metadata: Object, request: Request
+    ) -> Object:
+        return table(
+            route.resource,
+            records,
+            metadata,
+            form=request.form,
+            included=included_of(request),
+            now=self._clock.now(),
+        )
+
+    def _table_line(self, route: Route, request: Request, delivery: Delivery) -> bytes:
+        shown = delivery.shown()
+        records = [shown] if shown is not None else []
+        metadata: Object = {"resourceVersion": str(delivery.revision)}
+        if delivery.bookmark is not None:
+            metadata = delivery.bookmark["metadata"]
+        tree = self._table(route, records, metadata, request)
+        return event_line(delivery.type, orjson.dumps(tree))
+
+
+def _target(route: Route) -> Target:
+    return Target(route.resource, route.namespace, route.name, route.subresource)
+
+
+def _rest(page: Page) -> Object:
+    rest: Object = {}
+    if page.continue_token:
+        rest["continue"] = page.continue_token
+    if page.remaining is not None:
+        rest["remainingItemCount"] = page.remaining
+    return rest
+
+
+def _body(request: Request) -> Any:
+    if request.content_type in _JSON:
+        return decode_json(request.body)
+    if request.content_type == _YAML:
+        return decode_yaml(request.body)
+    raise unsupported_media_type(request.content_type, _BODIES)
+
+
+def _patch_type(request: Request) -> PatchType:
+    content_type = request.content_type
+    if content_type == PatchType.APPLY:
+        sentence = "server-side apply is not served yet, use kubectl apply without --server-side"
+        raise unsupported_media_type(f"{content_type}: {sentence}", _PATCHES)
+    if content_type not in _PATCHES:
+        raise unsupported_media_type(content_type, _PATCHES)
+    return PatchType(content_type)
+
+
+def _delete_options(request: Request) -> DeleteOptions:
+    body: Any = _body(request) if request.body else {}
+    if not isinstance(body, dict):
+        raise bad_request("the body of a DELETE must be DeleteOptions, an object")
+    grace = request.number("gracePeriodSeconds")
+    if grace is not None:
+        body = {"gracePeriodSeconds": grace, **body}
+    if write_options(request).dry_run:
+        body = {**body, "dryRun": ["All"]}
+    return parse_delete_options(body)
+
+
+def _deleted_answer(deleted: Deleted) -> Answer:
+    """The object where it is still there, or is a pod; otherwise a Status, as Kubernetes does."""
+    record = deleted.record
+    if not deleted.gone or record.resource.plural == "pods":
+        return Answer(200, record.encoded)
+    details: Object = {"name": record.name, "kind": record.resource.plural}
+    if record.resource.group:
+        details["group"] = record.resource.group
+    details["uid"] = uid_of(record.stored)
+    return json_answer(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": details,
+        }
+    )

@@ -1,0 +1,47 @@
+"""What is counted about requests, for /metrics."""
+
+from __future__ import annotations
+
+import functools
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from livesize.api.kinds import RESOURCES
+from livesize.apiserver.objects_cache import ObjectsCache
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    def __init__(self, cache: ObjectsCache) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "apiserver_request",
+            "Requests answered.",
+            ("verb", "resource", "subresource", "code"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "apiserver_request_duration_seconds",
+            "Time from the request to its whole answer; watches are left out.",
+            ("verb", "resource", "subresource"),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        watchers = Gauge("apiserver_watchers", "Open watches.", registry=self._registry)
+        watchers.set_function(cache.watcher_count)
+        objects = Gauge(
+            "apiserver_storage_objects", "Objects kept.", ("resource",), registry=self._registry
+        )
+        for resource in RESOURCES:
+            count = functools.partial(cache.object_count, resource)
+            objects.labels(resource.plural).set_function(count)
+
+    def record(self, labels: tuple[str, str, str], code: int, seconds: float | None) -> None:
+        """``labels``: verb, resource, subresource."""
+        self._requests.labels(*labels, str(code)).inc()
+        if seconds is not None:
+            self._seconds.labels(*labels).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,150 @@
+"""OpenAPI v3: an index and one document for each group and version, made from our own shapes.
+
+Enough for kubectl: apply and edit look for the PATCH operations and their parameters and take the
+merge keys of lists from the schemas; explain reads the schemas.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, get_args, get_origin, is_typeddict
+
+from livesize.api import types
+from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.objects import Object
+from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of
+from livesize.apiserver.http.documents import Document, make_document
+from livesize.apiserver.http.router import scope_path
+from livesize.apiserver.schemas import definitions, full_name, kind_name
+from livesize.apiserver.subresources.rules import POSTED_KINDS
+from livesize.client.interface import PatchType
+
+_ROOT = "/openapi/v3"
+_GVK = "x-kubernetes-group-version-kind"
+
+
+class OpenApi:
+    def __init__(self, version: str) -> None:
+        prefixes = sorted({resource.prefix for resource in RESOURCES})
+        schemas = _annotated_schemas()
+        self._documents = {
+            f"{_ROOT}{prefix}": make_document(_document(prefix, schemas, version))
+            for prefix in prefixes
+        }
+        paths = {
+            path.removeprefix(_ROOT + "/"): {
+                "serverRelativeURL": f"{path}?hash={document.etag}",
+            }
+            for path, document in self._documents.items()
+        }
+        self._documents[_ROOT] = make_document({"paths": paths})
+
+    def find(self, path: str) -> Document | None:
+        return self._documents.get(path)
+
+
+def _document(prefix: str, schemas: Object, version: str) -> Object:
+    paths: Object = {}
+    for resource in RESOURCES:
+        if resource.prefix == prefix:
+            paths |= _paths(resource)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Livesize", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _paths(resource: Resource) -> Object:
+    item = scope_path(resource)
+    collection = item.removesuffix("/{name}")
+    paths: Object = {
+        item: {
+            "get": _operation(resource, "get"),
+            "put": _operation(resource, "put", _writing(with_body=True)),
+            "patch": _patch_operation(resource),
+            "delete": _operation(resource, "delete", [_query("dryRun")]),
+            "parameters": _place(resource, with_name=True),
+        },
+        collection: {
+            "get": _operation(resource, "list"),
+            "post": _operation(resource, "post", _writing(with_body=True)),
+            "parameters": _place(resource, with_name=False),
+        },
+    }
+    for subresource in resource.subresources:
+        if (resource, subresource) not in POSTED_KINDS:
+            paths[f"{item}/{subresource}"] = {
+                "get": _operation(resource, "get"),
+                "put": _operation(resource, "put", _writing(with_body=True)),
+                "patch": _patch_operation(resource),
+                "parameters": _place(resource, with_name=True),
+            }
+    return paths
+
+
+def _operation(resource: Resource, action: str, parameters: list[Object] | None = None) -> Object:
+    reference = {"$ref": f"#/components/schemas/{kind_name(resource)}"}
+    answer = {"description": "OK", "content": {"application/json": {"schema": reference}}}
+    operation: Object = {
+        "x-kubernetes-action": action,
+        _GVK: _gvk(resource),
+        "parameters": parameters or [],
+        "responses": {"200": answer},
+    }
+    if action in ("post", "put"):
+        operation["requestBody"] = {"content": {"*/*": {"schema": reference}}, "required": True}
+    return operation
+
+
+def _patch_operation(resource: Resource) -> Object:
+    operation = _operation(resource, "patch", [*_writing(with_body=True), _query("force")])
+    bodies = [kind for kind in PatchType if kind is not PatchType.APPLY]
+    content = {kind.value: {"schema": {"type": "object"}} for kind in bodies}
+    return {**operation, "requestBody": {"content": content, "required": True}}
+
+
+def _writing(*, with_body: bool) -> list[Object]:
+    names = ["dryRun", "fieldManager", "fieldValidation"] if with_body else ["dryRun"]
+    return [_query(name) for name in names]
+
+
+def _query(name: str) -> Object:
+    kind = "boolean" if name == "force" else "string"
+    return {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
+
+
+def _place(resource: Resource, *, with_name: bool) -> list[Object]:
+    names = ["namespace"] if resource.namespaced else []
+    names += ["name"] if with_name else []
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in names
+    ]
+
+
+def _gvk(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+
+def _annotated_schemas() -> Object:
+    schemas = definitions()
+    for resource in RESOURCES:
+        schemas[kind_name(resource)][_GVK] = [_gvk(resource)]
+        _annotate(schemas, getattr(types, resource.kind), merge_keys_of(resource))
+    return schemas
+
+
+def _annotate(schemas: Object, shape: Any, keys: MergeKeys) -> None:
+    """Write into the schemas, which are still ours alone, how each list is merged."""
+    properties = schemas[full_name(shape.__name__)]["properties"]
+    for field, hint in typing.get_type_hints(shape).items():
+        below = keys.below(field)
+        if below.merge_key is not None:
+            properties[field]["x-kubernetes-patch-strategy"] = "merge"
+            if below.merge_key != SET:
+                properties[field]["x-kubernetes-patch-merge-key"] = below.merge_key
+        inner = get_args(hint)[0] if get_origin(hint) is list else hint
+        if is_typeddict(inner):
+            _annotate(schemas, inner, below)

@@ -1,0 +1,76 @@
+"""Query parameters of reads and writes, as the service's options."""
+
+from __future__ import annotations
+
+from livesize.api.errors import (
+    FieldError,
+    FieldErrorKind,
+    StatusError,
+    bad_request,
+    invalid,
+)
+from livesize.apiserver.asked import FieldValidation, ListOptions, WatchOptions, WriteOptions
+from livesize.apiserver.http.requests import Request
+from livesize.apiserver.reading import check_initial_events
+
+MAX_WATCH_SECONDS = 3600.0
+DEFAULT_WATCH_SECONDS = 1800.0
+_KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+
+
+def write_options(request: Request) -> WriteOptions:
+    dry_run = request.query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        raise _unsupported(request, "dryRun", dry_run, '"All"')
+    text = request.query.get("fieldValidation") or FieldValidation.IGNORE.value
+    if text not in list(FieldValidation):
+        listed = ", ".join(f'"{word}"' for word in FieldValidation)
+        raise _unsupported(request, "fieldValidation", text, listed)
+    return WriteOptions(dry_run == "All", FieldValidation(text))
+
+
+def list_options(request: Request, namespace: str) -> ListOptions:
+    match = request.query.get("resourceVersionMatch", "")
+    version = request.query.get("resourceVersion", "")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise bad_request('resourceVersionMatch must be "Exact" or "NotOlderThan"')
+    if match and not version:
+        raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    return ListOptions(
+        namespace=namespace,
+        labels=request.query.get("labelSelector", ""),
+        fields=request.query.get("fieldSelector", ""),
+        version=version,
+        exact=match == "Exact",
+        limit=request.number("limit") or 0,
+        continue_token=request.query.get("continue", ""),
+    )
+
+
+def watch_options(request: Request, namespace: str) -> WatchOptions:
+    bookmarks = request.flag("allowWatchBookmarks")
+    initial: bool | None = None
+    match = request.query.get("resourceVersionMatch", "")
+    if "sendInitialEvents" in request.query:
+        initial = request.flag("sendInitialEvents")
+        check_initial_events(initial=initial, version_match=match, bookmarks=bookmarks)
+    elif match:
+        raise bad_request("resourceVersionMatch is forbidden for watch without sendInitialEvents")
+    return WatchOptions(
+        namespace=namespace,
+        labels=request.query.get("labelSelector", ""),
+        fields=request.query.get("fieldSelector", ""),
+        version=request.query.get("resourceVersion", ""),
+        initial=initial,
+        bookmarks=bookmarks,
+    )
+
+
+def watch_seconds(request: Request) -> float:
+    asked = request.number("timeoutSeconds")
+    return min(float(asked), MAX_WATCH_SECONDS) if asked else DEFAULT_WATCH_SECONDS
+
+
+def _unsupported(request: Request, field: str, value: str, supported: str) -> StatusError:
+    error = FieldError(FieldErrorKind.NOT_SUPPORTED, field, f"supported values: {supported}", value)
+    return invalid(_KINDS.get(request.method, "DeleteOptions"), "meta.k8s.io", "", [error])

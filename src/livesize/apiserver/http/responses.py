@@ -1,0 +1,67 @@
+"""Answers as plain values, and how they go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds import Resource
+from livesize.api.objects import Object
+from livesize.apiserver.http.requests import Send
+from livesize.apiserver.records import Record
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    content_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def json_answer(tree: Any, status: int = 200) -> Answer:
+    return Answer(status, orjson.dumps(tree))
+
+
+def text_answer(text: str, status: int = 200) -> Answer:
+    return Answer(status, text.encode(), TEXT)
+
+
+def refusal_answer(error: StatusError) -> Answer:
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if error.code == 401:
+        headers = ((b"www-authenticate", b"Bearer"),)
+    retry_after = error.details.get("retryAfterSeconds")
+    if retry_after is not None:
+        headers = (*headers, (b"retry-after", str(retry_after).encode()))
+    return Answer(error.code, orjson.dumps(error.to_status()), JSON, headers)
+
+
+def list_answer(
+    resource: Resource, records: Sequence[Record], revision: int, *, rest: Object
+) -> Answer:
+    """The list, put together from the bytes every object already has."""
+    tree = {
+        "kind": f"{resource.kind}List",
+        "apiVersion": resource.api_version,
+        "metadata": {"resourceVersion": str(revision), **rest},
+        "items": [orjson.Fragment(record.encoded) for record in records],
+    }
+    return json_answer(tree)
+
+
+async def send_answer(send: Send, answer: Answer) -> None:
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", str(len(answer.body)).encode()),
+        (b"cache-control", b"no-cache, private"),
+        *answer.headers,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

@@ -1,0 +1,87 @@
+"""A watch on the wire: one line of JSON per event, until the client or the time is gone.
+
+Several events that are ready at once go out in one piece. The stream ends when the client hangs
+up (uvicorn says so only to who listens), when its time is up, when the server stops, or when the
+watcher was dropped because its client does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import orjson
+
+from livesize.apiserver.events import event_line
+from livesize.apiserver.http.requests import Receive, Send
+from livesize.apiserver.http.responses import JSON
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.watchers import Delivery, Watcher
+from livesize.machinery.clock import Clock
+
+BOOKMARK_SECONDS = 60.0
+
+
+class WatchStream(msgspec.Struct, frozen=True):
+    """``line`` gives an event the shape the client asked for."""
+
+    cache: ObjectsCache
+    clock: Clock
+    watcher: Watcher
+    line: Callable[[Delivery], bytes]
+    timeout_seconds: float
+    bookmarks: bool
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(self._write(send))
+                others = [
+                    group.create_task(self._await_disconnect(receive, writer)),
+                    group.create_task(self._await_drop(writer)),
+                    group.create_task(self._keep_time()),
+                ]
+
+                def end_others(_: object) -> None:
+                    for task in others:
+                        task.cancel()
+
+                writer.add_done_callback(end_others)
+        finally:
+            self.cache.end(self.watcher)
+
+    async def _write(self, send: Send) -> None:
+        headers = [(b"content-type", JSON), (b"cache-control", b"no-cache, private")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        # The head goes out at once: clients take it as the sign that the watch stands.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        while deliveries := await self.watcher.take():
+            body = b"".join(map(self.line, deliveries))
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        last = b""
+        if self.watcher.error is not None:
+            last = event_line("ERROR", orjson.dumps(self.watcher.error.to_status()))
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _await_disconnect(self, receive: Receive, writer: asyncio.Task[None]) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        writer.cancel()
+
+    async def _await_drop(self, writer: asyncio.Task[None]) -> None:
+        """A client that does not read blocks the writer for ever; a moment is left for one that
+        was only slow to hear why."""
+        await self.watcher.dropped.wait()
+        await self.clock.sleep(1.0)
+        writer.cancel()
+
+    async def _keep_time(self) -> None:
+        left = self.timeout_seconds
+        while left > 0:
+            pause = min(left, BOOKMARK_SECONDS)
+            await self.clock.sleep(pause)
+            left -= pause
+            if self.bookmarks and not self.watcher.ended:
+                self.watcher.bookmark(self.cache.revision)
+        self.watcher.close()

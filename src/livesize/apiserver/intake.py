@@ -1,0 +1,114 @@
+"""The first look at an object that came in: is it of the right kind, are its values of the right
+types, does it have fields nobody knows. Pure.
+
+A body that cannot be read as the kind it should be is 400; a patch that makes such a body is 422,
+as a Kubernetes API server answers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livesize.api.errors import FieldError, FieldErrorKind, bad_request, invalid
+from livesize.api.kinds import Resource
+from livesize.api.objects import Object
+from livesize.api.patch import PatchError
+from livesize.api.patch.json_patch import apply_json_patch
+from livesize.api.patch.merge import merge_patch
+from livesize.api.patch.merge_keys import merge_keys_of
+from livesize.api.patch.strategic import strategic_merge
+from livesize.apiserver.asked import FieldValidation, WriteOptions
+from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
+from livesize.client.interface import PatchType
+
+
+def take_in(
+    obj: Any, *, kind: str, api_version: str, options: WriteOptions, patch: Any = None
+) -> Object:
+    """``obj`` with kind and apiVersion, known to have the shape of its kind."""
+    if not isinstance(obj, dict):
+        raise bad_request(f"the body of the request must be a {kind}, an object")
+    obj = _named(obj, kind, api_version)
+    problems = type_problems(kind, obj)
+    if problems:
+        obj = prune_nulls(obj)
+        problems = type_problems(kind, obj)
+    if problems:
+        raise _refused(kind, api_version, problems, patch)
+    if options.field_validation is FieldValidation.STRICT:
+        _refuse_unknown(kind, api_version, obj)
+    taken: Object = obj
+    return taken
+
+
+def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: PatchType) -> Any:
+    """``served`` with the patch applied; raises StatusError where it cannot be."""
+    try:
+        match patch_type:
+            case PatchType.MERGE:
+                return merge_patch(served, _object(patch))
+            case PatchType.STRATEGIC:
+                return strategic_merge(served, _object(patch), merge_keys_of(resource))
+            case PatchType.JSON:
+                return apply_json_patch(served, patch)
+            case PatchType.APPLY:
+                raise bad_request("server-side apply is not served yet; use kubectl apply without")
+    except PatchError as error:
+        if error.code != 422:
+            raise bad_request(error.message) from None
+        raise _patch_refused(patch, error.message) from None
+
+
+def format_go(value: Any) -> str:
+    """A value as Go prints it, because Kubernetes shows refused patches so."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{format_go(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(format_go(item) for item in value)}]"
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _object(patch: Any) -> Object:
+    if not isinstance(patch, dict):
+        raise bad_request("the patch must be an object")
+    return patch
+
+
+def _named(obj: Object, kind: str, api_version: str) -> Object:
+    given_version, given_kind = obj.get("apiVersion"), obj.get("kind")
+    if given_version and given_version != api_version:
+        raise bad_request(
+            f"the API version in the data ({given_version}) does not match the expected API"
+            f" version ({api_version})"
+        )
+    if given_kind and given_kind != kind:
+        raise bad_request(f'the kind in the data ("{given_kind}") is not the expected "{kind}"')
+    if given_version and given_kind:
+        return obj
+    return {"kind": kind, "apiVersion": api_version, **prune_nulls(obj)}
+
+
+def _refused(kind: str, api_version: str, problems: list[TypeProblem], patch: Any) -> Exception:
+    listed = ", ".join(f"{problem.field}: {problem.message}" for problem in problems)
+    if patch is not None:
+        return _patch_refused(patch, listed)
+    return bad_request(f'{kind} in version "{api_version}" cannot be handled as a {kind}: {listed}')
+
+
+def _patch_refused(patch: Any, why: str) -> Exception:
+    error = FieldError(FieldErrorKind.INVALID, "patch", why, format_go(patch))
+    return invalid("", "", "", [error])
+
+
+def _refuse_unknown(kind: str, api_version: str, obj: Object) -> None:
+    unknown = unknown_fields(kind, obj)
+    if unknown:
+        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
+        raise bad_request(
+            f'{kind} in version "{api_version}" cannot be handled as a {kind}:'
+            f" strict decoding error: {listed}"
+        )

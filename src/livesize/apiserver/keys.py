@@ -1,0 +1,26 @@
+"""Where objects lie in the store: one key per object, one prefix per resource and namespace."""
+
+from __future__ import annotations
+
+from livesize.api.kinds import RESOURCES, Resource
+
+ROOT = "/registry/"
+
+
+def prefix_of(resource: Resource, namespace: str = "") -> str:
+    """What the keys of all objects of a resource (in one namespace) begin with."""
+    prefix = f"{ROOT}{resource.group or 'core'}/{resource.plural}/"
+    return f"{prefix}{namespace}/" if namespace else prefix
+
+
+def key_of(resource: Resource, namespace: str, name: str) -> str:
+    return prefix_of(resource, namespace if resource.namespaced else "") + name
+
+
+_BY_PLACE = {(resource.group or "core", resource.plural): resource for resource in RESOURCES}
+
+
+def resource_of(key: str) -> Resource | None:
+    """The resource whose object lies at ``key``; None for a kind this version does not know."""
+    group, plural, _ = key[len(ROOT) :].split("/", 2)
+    return _BY_PLACE.get((group, plural))

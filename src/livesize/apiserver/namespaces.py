@@ -1,0 +1,93 @@
+"""Empties terminating namespaces and removes them; makes the namespaces that are always there.
+
+Driven by changes: a namespace is looked at when it is marked, and again whenever something in it
+goes. Pods that run on a node go when their node lets them go.
+"""
+
+from __future__ import annotations
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds import NAMESPACES, RESOURCES
+from livesize.api.objects import lookup
+from livesize.apiserver.asked import ListOptions
+from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.deletion import LASTING_NAMESPACES, DeleteOptions
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.records import Record
+from livesize.apiserver.service import Service
+from livesize.apiserver.watchers import Delivery
+from livesize.machinery.telemetry import get_logger
+
+_log = get_logger("apiserver.namespaces")
+_IDENTITY = Identity("system:namespace-controller", Role.ADMIN)
+
+
+async def ensure_lasting_namespaces(service: Service) -> None:
+    for name in sorted(LASTING_NAMESPACES):
+        try:
+            await service.create(_IDENTITY, NAMESPACES, "", {"metadata": {"name": name}})
+        except StatusError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+
+async def run_namespaces(service: Service) -> None:
+    """Until the cache ends its watches for good; one that was only cut off is begun again."""
+    while True:
+        watcher = service.cache.watch(None)
+        try:
+            for record in service.cache.records(NAMESPACES):
+                await _look_at(service, record.name)
+            while deliveries := await watcher.take():
+                concerned = {_namespace_concerned(delivery) for delivery in deliveries}
+                for name in sorted(concerned):
+                    await _look_at(service, name)
+        finally:
+            service.cache.end(watcher)
+        if watcher.error is None:
+            return
+
+
+def _namespace_concerned(delivery: Delivery) -> str:
+    record = delivery.shown()
+    assert record is not None
+    return record.name if record.resource == NAMESPACES else record.namespace
+
+
+async def _look_at(service: Service, name: str) -> None:
+    if not _is_terminating(service, name):
+        return
+    try:
+        await _empty(service, name)
+    except StatusError as error:
+        # Somebody was faster; what they did brings us here again.
+        _log.warning("namespace not emptied", namespace=name, reason=error.message)
+
+
+async def _empty(service: Service, name: str) -> None:
+    left = 0
+    for resource in RESOURCES:
+        if not resource.namespaced:
+            continue
+        selection = ListOptions(namespace=name)
+        page = await service.list(_IDENTITY, resource, selection)
+        waiting = [one for one in page.records if not _is_going(one)]
+        if waiting:
+            deleted = await service.delete_collection(
+                _IDENTITY, resource, selection, DeleteOptions()
+            )
+            left += sum(not one.gone for one in deleted)
+        else:
+            left += len(page.records)
+    if not left:
+        await service.finish_namespace(name)
+        _log.info("namespace removed", namespace=name)
+
+
+def _is_terminating(service: Service, name: str) -> bool:
+    record = service.cache.get(NAMESPACES, key_of(NAMESPACES, "", name))
+    return record is not None and _is_going(record)
+
+
+def _is_going(record: Record) -> bool:
+    return bool(lookup(record.stored, "metadata", "deletionTimestamp"))

@@ -1,0 +1,274 @@
+"""The watch cache: every object decoded, derived and encoded once, and fanned out to watchers.
+
+Fed by one watch of the store. Reads are served from here; a reader that needs the newest state
+first asks the store for its revision and then ``wait_for`` it. Each resource keeps a ring of
+recent changes, so that a watch can begin at an earlier resourceVersion; what is older is 410.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from livesize.api.errors import Cause, StatusError, expired
+from livesize.api.kinds import RESOURCES, Resource
+from livesize.apiserver.events import CacheEvent, Matches
+from livesize.apiserver.keys import ROOT, resource_of
+from livesize.apiserver.records import Record, decode_record
+from livesize.apiserver.watchers import CAPACITY, Watcher
+from livesize.store.interface import Change, ChangeKind, CompactedError, Store, StoreClosedError
+
+_log = logging.getLogger(__name__)
+
+RING_EVENTS = 4096
+OFFERED_RECORDS = 1024
+AHEAD_TIMEOUT_SECONDS = 3.0
+
+
+class _Shelf:
+    """All objects of one resource, by key, with the ring of their recent changes."""
+
+    def __init__(self, floor: int, ring_events: int) -> None:
+        self.records: dict[str, Record] = {}
+        self.ring: deque[CacheEvent] = deque(maxlen=ring_events)
+        self.floor = floor  # changes up to here are no longer in the ring
+        self._sorted: list[str] | None = None
+
+    def ordered(self) -> list[Record]:
+        if self._sorted is None:
+            self._sorted = sorted(self.records)
+        return [self.records[key] for key in self._sorted]
+
+    def put(self, record: Record) -> Record | None:
+        before = self.records.get(record.key)
+        if before is None:
+            self._sorted = None
+        self.records[record.key] = record
+        return before
+
+    def remove(self, key: str) -> Record | None:
+        self._sorted = None
+        return self.records.pop(key, None)
+
+    def remember(self, event: CacheEvent) -> None:
+        if len(self.ring) == self.ring.maxlen:
+            self.floor = self.ring[0].revision
+        self.ring.append(event)
+
+
+class ObjectsCache:
+    """``run`` feeds it until cancelled; ``loaded`` is set once the store has been read."""
+
+    def __init__(
+        self, store: Store, *, ring_events: int = RING_EVENTS, watcher_capacity: int = CAPACITY
+    ) -> None:
+        self.revision = 0
+        self.loaded = asyncio.Event()
+        self.stopped = False
+        self._store = store
+        self._ring_events = ring_events
+        self._watcher_capacity = watcher_capacity
+        self._shelves = {resource: _Shelf(0, ring_events) for resource in RESOURCES}
+        self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
+        self._offered: dict[tuple[str, int], Record] = {}
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def run(self) -> None:
+        """Load, then follow. When the store has compacted away what is missing, load again."""
+        try:
+            while True:
+                await self._load()
+                await self._follow()
+        finally:
+            self._give_up_waiting()
+
+    # Reading
+
+    def get(self, resource: Resource, key: str) -> Record | None:
+        return self._shelves[resource].records.get(key)
+
+    def records(self, resource: Resource, namespace: str = "") -> list[Record]:
+        """In key order: by namespace, then name."""
+        ordered = self._shelves[resource].ordered()
+        if not namespace:
+            return ordered
+        return [record for record in ordered if record.namespace == namespace]
+
+    def records_at(self, resource: Resource, revision: int) -> list[Record]:
+        """As ``records`` was at an earlier revision: what has happened since is taken back."""
+        shelf = self._shelves[resource]
+        if revision < shelf.floor:
+            raise expired(f"too old resource version: {revision} ({shelf.floor})")
+        if not shelf.ring or shelf.ring[-1].revision <= revision:
+            return shelf.ordered()
+        records = dict(shelf.records)
+        for event in reversed(shelf.ring):
+            if event.revision <= revision:
+                break
+            if event.before is None:
+                del records[event.record.key]
+            else:
+                records[event.before.key] = event.before
+        return [records[key] for key in sorted(records)]
+
+    def watcher_count(self) -> int:
+        return sum(len(watchers) for watchers in self._watchers.values())
+
+    def object_count(self, resource: Resource) -> int:
+        return len(self._shelves[resource].records)
+
+    async def fresh(self) -> None:
+        """Return when everything committed before this call is in the cache."""
+        await self.wait_for(await self._store.revision())
+
+    async def wait_for(self, revision: int) -> None:
+        if self.stopped:
+            raise StoreClosedError("the watch cache has stopped")
+        if revision <= self.revision:
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, reached))
+        await reached
+
+    async def wait_for_version(self, revision: int) -> None:
+        """As ``wait_for``, for a revision a client named: 504 if it does not come soon."""
+        try:
+            async with asyncio.timeout(AHEAD_TIMEOUT_SECONDS):
+                await self.wait_for(revision)
+        except TimeoutError:
+            raise StatusError(
+                504,
+                "Timeout",
+                f"Timeout: Too large resource version: {revision}, current: {self.revision}",
+                details={"retryAfterSeconds": 1},
+                causes=[Cause("ResourceVersionTooLarge", "Too large resource version")],
+            ) from None
+
+    def offer(self, record: Record) -> None:
+        """A record just committed, so that it is not decoded a second time."""
+        if record.revision > self.revision and len(self._offered) < OFFERED_RECORDS:
+            self._offered[record.key, record.revision] = record
+
+    # Watching
+
+    def watch(
+        self,
+        resource: Resource | None,
+        namespace: str = "",
+        matches: Matches | None = None,
+        *,
+        after_revision: int | None = None,
+    ) -> Watcher:
+        """Changes after that revision; None: the present state as ADDED events, then changes.
+
+        ``resource`` None watches everything, from now on only. End it with ``end``.
+        """
+        watcher = Watcher(resource, namespace, matches, capacity=self._watcher_capacity)
+        if resource is not None:
+            self._catch_up(watcher, self._shelves[resource], namespace, after_revision)
+        self._watchers.setdefault(resource, {})[watcher] = None
+        return watcher
+
+    def end(self, watcher: Watcher) -> None:
+        self._watchers.get(watcher.resource, {}).pop(watcher, None)
+        watcher.close()
+
+    def close_watchers(self, error: StatusError | None = None) -> None:
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.close(error)
+            watchers.clear()
+
+    def _catch_up(
+        self, watcher: Watcher, shelf: _Shelf, namespace: str, after_revision: int | None
+    ) -> None:
+        if after_revision is None:
+            assert watcher.resource is not None
+            present = self.records(watcher.resource, namespace)
+            watcher.preload([record for record in present if watcher.selects(record)])
+            return
+        if after_revision < shelf.floor:
+            raise expired(f"too old resource version: {after_revision} ({shelf.floor})")
+        watcher.catch_up(event for event in shelf.ring if event.revision > after_revision)
+
+    # Feeding
+
+    async def _follow(self) -> None:
+        """Apply changes until the store has compacted away what comes next."""
+        try:
+            async for changes in self._store.watch(ROOT, after_revision=self.revision):
+                self._apply(changes)
+        except CompactedError:
+            _log.warning("cache fell behind compaction, loading again")
+            self.close_watchers(expired("the watch cache was loaded again; list again"))
+        else:
+            raise StoreClosedError("the store ended the watch")
+
+    def _give_up_waiting(self) -> None:
+        self.stopped = True
+        for _, reached in self._waiting:
+            if not reached.done():
+                reached.set_exception(StoreClosedError("the watch cache has stopped"))
+        self._waiting.clear()
+
+    async def _load(self) -> None:
+        listing = await self._store.list(ROOT)
+        shelves = {resource: _Shelf(listing.revision, self._ring_events) for resource in RESOURCES}
+        for entry in listing.entries:
+            resource = resource_of(entry.key)
+            if resource is not None:
+                shelves[resource].put(decode_record(resource, entry.value, entry.mod_revision))
+        self._shelves = shelves
+        self._advance(listing.revision)
+        self.loaded.set()
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            resource = resource_of(change.entry.key)
+            if resource is not None:
+                self._apply_one(resource, change)
+        self._advance(changes[-1].revision)
+
+    def _apply_one(self, resource: Resource, change: Change) -> None:
+        shelf = self._shelves[resource]
+        key = change.entry.key
+        if change.kind is ChangeKind.DELETE:
+            before, after = shelf.remove(key), None
+            if before is None:
+                return
+        else:
+            after = self._offered.pop((key, change.revision), None)
+            after = after or decode_record(resource, change.entry.value, change.revision)
+            before = shelf.put(after)
+        event = CacheEvent(change.revision, before, after)
+        shelf.remember(event)
+        self._fan_out(self._watchers.get(resource, {}), event)
+        self._fan_out(self._watchers.get(None, {}), event)
+
+    def _fan_out(self, watchers: dict[Watcher, None], event: CacheEvent) -> None:
+        ended = []
+        for watcher in watchers:
+            watcher.offer(event)
+            if watcher.ended:
+                ended.append(watcher)
+        _forget(watchers, ended)
+
+    def _advance(self, revision: int) -> None:
+        self.revision = max(self.revision, revision)
+        waiting, self._waiting = self._waiting, []
+        for wanted, reached in waiting:
+            if wanted > self.revision:
+                self._waiting.append((wanted, reached))
+            elif not reached.done():
+                reached.set_result(None)
+        if self._offered:
+            stale = [place for place in self._offered if place[1] <= self.revision]
+            for place in stale:
+                del self._offered[place]
+
+
+def _forget(watchers: dict[Watcher, None], ended: Iterable[Watcher]) -> None:
+    for watcher in ended:
+        watchers.pop(watcher, None)

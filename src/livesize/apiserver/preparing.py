@@ -1,0 +1,115 @@
+"""What the door itself writes into objects: identity, times, generation, and what stays as it was.
+
+Pure: uids and times are arguments. Clients may send all of this back; it is never taken from them.
+"""
+
+from __future__ import annotations
+
+from livesize.api.errors import FieldError, FieldErrorKind, bad_request, conflict, invalid
+from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, PODS, Resource
+from livesize.api.objects import Object, generation_of, lookup, uid_of
+from livesize.apiserver.asked import Target
+
+MAX_GENERATED_PREFIX = 58
+_NOT_FROM_CLIENTS = (
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+)
+_KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
+_WITHOUT_STATUS = (EVENTS, LEASES)
+
+
+def prepare_create(
+    resource: Resource, namespace: str, obj: Object, *, uid: str, now: str, suffix: str
+) -> Object:
+    """``obj`` as the beginning of a stored object."""
+    given = obj.get("metadata") or {}
+    if given.get("resourceVersion"):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    metadata = {key: value for key, value in given.items() if key not in _NOT_FROM_CLIENTS}
+    metadata["name"] = _name(resource, given, suffix)
+    if resource.namespaced:
+        if given.get("namespace", namespace) != namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the"
+                " request"
+            )
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    metadata["uid"] = uid
+    metadata["creationTimestamp"] = now
+    if resource == PODS:
+        metadata["generation"] = 1
+    prepared = {**obj, "metadata": metadata}
+    if resource in (PODS, NAMESPACES):
+        prepared.pop("status", None)
+    return prepared
+
+
+def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
+    """``incoming`` with everything the door keeps taken from ``stored``, status included."""
+    given = incoming.get("metadata") or {}
+    _check_identity(target, stored, given)
+    kept = stored["metadata"]
+    metadata = {key: value for key, value in given.items() if key not in _NOT_FROM_CLIENTS}
+    metadata |= {key: kept[key] for key in _KEPT if key in kept}
+    metadata |= {"name": kept["name"], "uid": kept["uid"]}
+    metadata["resourceVersion"] = kept["resourceVersion"]
+    if "namespace" in kept:
+        metadata["namespace"] = kept["namespace"]
+    updated = {**incoming, "metadata": metadata}
+    if target.resource not in _WITHOUT_STATUS:
+        updated.pop("status", None)
+        if "status" in stored:
+            updated["status"] = stored["status"]
+    return updated
+
+
+def with_generation(resource: Resource, stored: Object, new: Object) -> Object:
+    """One more where the spec has changed; the node's own writes never count (design 5.1)."""
+    if resource != PODS or new.get("spec") == stored.get("spec"):
+        return new
+    return {**new, "metadata": {**new["metadata"], "generation": generation_of(stored) + 1}}
+
+
+def check_version(target: Target, stored: Object, incoming: Object) -> bool:
+    """Whether the client insists on a version; raises 409 if it insists on another one."""
+    given = lookup(incoming, "metadata", "resourceVersion", default="")
+    if given and given != stored["metadata"]["resourceVersion"]:
+        raise conflict(target.resource, target.name)
+    return bool(given)
+
+
+def _check_identity(target: Target, stored: Object, given: Object) -> None:
+    if given.get("name", target.name) != target.name:
+        raise bad_request(
+            f"the name of the object ({given['name']}) does not match the name on the URL"
+            f" ({target.name})"
+        )
+    if target.resource.namespaced and given.get("namespace", target.namespace) != target.namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if given.get("uid", uid_of(stored)) != uid_of(stored):
+        raise conflict(
+            target.resource,
+            target.name,
+            f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta:"
+            f" {uid_of(stored)}",
+        )
+
+
+def _name(resource: Resource, given: Object, suffix: str) -> str:
+    name: str = given.get("name", "")
+    if name:
+        return name
+    prefix: str = given.get("generateName", "")
+    if prefix:
+        return prefix[:MAX_GENERATED_PREFIX] + suffix
+    error = FieldError(FieldErrorKind.REQUIRED, "metadata.name", "name or generateName is required")
+    raise invalid(resource.kind, resource.group, "", [error])

@@ -1,0 +1,92 @@
+"""Label and field selectors of a list or a watch, as one test of a record. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from livesize.api.errors import bad_request
+from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, Resource
+from livesize.api.objects import lookup
+from livesize.api.selectors import SelectorError, parse_field_selector, parse_label_selector
+from livesize.apiserver.events import Matches
+from livesize.apiserver.records import Record
+
+_ANY = ("metadata.name", "metadata.namespace")
+
+SELECTABLE: Mapping[Resource, tuple[str, ...]] = {
+    PODS: (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    NODES: ("spec.unschedulable",),
+    NAMESPACES: ("status.phase",),
+    EVENTS: (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+}
+_BOOLEANS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
+
+
+def parse_selection(resource: Resource, labels: str, fields: str) -> Matches | None:
+    """A test of records; None where everything is selected. Raises StatusError 400."""
+    tests: list[Callable[[Record], bool]] = []
+    if labels:
+        tests.append(_label_test(labels))
+    if fields:
+        tests.append(_field_test(resource, fields))
+    if not tests:
+        return None
+    if len(tests) == 1:
+        return tests[0]
+    return lambda record: all(test(record) for test in tests)
+
+
+def _label_test(text: str) -> Matches:
+    try:
+        selector = parse_label_selector(text)
+    except SelectorError as error:
+        raise bad_request(f"unable to parse the label selector {text!r}: {error}") from None
+    return lambda record: selector.matches(record.labels)
+
+
+def _field_test(resource: Resource, text: str) -> Matches:
+    try:
+        selector = parse_field_selector(text)
+    except SelectorError as error:
+        raise bad_request(f"unable to parse the field selector {text!r}: {error}") from None
+    names = tuple(sorted({requirement.field for requirement in selector.requirements}))
+    supported = {*_ANY, *SELECTABLE.get(resource, ())}
+    for name in names:
+        if name not in supported:
+            raise bad_request(f"field label not supported: {name}")
+
+    def matches(record: Record) -> bool:
+        return selector.matches({name: _field(record, name) for name in names})
+
+    return matches
+
+
+def _field(record: Record, name: str) -> str:
+    if name == "source":
+        return str(lookup(record.served, "source", "component", default=""))
+    value: Any = lookup(record.served, *name.split("."), default="")
+    if name in _BOOLEANS:
+        return "true" if value is True else "false"
+    return str(value)

@@ -1,0 +1,178 @@
+"""Runs the door: the watch cache, the namespaces and the HTTPS server, until told to stop.
+
+server = ApiServer(config, store)
+async with server.running():        # ready when it begins
+    server.url, server.ca_path
+    DirectClient(server.door(identity))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+import livesize
+from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.auth.tokens import Tokens
+from livesize.apiserver.bound import BoundService
+from livesize.apiserver.http.app import App
+from livesize.apiserver.ids import Ids, RandomIds
+from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.service import Service
+from livesize.apiserver.tls import TlsFiles, ensure_tls
+from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.telemetry import get_logger
+from livesize.store.interface import Store
+
+_log = get_logger("apiserver")
+
+STOP_SECONDS = 2
+COMPACT_SECONDS = 300.0
+BACKLOG = 2048
+
+
+class ApiServerConfig(msgspec.Struct, frozen=True):
+    """``port`` 0 takes a free one; ``names`` are further host names for the certificate."""
+
+    tls_dir: Path
+    tokens: Path
+    host: str = "127.0.0.1"
+    port: int = 7443
+    names: tuple[str, ...] = ()
+
+
+class ApiServer:
+    """One API server in this process."""
+
+    def __init__(
+        self,
+        config: ApiServerConfig,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        points: CrashPoints = NO_CRASH_POINTS,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """``listener``: a socket that listens already, instead of the host and port."""
+        self._config = config
+        self._store = store
+        self._listener = listener
+        self._clock = clock or SystemClock()
+        self._port = 0
+        self._ready = False
+        self._cache = ObjectsCache(store)
+        self.service = Service(store, self._cache, self._clock, ids or RandomIds(), points)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; known once it runs."""
+        assert self._port, "not running"
+        return self._port
+
+    @property
+    def url(self) -> str:
+        host = self._config.host
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+        return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
+
+    @property
+    def ca_path(self) -> Path:
+        return self._config.tls_dir / "ca.crt"
+
+    def door(self, identity: Identity) -> BoundService:
+        """The way in for parts in the same process (livesize.client.direct.DirectClient)."""
+        return BoundService(self.service, identity)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[ApiServer]:
+        """Serves from when this is entered until it is left."""
+        tls = ensure_tls(
+            self._config.tls_dir, (self._config.host, *self._config.names), self._clock.now()
+        )
+        listener = self._listener or _listen(self._config.host, self._config.port)
+        self._port = listener.getsockname()[1]
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(self._cache.run(), name="watch cache")]
+            await self._cache.loaded.wait()
+            await ensure_lasting_namespaces(self.service)
+            background.append(group.create_task(run_namespaces(self.service), name="namespaces"))
+            background.append(group.create_task(self._compact(), name="compaction"))
+            server = self._web_server(tls)
+            web = group.create_task(server.serve([listener]), name="web server")
+            await server.listening.wait()
+            self._ready = True
+            _log.info("serving", url=self.url, revision=self._cache.revision)
+            try:
+                yield self
+            finally:
+                self._ready = False
+                self._cache.close_watchers()
+                server.should_exit = True
+                await asyncio.shield(web)
+                for task in background:
+                    task.cancel()
+
+    def _web_server(self, tls: TlsFiles) -> _Server:
+        app = App(
+            self.service,
+            Tokens(self._config.tokens),
+            self._clock,
+            version=livesize.VERSION,
+            is_ready=lambda: self._ready,
+        )
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            loop="none",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            ssl_certfile=tls.cert,
+            ssl_keyfile=tls.key,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_keep_alive=75,
+            backlog=BACKLOG,
+        )
+        return _Server(config)
+
+    async def _compact(self) -> None:
+        """Forget what was replaced more than one to two periods ago."""
+        before = self._cache.revision
+        while True:
+            await self._clock.sleep(COMPACT_SECONDS)
+            if before:
+                await self._store.compact(before)
+            before = self._cache.revision
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the composition root, and says when it has begun."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -1,0 +1,38 @@
+"""PUT and PATCH of pods/X/resize: resources and resizePolicy of containers, nothing else.
+
+What else the body changes is dropped in silence, as Kubernetes does, except that containers may
+not come, go, change their names or their order (facts/api-shapes D.1).
+"""
+
+from __future__ import annotations
+
+from livesize.api.defaults import default_object
+from livesize.api.dialects import check_derived, strip_dialects
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, evolve, lookup
+from livesize.api.validation import prepare_resize, validate_pod_resize
+from livesize.apiserver.preparing import prepare_update
+from livesize.apiserver.subresources.change import (
+    SentChange,
+    refuse_forbidden,
+    refuse_invalid,
+)
+from livesize.apiserver.subresources.objects import ask_resize
+
+
+def resize_pod(change: SentChange) -> Object:
+    refuse_forbidden(
+        change.target, check_derived(change.incoming, change.served, from_own_node=False)
+    )
+    # Only for the checks of name and uid: metadata stays as it is.
+    prepare_update(change.target, change.stored, change.incoming)
+    new = default_object(PODS, _resized(change.stored, strip_dialects(change.incoming)))
+    refuse_invalid(change.target, validate_pod_resize(new, change.stored))
+    return ask_resize(change, new)
+
+
+def _resized(stored: Object, incoming: Object) -> Object:
+    new = prepare_resize(stored, incoming)
+    pod_level = lookup(incoming, "spec", "resources")
+    # Not served yet: kept for validation to refuse.
+    return new if pod_level is None else evolve(new, ("spec", "resources"), pod_level)

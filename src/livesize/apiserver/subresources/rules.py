@@ -1,0 +1,46 @@
+"""Which rule answers which door: (plural, subresource) for changes, and for what is posted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from livesize.api.errors import method_not_allowed
+from livesize.api.kinds import NODES, PODS, Resource
+from livesize.apiserver.subresources.change import Rule
+from livesize.apiserver.subresources.node_status import update_node_status
+from livesize.apiserver.subresources.objects import update_object, update_pod
+from livesize.apiserver.subresources.pod_binding import bind_pod
+from livesize.apiserver.subresources.pod_resize import resize_pod
+from livesize.apiserver.subresources.pod_resizing import answer_resize
+from livesize.apiserver.subresources.pod_status import update_pod_status
+
+CHANGES: Mapping[tuple[Resource, str], Rule] = {
+    (PODS, ""): update_pod,
+    (PODS, "resize"): resize_pod,
+    (PODS, "status"): update_pod_status,
+    (NODES, "status"): update_node_status,
+}
+POSTS: Mapping[tuple[Resource, str], Rule] = {
+    (PODS, "binding"): bind_pod,
+    (PODS, "resizing"): answer_resize,
+}
+POSTED_KINDS: Mapping[tuple[Resource, str], str] = {
+    (PODS, "binding"): "Binding",
+    (PODS, "resizing"): "Resizing",
+}
+
+
+def change_rule(resource: Resource, subresource: str) -> Rule:
+    if not subresource:
+        return CHANGES.get((resource, ""), update_object)
+    rule = CHANGES.get((resource, subresource))
+    if rule is None:
+        raise method_not_allowed()
+    return rule
+
+
+def post_rule(resource: Resource, subresource: str) -> Rule:
+    rule = POSTS.get((resource, subresource))
+    if rule is None:
+        raise method_not_allowed()
+    return rule

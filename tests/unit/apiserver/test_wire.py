@@ -1,0 +1,201 @@
+"""The wire itself: paths, bodies, tokens, documents, and never a stack trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from livesize.apiserver.http.bodies import MAX_BODY_BYTES
+
+PODS = "/api/v1/namespaces/default/pods"
+AGGREGATED = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+MANIFEST = b"""
+apiVersion: v1
+kind: Pod
+metadata: {name: web, annotations: {since: 2024-01-01}}
+spec: {containers: [{name: app, image: "busybox:1", resources: {requests: {cpu: 1}}}]}
+"""
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/version", "/version/"])
+async def test_open_to_all(rig: Any, path: str) -> None:
+    assert (await rig.get(path, token="")).status == 200
+
+
+async def test_readyz_waits_for_the_server(rig: Any) -> None:
+    rig.ready = False
+    assert (await rig.get("/readyz", token="")).status == 503
+    assert (await rig.get("/livez", token="")).status == 200
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+@pytest.mark.parametrize("path", [PODS, "/api", "/openapi/v3", "/metrics", "/nothing"])
+async def test_all_else_needs_a_token(rig: Any, path: str, token: str) -> None:
+    answer = await rig.get(path, token=token)
+    assert (answer.status, answer.json["message"]) == (401, "Unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/nothing", "/api/v2/pods", "/api/v1/things", "/apis/apps/v1/deployments",
+        "/api/v1/pods/web", f"{PODS}/web/color", f"{PODS}/a/status/b", "/api/v1/nodes/n1/resize",
+        "/api/v1/namespaces/default/nodes", "/openapi/v3/apis/none/v1", "/api/v1//pods",
+    ],
+)  # fmt: skip
+async def test_unknown_paths(rig: Any, path: str) -> None:
+    answer = await rig.get(path)
+    assert (answer.status, answer.json["reason"]) == (404, "NotFound")
+    assert answer.json["message"] == "the server could not find the requested resource"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", PODS), ("PATCH", PODS), ("POST", f"{PODS}/web"), ("OPTIONS", PODS),
+        ("POST", "/api/v1/pods"), ("DELETE", "/api/v1/pods"), ("GET", f"{PODS}/web/binding"),
+    ],
+)  # fmt: skip
+async def test_wrong_methods(rig: Any, method: str, path: str) -> None:
+    answer = await rig.request(method, path, {})
+    assert (answer.status, answer.json["reason"]) == (405, "MethodNotAllowed")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": "\xff"}', b'{"kind": "Pod", "kind": "Pod"}',
+        b"[" * 101 + b"]" * 101, b"[" * 100_000, b'{"a": "\\ud800"}', b"null", b"7",
+    ],
+    ids=["cut", "nan", "infinity", "utf8", "twins", "deep", "abyss", "surrogate", "null", "number"],
+)  # fmt: skip
+async def test_bad_json_is_400(rig: Any, body: bytes) -> None:
+    answer = await rig.request("POST", PODS, body)
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a: [", b"a: 1\na: 2", b"a: &x [1]\nb: *x", b"a: .nan", b"1: 2", b"\xff",
+        b"a: !!binary aGk=", b"a: !!python/object:os.system []",
+    ],
+    ids=["cut", "twins", "alias", "nan", "key", "utf8", "binary", "python"],
+)  # fmt: skip
+async def test_bad_yaml_is_400(rig: Any, body: bytes) -> None:
+    answer = await rig.request("POST", PODS, body, content_type="application/yaml")
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+
+
+async def test_yaml_is_read_as_json_would_be(rig: Any) -> None:
+    answer = await rig.request("POST", PODS, MANIFEST, content_type="application/yaml")
+    assert answer.status == 201
+    assert answer.json["metadata"]["annotations"] == {"since": "2024-01-01"}
+    assert answer.json["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+
+
+async def test_too_large(rig: Any) -> None:
+    answer = await rig.request("POST", PODS, b"x" * (MAX_BODY_BYTES + 1))
+    assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
+    announced = await rig.request("POST", PODS, {}, headers={"content-length": "4000000"})
+    assert announced.status == 413
+
+
+async def test_media_types(rig: Any) -> None:
+    body = await rig.request("POST", PODS, b"x", content_type="application/vnd.other")
+    assert (body.status, body.json["reason"]) == (415, "UnsupportedMediaType")
+    await rig.add_pod()
+    applied = await rig.patch(f"{PODS}/web", {}, "apply")
+    assert applied.status == 415
+    assert "server-side apply is not served yet" in applied.json["message"]
+    plain = await rig.request("PATCH", f"{PODS}/web", {})
+    assert plain.status == 415
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "code"),
+    [
+        ("json", {"op": "add"}, 400),
+        ("json", [{"op": "test", "path": "/kind", "value": "Node"}], 422),
+        ("merge", [1], 400),
+        ("strategic", [1], 400),
+        ("merge", {"metadata": 7}, 422),
+        ("merge", {"spec": {"containers": 7}}, 422),
+    ],
+)
+async def test_bad_patches(rig: Any, kind: str, patch: Any, code: int) -> None:
+    made = await rig.add_pod()
+    answer = await rig.patch(f"{PODS}/web", patch, kind)
+    assert answer.status == code
+    assert (await rig.get(f"{PODS}/web")).json == made
+
+
+async def test_a_bug_is_500_and_goes_to_the_log(rig: Any, monkeypatch: Any, caplog: Any) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(rig.service, "list", broken)
+    answer = await rig.get(PODS)
+    assert (answer.status, answer.json["reason"]) == (500, "InternalError")
+    assert b"secret detail" not in answer.body
+    assert "secret detail" in caplog.text
+
+
+async def test_a_closed_store_is_503(rig: Any) -> None:
+    await rig.store.close()
+    answer = await rig.request("POST", "/api/v1/namespaces", {"metadata": {"name": "late"}})
+    assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
+
+
+async def test_aggregated_discovery_with_etag(rig: Any) -> None:
+    answer = await rig.get("/api", accept=AGGREGATED)
+    assert answer.json["kind"] == "APIGroupDiscoveryList"
+    assert "as=APIGroupDiscoveryList" in answer.headers["content-type"]
+    (version,) = answer.json["items"][0]["versions"]
+    pods = next(one for one in version["resources"] if one["resource"] == "pods")
+    assert pods["scope"] == "Namespaced"
+    assert [one["subresource"] for one in pods["subresources"]] == [
+        "binding", "resize", "resizing", "status",
+    ]  # fmt: skip
+    same = await rig.get(
+        "/api", accept=AGGREGATED, headers={"if-none-match": answer.headers["etag"]}
+    )
+    assert (same.status, same.body) == (304, b"")
+    groups = (await rig.get("/apis", accept=AGGREGATED)).json["items"]
+    assert [group["metadata"]["name"] for group in groups] == ["coordination.k8s.io"]
+
+
+async def test_plain_discovery(rig: Any) -> None:
+    assert (await rig.get("/api")).json["versions"] == ["v1"]
+    (group,) = (await rig.get("/apis")).json["groups"]
+    assert group["preferredVersion"]["groupVersion"] == "coordination.k8s.io/v1"
+    assert (await rig.get("/apis/coordination.k8s.io")).json["kind"] == "APIGroup"
+    resources = (await rig.get("/api/v1")).json["resources"]
+    assert {"nodes", "nodes/status", "pods", "pods/resize"} <= {one["name"] for one in resources}
+    leases = (await rig.get("/apis/coordination.k8s.io/v1")).json["resources"]
+    assert leases[0]["kind"] == "Lease"
+
+
+async def test_openapi_has_what_kubectl_looks_for(rig: Any) -> None:
+    paths = (await rig.get("/openapi/v3")).json["paths"]
+    assert sorted(paths) == ["api/v1", "apis/coordination.k8s.io/v1"]
+    document = (await rig.get("/openapi/v3/api/v1")).json
+    patch = document["paths"][f"{PODS.replace('default', '{namespace}')}/{{name}}"]["patch"]
+    assert patch["x-kubernetes-group-version-kind"]["kind"] == "Pod"
+    assert {"dryRun", "fieldValidation", "fieldManager"} <= {
+        parameter["name"] for parameter in patch["parameters"]
+    }
+    spec = document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert spec["containers"]["x-kubernetes-patch-merge-key"] == "name"
+
+
+async def test_metrics_count(rig: Any) -> None:
+    await rig.get(PODS)
+    text = (await rig.get("/metrics")).body.decode()
+    assert 'apiserver_request_total{code="200",resource="pods",subresource="",verb="list"}' in text
+    assert "apiserver_watchers 1.0" in text
