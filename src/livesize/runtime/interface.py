@@ -124,6 +124,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     oom_killed: bool = False
     log_path: str = ""
+    note: str = ""  # what could not be had, and was done without
 
 
 class PodView(msgspec.Struct, frozen=True):

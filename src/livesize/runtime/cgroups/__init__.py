@@ -1,0 +1,1 @@
+"""Control groups: one driver for each kernel interface, behind one protocol."""

@@ -1,0 +1,105 @@
+"""What a control-group driver can do, and where the groups of a pod stand.
+
+A group is named by its path below the hierarchy: ``<root>/pod-<uid>`` for a pod and
+``<root>/pod-<uid>/c-<container>`` for a container. The prefixes keep a container called "tasks"
+away from the kernel's own files. Drivers are synchronous: every call takes microseconds, except
+lowering a memory limit, which may have to reclaim pages and belongs on a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from livesize.api.kernel_units import CgroupVersion
+from livesize.runtime.interface import (
+    ContainerGroup,
+    Group,
+    PodGroup,
+    Reading,
+    RuntimeCallError,
+)
+
+PAGE_BYTES = 4096
+SHRINK_MARGIN_BYTES = 32 * 1024 * 1024
+POD_PREFIX = "pod-"
+CONTAINER_PREFIX = "c-"
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+class CgroupDriver(Protocol):
+    """Paths are relative to the hierarchy. Failures are RuntimeCallErrors that say what, where
+    and why; a missing group is a GoneError."""
+
+    @property
+    def version(self) -> CgroupVersion: ...
+
+    def make(self, path: str) -> None:
+        """Make the group and what stands above it; harmless where it exists."""
+        ...
+
+    def remove(self, path: str) -> bool:
+        """Remove an empty group. False: the kernel is not done with it yet, ask again."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def children(self, path: str) -> tuple[str, ...]:
+        """The names of the groups directly below, sorted."""
+        ...
+
+    def join_files(self, path: str) -> tuple[str, ...]:
+        """The files a process writes "0" into to become a member."""
+        ...
+
+    def read(self, path: str) -> Reading: ...
+
+    def memory_limit(self, path: str) -> int | None: ...
+
+    def oom_kills(self, path: str) -> int: ...
+
+    def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:
+        """quota None: no limit. weight None: leave it."""
+        ...
+
+    def write_memory(self, path: str, limit_bytes: int | None) -> None:
+        """Refuses with MemoryInUseError, and changes nothing, where the workload holds more."""
+        ...
+
+    def write_pids(self, path: str, maximum: int) -> None: ...
+
+    def processes(self, path: str) -> tuple[int, ...]:
+        """The members of this group, not of those below; none where it does not exist."""
+        ...
+
+    def kill(self, path: str) -> int:
+        """SIGKILL to every member; says how many there were. Ask again until there are none."""
+        ...
+
+
+def group_path(root: str, group: Group) -> str:
+    """Where a group stands below the hierarchy."""
+    match group:
+        case PodGroup(pod_uid=uid):
+            return f"{root}/{POD_PREFIX}{safe_name(uid)}"
+        case ContainerGroup(pod_uid=uid, container=name):
+            pod = f"{root}/{POD_PREFIX}{safe_name(uid)}"
+            return f"{pod}/{CONTAINER_PREFIX}{safe_name(name)}"
+
+
+def safe_name(name: str) -> str:
+    """The name, if it can be one part of a path."""
+    if not _SAFE_NAME.fullmatch(name):
+        raise RuntimeCallError(f"{name!r} cannot name a group or a folder on this machine")
+    return name
+
+
+def shrink_margin(target_bytes: int) -> int:
+    """How much room above unreclaimable memory a lowered limit must leave: 5 %, at most 32 MiB."""
+    return min(SHRINK_MARGIN_BYTES, target_bytes // 20)
+
+
+def whole_pages(size_bytes: int) -> int:
+    """What the kernel keeps of a memory limit."""
+    return size_bytes // PAGE_BYTES * PAGE_BYTES

@@ -1,0 +1,173 @@
+"""Control groups of version 1: each controller is a hierarchy of its own.
+
+The kernel itself keeps a workload alive here: a memory limit below what is in use is refused
+with EBUSY after it reclaimed what it could. A quota above the parent's, and a parent's below a
+child's, are refused with EINVAL, so callers widen from the outside in and narrow from the inside
+out. memory.stat, and so the unreclaimable part of a reading, may be two seconds old here; nothing
+is decided by it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+
+from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
+from livesize.runtime.cgroups.files import (
+    call_failed,
+    child_directories,
+    kill_each,
+    make_directory,
+    member_pids,
+    read_number,
+    read_table,
+    remove_directory,
+    write_raw,
+    write_text,
+)
+from livesize.runtime.cgroups.interface import PAGE_BYTES, whole_pages
+from livesize.runtime.interface import GoneError, MemoryInUseError, Reading
+
+REQUIRED_CONTROLLERS = ("cpu", "cpuacct", "memory", "pids")
+_UNLIMITED_FROM = 1 << 62  # the kernel writes "no limit" as the largest whole number of pages
+
+
+class CgroupsV1:
+    """``mounts`` says where each controller is mounted; two may share one mount."""
+
+    def __init__(self, mounts: Mapping[str, str]) -> None:
+        self._cpu = mounts["cpu"]
+        self._cpuacct = mounts["cpuacct"]
+        self._memory = mounts["memory"]
+        self._pids = mounts["pids"]
+        self._hierarchies = tuple(
+            dict.fromkeys((self._cpu, self._cpuacct, self._memory, self._pids))
+        )
+
+    @property
+    def version(self) -> CgroupVersion:
+        return CgroupVersion.V1
+
+    def make(self, path: str) -> None:
+        for hierarchy in self._hierarchies:
+            make_directory(f"{hierarchy}/{path}")
+        period = f"{self._cpu}/{path}/cpu.cfs_period_us"
+        if read_number(period) != CPU_PERIOD_US:
+            write_text(period, str(CPU_PERIOD_US))
+
+    def remove(self, path: str) -> bool:
+        removed = [remove_directory(f"{hierarchy}/{path}") for hierarchy in self._hierarchies]
+        return all(removed)
+
+    def exists(self, path: str) -> bool:
+        return all(os.path.isdir(f"{hierarchy}/{path}") for hierarchy in self._hierarchies)  # noqa: PTH112
+
+    def children(self, path: str) -> tuple[str, ...]:
+        names = {
+            name
+            for hierarchy in self._hierarchies
+            for name in child_directories(f"{hierarchy}/{path}")
+        }
+        return tuple(sorted(names))
+
+    def join_files(self, path: str) -> tuple[str, ...]:
+        return tuple(f"{hierarchy}/{path}/cgroup.procs" for hierarchy in self._hierarchies)
+
+    def read(self, path: str) -> Reading:
+        memory = f"{self._memory}/{path}"
+        stat = read_table(f"{memory}/memory.stat")
+        usage_bytes = read_number(f"{memory}/memory.usage_in_bytes")
+        held = ("total_inactive_anon", "total_active_anon", "total_unevictable")
+        unreclaimable = sum(stat.get(name, 0) for name in held) + self._kernel_bytes(memory)
+        return Reading(
+            limits=KernelLimits(
+                cpu_weight=read_number(f"{self._cpu}/{path}/cpu.shares"),
+                cpu_quota_us=self._quota(path),
+                memory_limit_bytes=self.memory_limit(path),
+            ),
+            cpu_usage_ns=read_number(f"{self._cpuacct}/{path}/cpuacct.usage"),
+            memory_usage_bytes=usage_bytes,
+            memory_unreclaimable_bytes=min(unreclaimable, usage_bytes),
+            oom_kills=self.oom_kills(path),
+        )
+
+    def memory_limit(self, path: str) -> int | None:
+        limit = read_number(f"{self._memory}/{path}/memory.limit_in_bytes")
+        return None if limit >= _UNLIMITED_FROM else limit
+
+    def oom_kills(self, path: str) -> int:
+        """Version 1 counts a kill only in the victim's own group, so those below are added."""
+        group = f"{self._memory}/{path}"
+        kills = read_table(f"{group}/memory.oom_control").get("oom_kill", 0)
+        for name in child_directories(group):
+            try:
+                kills += read_table(f"{group}/{name}/memory.oom_control").get("oom_kill", 0)
+            except GoneError:
+                continue
+        return kills
+
+    def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:
+        group = f"{self._cpu}/{path}"
+        write_text(f"{group}/cpu.cfs_quota_us", str(-1 if quota_us is None else quota_us))
+        if weight is not None:
+            write_text(f"{group}/cpu.shares", str(weight))
+
+    def write_memory(self, path: str, limit_bytes: int | None) -> None:
+        group = f"{self._memory}/{path}"
+        value = str(-1 if limit_bytes is None else limit_bytes)
+        swap = f"{group}/memory.memsw.limit_in_bytes"
+        swap_limit = self._swap_limit(swap)
+        swap_first = swap_limit is not None and (limit_bytes is None or swap_limit < limit_bytes)
+        if swap_first:
+            write_text(swap, value)
+        try:
+            write_raw(f"{group}/memory.limit_in_bytes", value)
+        except OSError as failure:
+            if failure.errno == errno.EBUSY and limit_bytes is not None:
+                raise self._in_use(path, limit_bytes) from failure
+            where = f"{group}/memory.limit_in_bytes"
+            raise call_failed(f"write {value} to", where, failure) from failure
+        if swap_limit is not None and not swap_first:
+            write_text(swap, value)
+
+    def write_pids(self, path: str, maximum: int) -> None:
+        write_text(f"{self._pids}/{path}/pids.max", str(maximum))
+
+    def processes(self, path: str) -> tuple[int, ...]:
+        pids = {
+            pid
+            for hierarchy in self._hierarchies
+            for pid in member_pids(f"{hierarchy}/{path}/cgroup.procs")
+        }
+        return tuple(sorted(pids))
+
+    def kill(self, path: str) -> int:
+        return kill_each(self.processes(path))
+
+    def _quota(self, path: str) -> int | None:
+        group = f"{self._cpu}/{path}"
+        quota_us = read_number(f"{group}/cpu.cfs_quota_us")
+        if quota_us < 0:
+            return None
+        period_us = read_number(f"{group}/cpu.cfs_period_us")
+        return quota_us if period_us == CPU_PERIOD_US else quota_us * CPU_PERIOD_US // period_us
+
+    def _swap_limit(self, swap: str) -> int | None:
+        """Of memory and swap together; None where it is not counted or not set."""
+        try:
+            limit = read_number(swap)
+        except GoneError:
+            return None
+        return None if limit >= _UNLIMITED_FROM else limit
+
+    def _kernel_bytes(self, memory: str) -> int:
+        try:
+            return read_number(f"{memory}/memory.kmem.usage_in_bytes")
+        except GoneError:
+            return 0
+
+    def _in_use(self, path: str, limit_bytes: int) -> MemoryInUseError:
+        usage_bytes = read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
+        floor_bytes = whole_pages(limit_bytes) + PAGE_BYTES  # it may have shrunk since the refusal
+        return MemoryInUseError(path, limit_bytes, max(usage_bytes, floor_bytes))

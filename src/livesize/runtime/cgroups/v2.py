@@ -1,0 +1,174 @@
+"""Control groups of version 2: one tree, controllers handed down level by level.
+
+Here the kernel accepts any memory limit and kills whoever holds more, so this driver looks first:
+a limit is lowered only where what cannot be reclaimed, and a margin, fit below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
+from livesize.runtime.cgroups.files import (
+    call_failed,
+    child_directories,
+    kill_each,
+    make_directory,
+    member_pids,
+    read_number,
+    read_table,
+    read_text,
+    remove_directory,
+    write_raw,
+    write_text,
+)
+from livesize.runtime.cgroups.interface import shrink_margin
+from livesize.runtime.interface import MemoryInUseError, Reading, RuntimeCallError
+
+REQUIRED_CONTROLLERS = ("cpu", "memory", "pids")
+_HELD = ("inactive_anon", "active_anon", "unevictable")
+_KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
+
+
+class CgroupsV2:
+    """``mount`` is where the tree is mounted, usually /sys/fs/cgroup."""
+
+    def __init__(self, mount: str) -> None:
+        self._mount = mount
+
+    @property
+    def version(self) -> CgroupVersion:
+        return CgroupVersion.V2
+
+    def make(self, path: str) -> None:
+        """A group has a controller only if every group above hands it down."""
+        above = self._mount
+        for part in path.split("/"):
+            self._hand_down(above)
+            above = f"{above}/{part}"
+            make_directory(above)
+
+    def remove(self, path: str) -> bool:
+        return remove_directory(f"{self._mount}/{path}")
+
+    def exists(self, path: str) -> bool:
+        return os.path.isdir(f"{self._mount}/{path}")  # noqa: PTH112
+
+    def children(self, path: str) -> tuple[str, ...]:
+        return child_directories(f"{self._mount}/{path}")
+
+    def join_files(self, path: str) -> tuple[str, ...]:
+        return (f"{self._mount}/{path}/cgroup.procs",)
+
+    def read(self, path: str) -> Reading:
+        group = f"{self._mount}/{path}"
+        return Reading(
+            limits=KernelLimits(
+                cpu_weight=read_number(f"{group}/cpu.weight"),
+                cpu_quota_us=parse_cpu_max(read_text(f"{group}/cpu.max")),
+                memory_limit_bytes=self.memory_limit(path),
+            ),
+            cpu_usage_ns=read_table(f"{group}/cpu.stat").get("usage_usec", 0) * 1000,
+            memory_usage_bytes=read_number(f"{group}/memory.current"),
+            memory_unreclaimable_bytes=self._unreclaimable(group),
+            oom_kills=self.oom_kills(path),
+        )
+
+    def memory_limit(self, path: str) -> int | None:
+        text = read_text(f"{self._mount}/{path}/memory.max")
+        return None if text == "max" else int(text)
+
+    def oom_kills(self, path: str) -> int:
+        """Kills, not the ``oom`` line, which counts thousands of tries for one of them."""
+        return read_table(f"{self._mount}/{path}/memory.events").get("oom_kill", 0)
+
+    def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:
+        group = f"{self._mount}/{path}"
+        quota = "max" if quota_us is None else str(quota_us)
+        write_text(f"{group}/cpu.max", f"{quota} {CPU_PERIOD_US}")
+        if weight is not None:
+            write_text(f"{group}/cpu.weight", str(weight))
+
+    def write_memory(self, path: str, limit_bytes: int | None) -> None:
+        group = f"{self._mount}/{path}"
+        if limit_bytes is None:
+            write_text(f"{group}/memory.max", "max")
+            return
+        before = self.memory_limit(path)
+        if before is None or limit_bytes < before:
+            self._make_room(path, limit_bytes)
+        write_text(f"{group}/memory.max", str(limit_bytes))
+
+    def write_pids(self, path: str, maximum: int) -> None:
+        write_text(f"{self._mount}/{path}/pids.max", str(maximum))
+
+    def processes(self, path: str) -> tuple[int, ...]:
+        return member_pids(f"{self._mount}/{path}/cgroup.procs")
+
+    def kill(self, path: str) -> int:
+        """All at once where the kernel can (5.14); one by one elsewhere."""
+        pids = self.processes(path)
+        try:
+            write_raw(f"{self._mount}/{path}/cgroup.kill", "1")
+        except FileNotFoundError:
+            return kill_each(pids)
+        except OSError as failure:
+            raise call_failed("kill the members of", path, failure) from failure
+        return len(pids)
+
+    def _hand_down(self, group: str) -> None:
+        control = f"{group}/cgroup.subtree_control"
+        missing = [name for name in REQUIRED_CONTROLLERS if name not in read_text(control).split()]
+        if not missing:
+            return
+        available = read_text(f"{group}/cgroup.controllers").split()
+        if absent := [name for name in missing if name not in available]:
+            raise RuntimeCallError(
+                f"{group}: the controllers {', '.join(absent)} are not available here;"
+                " delegate them to this group, or choose another root group"
+            )
+        write_text(control, " ".join(f"+{name}" for name in missing))
+
+    def _make_room(self, path: str, target_bytes: int) -> None:
+        """Refuse what would kill; otherwise give reclaimable pages back before the limit falls,
+        so that the kernel need not do it against the clock."""
+        group = f"{self._mount}/{path}"
+        margin_bytes = shrink_margin(target_bytes)
+        self._check_fits(path, target_bytes, margin_bytes)
+        excess_bytes = read_number(f"{group}/memory.current") + margin_bytes - target_bytes
+        if excess_bytes <= 0:
+            return
+        with contextlib.suppress(OSError):  # EAGAIN: not all of it; ENOENT: before Linux 5.19
+            write_raw(f"{group}/memory.reclaim", str(excess_bytes))
+        self._check_fits(path, target_bytes, margin_bytes)
+
+    def _check_fits(self, path: str, target_bytes: int, margin_bytes: int) -> None:
+        needed_bytes = self._unreclaimable(f"{self._mount}/{path}") + margin_bytes
+        if needed_bytes > target_bytes:
+            raise MemoryInUseError(path, target_bytes, needed_bytes)
+
+    def _unreclaimable(self, group: str) -> int:
+        return unreclaimable_bytes(read_table(f"{group}/memory.stat"))
+
+
+def parse_cpu_max(text: str) -> int | None:
+    """``quota period`` as a quota per CPU_PERIOD_US; None for no limit."""
+    quota, _, period = text.partition(" ")
+    if quota == "max":
+        return None
+    period_us = int(period or CPU_PERIOD_US)
+    return int(quota) if period_us == CPU_PERIOD_US else int(quota) * CPU_PERIOD_US // period_us
+
+
+def unreclaimable_bytes(stat: dict[str, int]) -> int:
+    """What reclaim cannot give back, from memory.stat, assuming no swap.
+
+    Counted by the lists the kernel reclaims from, not by kind: shared and locked memory would
+    otherwise count twice, and a workload that locks its memory could never be made smaller.
+    """
+    held = sum(stat.get(name, 0) for name in _HELD)
+    kernel = stat.get("kernel")  # since Linux 5.18
+    if kernel is None:
+        kernel = sum(stat.get(name, 0) for name in _KERNEL_PARTS)
+    return held + max(0, kernel - stat.get("slab_reclaimable", 0)) + stat.get("sock", 0)

@@ -1,0 +1,1 @@
+"""The embedded runtime: containers as plain processes in namespaces and control groups."""

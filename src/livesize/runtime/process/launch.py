@@ -1,0 +1,386 @@
+"""Becomes a container: the first process in new namespaces, which ends by being the workload.
+
+Run as ``python -I -S launch.py CONFIG``, first process of a new pid namespace (shim.py); standard
+library only. It makes the private root, leaves the old one, drops what a workload must not have,
+joins the control groups as the very last thing, so that Python's own memory is charged to nobody,
+and executes the command. Everything is decided by the caller and stands in CONFIG
+(launch_config.py).
+
+What an image contains is not trusted: nothing below the new root is opened or mounted upon before
+``pivot_root``, so a symbolic link in it can only lead to another place in it.
+
+A fifo tells the caller how it went: closed without a word after "started" means that the command
+runs; "error SENTENCE" says why not.
+
+Every import counts here, json, re and enum alone doubled the time of a start: hence CONFIG is
+marshalled, and neither pathlib, typing, signal nor contextlib is used.
+"""
+
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH123, PTH211
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 30
+MNT_DETACH = 2
+PR_SET_SECCOMP, PR_CAPBSET_DROP = 22, 24
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION_3 = 0x20080522
+CLOSE_RANGE_CLOEXEC = 4
+SIGPIPE, SIGXFSZ = 13, 25
+START_FAILED = 128
+
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9)}
+DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx",
+}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LaunchError(Exception):
+    """The sentence the caller gets."""
+
+
+class SockFprog(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def main(config_path: str) -> None:
+    with open(config_path, "rb") as file:
+        config = marshal.load(file)  # noqa: S302 - written by our own agent, in a folder of root
+    channel = open_channel(config["ready"])
+    try:
+        launch(config, channel)
+    except (OSError, LaunchError) as failure:
+        tell(channel, f"error {failure}")
+        os.write(2, f"livesize: cannot start: {failure}\n".encode())
+    os._exit(START_FAILED)
+
+
+def launch(config: dict[str, Any], channel: int) -> None:
+    notes: list[str] = []
+    os.umask(0o022)
+    record_pid(config["pid_file"])
+    raise_oom_score(config["oom_score_adj"], notes)
+    groups = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in config["join"]]
+    enter_namespaces(own_network=config["own_network"])
+    mount_root(config, notes)
+    enter_root(config["root"])
+    mount_kernel_folders(config, notes)
+    set_identity(config)
+    uid, gid, home = find_user(config)
+    environment = {"HOME": home, **config["env"]}
+    enter_working_dir(config["cwd"])
+    program = find_program(config["argv"][0], environment.get("PATH", ""))
+    if config["read_only"]:
+        call("mount", b"", b"/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NODEV, None)
+    for note in notes:
+        tell(channel, f"note {note}")
+    tell(channel, "started")
+    become_workload(config, uid, gid, groups)
+    try:
+        os.execve(program, config["argv"], environment)  # noqa: S606 - this is the point
+    except OSError as failure:
+        raise LaunchError(f"cannot execute {program}: {failure.strerror}") from failure
+
+
+def open_channel(path: str) -> int:
+    """-1 where nobody listens any more: the container starts all the same."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def tell(channel: int, line: str) -> None:
+    if channel < 0:
+        return
+    try:
+        os.write(channel, line.replace("\n", " ").encode() + b"\n")
+    except OSError:
+        return  # the caller is gone; it will find the container by its files
+
+
+def record_pid(path: str) -> None:
+    """The pid as the host sees it, and its start time: /proc is still the host's."""
+    pid = os.readlink("/proc/self")
+    with open("/proc/self/stat", encoding="utf-8") as file:
+        start_ticks = file.read().rpartition(")")[2].split()[19]
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(f"{pid} {start_ticks}\n")
+    os.rename(f"{path}.new", path)
+
+
+def raise_oom_score(value: int | None, notes: list[str]) -> None:
+    if value is None:
+        return
+    try:
+        write("/proc/self/oom_score_adj", str(value))
+    except OSError as failure:
+        notes.append(f"oom_score_adj {value} was not set: {failure.strerror}")
+
+
+def enter_namespaces(*, own_network: bool) -> None:
+    call("unshare", CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | own_network * CLONE_NEWNET)
+    call("mount", b"", b"/", None, MS_REC | MS_PRIVATE, None)
+
+
+def mount_root(config: dict[str, Any], notes: list[str]) -> None:
+    """The image below, a folder of its own above; a copy where overlay cannot be used."""
+    root, lower = config["root"], config["lower"]
+    folders = (lower, config["upper"], config["work"])
+    try:
+        mount_overlay(folders, root)
+    except OSError as failure:
+        notes.append(f"the image was copied: {failure}")
+        copy_tree(lower, root)
+        call("mount", root.encode(), root.encode(), None, MS_BIND | MS_REC, None)
+        call("mount", b"", root.encode(), None, MS_REMOUNT | MS_BIND | MS_NODEV, None)
+
+
+def mount_overlay(folders: tuple[str, ...], root: str) -> None:
+    if any(letter in folder for folder in folders for letter in ",:\\"):
+        raise OSError(0, "overlay cannot take paths with comma, colon or backslash")
+    options = "lowerdir={},upperdir={},workdir={}".format(*folders)
+    call("mount", b"overlay", root.encode(), b"overlay", MS_NODEV, options.encode())
+
+
+def copy_tree(source: str, target: str) -> None:
+    pid = os.posix_spawnp("cp", ["cp", "-a", f"{source}/.", target], dict(os.environ))
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise LaunchError(f"cannot copy the image to {target}")
+
+
+def enter_root(root: str) -> None:
+    """Leave the host's files for good."""
+    os.chdir(root)
+    call("pivot_root", b".", b".")
+    call("umount2", b".", MNT_DETACH)
+    os.chdir("/")
+
+
+def mount_kernel_folders(config: dict[str, Any], notes: list[str]) -> None:
+    strict = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    mount_new("proc", "/proc", "proc", strict)
+    mount_new("tmpfs", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=65536k")
+    for name, (major, minor) in DEVICES.items():
+        make_device(f"/dev/{name}", major, minor)
+    make_device("/dev/tty", 5, 0)
+    for name, target in DEVICE_LINKS.items():
+        os.symlink(target, f"/dev/{name}")
+    mount_new("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666")
+    mount_new("tmpfs", "/dev/shm", "tmpfs", strict, "mode=1777,size=65536k")  # noqa: S108
+    try:
+        mount_new("sysfs", "/sys", "sysfs", strict | MS_RDONLY)
+    except OSError as failure:
+        notes.append(f"/sys is not mounted: {failure}")
+    for path in config["masked_paths"]:
+        mask(path)
+    for path in config["read_only_paths"]:
+        make_read_only(path)
+
+
+def mount_new(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    os.makedirs(target, exist_ok=True)
+    call("mount", source.encode(), target.encode(), kind.encode(), flags, options.encode())
+
+
+def make_device(path: str, major: int, minor: int) -> None:
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+    os.chmod(path, 0o666)  # noqa: S103 - as every system has them
+
+
+def mask(path: str) -> None:
+    """An empty file or folder instead of one that tells about, or changes, the host."""
+    try:
+        folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError:
+        return
+    if folder:
+        call("mount", b"tmpfs", path.encode(), b"tmpfs", MS_RDONLY, None)
+    else:
+        call("mount", b"/dev/null", path.encode(), None, MS_BIND, None)
+
+
+def make_read_only(path: str) -> None:
+    if not os.path.exists(path):
+        return
+    target = path.encode()
+    call("mount", target, target, None, MS_BIND | MS_REC, None)
+    flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+    call("mount", b"", target, None, flags, None)
+
+
+def set_identity(config: dict[str, Any]) -> None:
+    name = config["hostname"].encode()
+    call("sethostname", name, ctypes.c_size_t(len(name)))
+    os.makedirs("/etc", exist_ok=True)
+    for path, content in config["files"].items():
+        replace(path, content)
+    if not os.path.exists("/tmp"):  # noqa: S108
+        os.mkdir("/tmp")  # noqa: S108
+        os.chmod("/tmp", 0o1777)  # noqa: S103, S108
+    if config["own_network"]:
+        raise_loopback()
+
+
+def replace(path: str, content: str) -> None:
+    """A file of ours, whatever the image has there."""
+    if os.path.lexists(path):
+        os.unlink(path)
+    write(path, content, os.O_CREAT | os.O_EXCL)
+
+
+def raise_loopback() -> None:
+    """SIOCSIFFLAGS IFF_UP on lo, in a network namespace of our own (netdevice(7))."""
+    control = libc.socket(2, 2, 0)
+    request = ctypes.create_string_buffer(b"lo".ljust(16, b"\0") + b"\x01\x00".ljust(24, b"\0"))
+    call("ioctl", control, ctypes.c_ulong(0x8914), request)
+    os.close(control)
+
+
+def find_user(config: dict[str, Any]) -> tuple[int, int, str]:
+    """uid, gid and home; numbers given by the pod win over the image's user."""
+    user, _, group = config["user"].partition(":")
+    uid, gid, home = lookup_user(user or "0")
+    if group:
+        gid = lookup_group(group)
+    if config["uid"] is not None:
+        uid, gid, home = lookup_user(str(config["uid"]))
+    return uid, gid if config["gid"] is None else config["gid"], home
+
+
+def lookup_user(user: str) -> tuple[int, int, str]:
+    for fields in table("/etc/passwd"):
+        if len(fields) >= 6 and user in (fields[0], fields[2]):
+            return int(fields[2]), int(fields[3]), fields[5] or "/"
+    if not user.isdigit():
+        raise LaunchError(f"the image has no user {user!r}")
+    return int(user), 0, "/root" if user == "0" else "/"
+
+
+def lookup_group(group: str) -> int:
+    for fields in table("/etc/group"):
+        if len(fields) >= 3 and group in (fields[0], fields[2]):
+            return int(fields[2])
+    if not group.isdigit():
+        raise LaunchError(f"the image has no group {group!r}")
+    return int(group)
+
+
+def table(path: str) -> list[list[str]]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [line.rstrip("\n").split(":") for line in file]
+    except OSError:
+        return []
+
+
+def enter_working_dir(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+    os.chdir(path)
+
+
+def find_program(name: str, search: str) -> str:
+    if "/" in name:
+        candidates = [name]
+    else:
+        candidates = [f"{folder}/{name}" for folder in search.split(":") if folder]
+    for path in candidates:
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    where = "" if "/" in name else f" on the PATH ({search})"
+    raise LaunchError(f"the image has no program {name!r}{where}")
+
+
+def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int]) -> None:
+    """Give up what a workload must not have; the groups are joined here, and not before."""
+    os.setsid()
+    drop_bounding(config["capabilities"])
+    libc.close_range(3, ctypes.c_uint(0xFFFFFFFF), CLOSE_RANGE_CLOEXEC)
+    for descriptor in groups:
+        os.write(descriptor, b"0")
+    os.setgroups([] if uid == 0 else [gid])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    set_capabilities(config["capabilities"] if uid == 0 else 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    for number in (SIGPIPE, SIGXFSZ):
+        libc.signal(number, None)  # Python ignores these, a workload should not
+    if config["seccomp"]:
+        install_filter(bytes.fromhex(config["seccomp"]))
+
+
+def drop_bounding(keep: int) -> None:
+    capability = 0
+    while capability < 64:
+        if not keep >> capability & 1:
+            try:
+                prctl(PR_CAPBSET_DROP, capability)
+            except OSError:
+                return  # past the last one this kernel knows
+        capability += 1
+
+
+def set_capabilities(mask_bits: int) -> None:
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    sets = (ctypes.c_uint32 * 6)()  # twice effective, permitted, inheritable: low and high bits
+    call("capget", header, sets)
+    low, high = mask_bits & sets[1], mask_bits >> 32 & sets[4]
+    call("capset", header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0))
+
+
+def install_filter(program: bytes) -> None:
+    filter_ = SockFprog(len(program) // 8, program)
+    call(
+        "prctl",
+        PR_SET_SECCOMP,
+        ctypes.c_ulong(SECCOMP_MODE_FILTER),
+        ctypes.byref(filter_),
+        ctypes.c_ulong(0),
+        ctypes.c_ulong(0),
+    )
+
+
+def prctl(option: int, argument: int) -> None:
+    zero = ctypes.c_ulong(0)
+    call("prctl", option, ctypes.c_ulong(argument), zero, zero, zero)
+
+
+def write(path: str, content: str, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o644)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """A C call that says -1 when it fails."""
+    if getattr(libc, name)(*arguments) == -1:
+        number = ctypes.get_errno()
+        shown = [value.decode() for value in arguments if isinstance(value, bytes) and value]
+        raise OSError(number, f"{name} {' '.join(shown)}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

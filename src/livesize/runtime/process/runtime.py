@@ -1,0 +1,450 @@
+"""Runs containers as processes of this machine: the embedded runtime, for quick starts.
+
+It needs root, busybox for the built-in image, and ``unshare``; no daemon and no network. What it
+isolates stands in launch.py. It may be killed between any two of its actions: each of them is
+either found again or cleaned away by the next ``open``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import marshal
+import os
+import platform
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.runtime.cgroups.detect import open_cgroups
+from livesize.runtime.cgroups.interface import (
+    CONTAINER_PREFIX,
+    POD_PREFIX,
+    CgroupDriver,
+    group_path,
+)
+from livesize.runtime.events import EventFeed
+from livesize.runtime.images import Image, ImageStore
+from livesize.runtime.interface import (
+    Change,
+    ContainerConfig,
+    ContainerGroup,
+    ContainerView,
+    GoneError,
+    Group,
+    MachineFacts,
+    PodConfig,
+    PodGroup,
+    PodView,
+    Reading,
+    RuntimeCallError,
+    RuntimeEvent,
+    SetCpu,
+    SetMemory,
+)
+from livesize.runtime.process.container import Container
+from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
+from livesize.runtime.process.machine_facts import boot_id, observe_machine
+from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
+from livesize.runtime.process.seccomp import build_filter
+from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
+
+_KILL_SECONDS = 30.0
+_REMOVE_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+_MEMORY_THREADS = 4
+
+T = TypeVar("T")
+
+
+class ProcessSettings(msgspec.Struct, frozen=True):
+    pids_max: int = 4096  # processes and threads of one container
+    start_timeout_seconds: float = 30.0
+    points: CrashPoints = NO_CRASH_POINTS
+
+
+DEFAULT_SETTINGS = ProcessSettings()
+
+
+class _Pod:
+    def __init__(self, config: PodConfig) -> None:
+        self.config = config
+        self.containers: dict[str, Container] = {}
+
+    def view(self) -> PodView:
+        views = tuple(self.containers[name].view() for name in sorted(self.containers))
+        return PodView(self.config.uid, self.config.namespace, self.config.name, views)
+
+
+class ProcessRuntime:
+    """One per node. Everything it makes stands below ``state_dir`` and below the control group
+    ``cgroup_root``, for instance livesize/<node uid>; both are its own."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        cgroup_root: str,
+        clock: Clock,
+        *,
+        cgroups: CgroupDriver | None = None,
+        settings: ProcessSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self._root = cgroup_root.strip("/")
+        self._clock = clock
+        self._cgroups = cgroups or open_cgroups()
+        self._settings = settings
+        self._records = Records(state_dir.absolute())
+        self._images = ImageStore(state_dir.absolute() / "images")
+        self._feed = EventFeed()
+        self._pods: dict[str, _Pod] = {}
+        self._boot_id = boot_id()
+        self._launcher = Path()
+        self._lock_descriptor = -1
+        self._threads = ThreadPoolExecutor(_MEMORY_THREADS, thread_name_prefix="livesize-runtime")
+
+    @property
+    def cgroup_version(self) -> CgroupVersion:
+        return self._cgroups.version
+
+    @property
+    def image_store(self) -> ImageStore:
+        return self._images
+
+    def machine(self) -> MachineFacts:
+        return observe_machine()
+
+    async def open(self) -> None:
+        self._lock()
+        self._launcher = compile_launcher(self._records.state_dir)
+        self._cgroups.make(self._root)
+        for uid in self._records.pod_uids():
+            config = self._records.load_pod(uid)
+            if config is None:
+                self._records.remove_pod(uid)
+                continue
+            # After a reboot the group is made without limits: those noted may be older than the
+            # last resize, and the agent sets a pod's limits from what it allocated.
+            self._cgroups.make(group_path(self._root, PodGroup(uid)))
+            self._pods[uid] = self._attach_pod(config)
+        await self._remove_strange_groups()
+
+    async def close(self) -> None:
+        for pod in self._pods.values():
+            for container in pod.containers.values():
+                container.close()
+        if not self._pods:
+            self._cgroups.remove(self._root)
+        self._feed.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+    def images(self) -> tuple[str, ...]:
+        return self._images.names()
+
+    def list_pods(self) -> tuple[PodView, ...]:
+        return tuple(self._pods[uid].view() for uid in sorted(self._pods))
+
+    def pod(self, uid: str) -> PodView | None:
+        pod = self._pods.get(uid)
+        return None if pod is None else pod.view()
+
+    def events(self) -> AsyncIterator[RuntimeEvent]:
+        return self._feed.listen()
+
+    async def create_pod(self, config: PodConfig) -> None:
+        if config.uid in self._pods:
+            return
+        path = group_path(self._root, PodGroup(config.uid))
+        self._cgroups.make(path)
+        self._settings.points.reach("create-pod/group")
+        self._set_limits(path, config.limits)
+        self._records.save_pod(config)
+        self._settings.points.reach("create-pod/record")
+        self._pods[config.uid] = _Pod(config)
+
+    async def start_container(self, config: ContainerConfig) -> ContainerView:
+        pod = self._require_pod(config.pod_uid)
+        before = pod.containers.get(config.name)
+        if before is not None and before.is_running:
+            if before.record.config.attempt == config.attempt:
+                return before.view()
+            raise RuntimeCallError(
+                f"container {config.name} of pod {config.pod_uid} still runs"
+                f" (attempt {before.record.config.attempt}); stop it first"
+            )
+        image = await self._in_thread(self._images.resolve, config.image)
+        container = await self._prepare(config, image)
+        try:
+            report = await self._launch(container, config)
+        except BaseException:
+            container.kill()
+            container.close()
+            container.attempt.remove()  # its group goes with the next start, or with the pod
+            raise
+        if not report.started:
+            raise await self._start_failed(container, report)
+        if report.notes:
+            note = "; ".join(report.notes)
+            container.record = msgspec.structs.replace(container.record, note=note)
+            container.attempt.save_note(container.record)
+        container.on_end = self._tell
+        pod.containers[config.name] = container
+        if before is not None and before.attempt.folder != container.attempt.folder:
+            before.attempt.remove()
+        if not container.is_running:
+            self._tell(container)
+        return container.view()
+
+    async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        pod = self._pods.get(pod_uid)
+        known = None if pod is None else pod.containers.get(container)
+        if known is None:
+            return
+        if known.is_running and grace_seconds > 0:
+            known.terminate()
+            await _ends_within(known, grace_seconds)
+        if known.is_running:
+            known.kill()
+            if not await _ends_within(known, _KILL_SECONDS):
+                raise RuntimeCallError(
+                    f"container {container} of pod {pod_uid} did not end within"
+                    f" {_KILL_SECONDS:.0f} s of SIGKILL; a process of it may hang in the kernel"
+                )
+        await self._remove_group(known.group)
+
+    async def remove_pod(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        for name, container in pod.containers.items():
+            if container.is_running:
+                raise RuntimeCallError(f"pod {uid}: container {name} still runs; stop it first")
+        path = group_path(self._root, PodGroup(uid))
+        await self._remove_tree(path)
+        self._settings.points.reach("remove-pod/groups")
+        self._records.remove_pod(uid)
+        self._settings.points.reach("remove-pod/record")
+        del self._pods[uid]
+
+    def read(self, group: Group) -> Reading:
+        return self._cgroups.read(group_path(self._root, group))
+
+    async def write(self, group: Group, change: Change) -> None:
+        path = group_path(self._root, group)
+        match change:
+            case SetCpu(weight=weight, quota_us=quota_us):
+                self._cgroups.write_cpu(path, weight, quota_us)
+            case SetMemory(limit_bytes=limit_bytes):
+                if self._lowers_memory(path, limit_bytes):  # reclaiming may take its time
+                    await self._in_thread(self._cgroups.write_memory, path, limit_bytes)
+                else:
+                    self._cgroups.write_memory(path, limit_bytes)
+
+    def _lock(self) -> None:
+        """Two agents on one state folder would start everything twice."""
+        self._records.state_dir.mkdir(parents=True, exist_ok=True)
+        path = self._records.state_dir / "lock"
+        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as failure:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+            raise RuntimeCallError(
+                f"{self._records.state_dir} is used by another agent; give this one its own"
+            ) from failure
+
+    def _attach_pod(self, config: PodConfig) -> _Pod:
+        pod = _Pod(config)
+        for name in self._records.container_names(config.uid):
+            for attempt in self._records.attempts(config.uid, name):
+                record = attempt.record()
+                if name in pod.containers or record is None or not _was_started(attempt):
+                    attempt.remove()
+                    continue
+                container = self._container(attempt, record)
+                container.attach(self._boot_id)
+                container.on_end = self._tell
+                pod.containers[name] = container
+        return pod
+
+    def _container(self, attempt: Attempt, record: ContainerRecord) -> Container:
+        group = ContainerGroup(record.config.pod_uid, record.config.name)
+        path = group_path(self._root, group)
+        return Container(attempt, record, path, self._cgroups, self._clock)
+
+    async def _remove_strange_groups(self) -> None:
+        """Groups that no pod or running container stands for: leftovers of a killed agent."""
+        for pod_group in self._cgroups.children(self._root):
+            pod = self._pods.get(pod_group.removeprefix(POD_PREFIX))
+            path = f"{self._root}/{pod_group}"
+            if pod is None:
+                await self._remove_tree(path)
+                continue
+            for name in self._cgroups.children(path):
+                container = pod.containers.get(name.removeprefix(CONTAINER_PREFIX))
+                if container is None or not container.is_running:
+                    await self._remove_group(f"{path}/{name}")
+
+    async def _prepare(self, config: ContainerConfig, image: Image) -> Container:
+        """Files and group of one start; nothing runs yet."""
+        points = self._settings.points
+        attempt = self._records.attempt(config.pod_uid, config.name, config.attempt)
+        record = self._record(config, image)
+        container = self._container(attempt, record)
+        await self._remove_group(container.group)  # of the start before, with its counters
+        attempt.remove()
+        try:
+            attempt.make(record)
+            points.reach("start/record")
+            self._cgroups.make(container.group)
+            points.reach("start/group")
+            self._cgroups.write_pids(container.group, self._settings.pids_max)
+            self._set_limits(container.group, config.limits)
+            points.reach("start/limits")
+            self._write_launch(attempt, config, image, container.group)
+            points.reach("start/launch-config")
+        except (RuntimeCallError, OSError):
+            attempt.remove()
+            self._cgroups.remove(container.group)
+            raise
+        return container
+
+    def _record(self, config: ContainerConfig, image: Image) -> ContainerRecord:
+        now = self._clock.now()
+        name = f"{config.pod_uid}/{config.name}/{config.attempt}/{now}"
+        return ContainerRecord(
+            id=hashlib.sha256(name.encode()).hexdigest(),
+            config=config,
+            image_id=image.id,
+            boot_id=self._boot_id,
+            created_at=now,
+        )
+
+    def _write_launch(
+        self, attempt: Attempt, config: ContainerConfig, image: Image, group: str
+    ) -> None:
+        paths = LaunchPaths(
+            ready=attempt.path("ready"),
+            pid_file=attempt.path("pid"),
+            upper=attempt.path("upper"),
+            work=attempt.path("work"),
+            root=attempt.path("root"),
+            join=self._cgroups.join_files(group),
+        )
+        seccomp = build_filter(platform.machine())
+        launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
+        if not launch["argv"]:
+            raise RuntimeCallError(f"image {config.image} has no command, and neither has the pod")
+        write_whole(attempt.launch, marshal.dumps(launch))
+
+    async def _launch(self, container: Container, config: ContainerConfig) -> LaunchReport:
+        channel = ReadyChannel(container.attempt.ready)
+        try:
+            pid = spawn_shim(container.attempt, self._launcher)
+            self._settings.points.reach("start/spawned")
+            container.on_end = lambda _: channel.shim_ended()
+            container.watch_child(pid)
+            async with asyncio.timeout(self._settings.start_timeout_seconds):
+                report = await channel.report()
+        except TimeoutError as failure:
+            raise RuntimeCallError(
+                f"container {config.name} of pod {config.pod_uid} did not start within"
+                f" {self._settings.start_timeout_seconds:.0f} s"
+            ) from failure
+        finally:
+            channel.close()
+        self._settings.points.reach("start/started")
+        return report
+
+    async def _start_failed(self, container: Container, report: LaunchReport) -> RuntimeCallError:
+        """Clear everything away; the sentence says why."""
+        config = container.record.config
+        why = report.error or _last_words(container.attempt.log)
+        if not await _ends_within(container, 1.0):
+            container.kill()
+            await _ends_within(container, _KILL_SECONDS)
+        container.close()
+        await self._remove_group(container.group)
+        container.attempt.remove()
+        return RuntimeCallError(
+            f"cannot start container {config.name} of pod {config.pod_uid}: {why}"
+        )
+
+    def _tell(self, container: Container) -> None:
+        config = container.record.config
+        self._feed.publish(RuntimeEvent(config.pod_uid, config.name))
+
+    def _set_limits(self, path: str, limits: KernelLimits) -> None:
+        self._cgroups.write_memory(path, limits.memory_limit_bytes)
+        self._cgroups.write_cpu(path, limits.cpu_weight, limits.cpu_quota_us)
+
+    def _lowers_memory(self, path: str, limit_bytes: int | None) -> bool:
+        if limit_bytes is None:
+            return False
+        before = self._cgroups.memory_limit(path)
+        return before is None or limit_bytes < before
+
+    def _require_pod(self, uid: str) -> _Pod:
+        pod = self._pods.get(uid)
+        if pod is None:
+            raise GoneError(f"pod {uid} does not exist on this machine")
+        return pod
+
+    async def _remove_tree(self, path: str) -> None:
+        for name in self._cgroups.children(path):
+            await self._remove_group(f"{path}/{name}")
+        await self._remove_group(path)
+
+    async def _remove_group(self, path: str) -> None:
+        """The kernel needs a moment after the last process has ended."""
+        for delay_seconds in _REMOVE_DELAYS:
+            if self._cgroups.remove(path):
+                return
+            self._cgroups.kill(path)
+            await self._clock.sleep(delay_seconds)
+        if not self._cgroups.remove(path):
+            left = self._cgroups.processes(path)
+            raise RuntimeCallError(f"cannot remove group {path}: processes {left} are still in it")
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, call, *arguments)
+
+
+def _was_started(attempt: Attempt) -> bool:
+    """Had the shim come to life, or was the agent killed before?"""
+    return attempt.shim_pid() is not None or attempt.outcome() is not None
+
+
+async def _ends_within(container: Container, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await container.ended.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _resolv_conf() -> str:
+    try:
+        return Path("/etc/resolv.conf").read_text()
+    except OSError:
+        return ""
+
+
+def _last_words(log: Path) -> str:
+    """What unshare or the shell wrote before they gave up."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "it ended before it began, without a word"
