@@ -1,0 +1,1 @@
+"""Decides what this node takes in."""

@@ -1,0 +1,143 @@
+"""Decides what this node takes in: new pods, and resizes of those it has. Pure.
+
+A new pod is admitted or rejected, for good. A resize is accepted, deferred (it would fit an empty
+node, not this one now) or infeasible (it can never fit here). Only what grows is judged, each
+resource alone, so a pure shrink never waits, and going back to a size still held is always
+possible (decisions 6 to 9).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, footprint
+from livesize.api.objects import Object, lookup
+from livesize.api.qos import qos_class
+from livesize.api.reasons import Reason
+from livesize.api.resources import Amounts, ResourceName
+
+UNSUPPORTED = "UnsupportedByNode"
+FIELD_PATHS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "status.hostIP",
+    "status.podIP",
+)
+
+
+class Admit(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Reject(msgspec.Struct, frozen=True, tag=True):
+    """The pod cannot run here; its status becomes Failed with this reason and sentence."""
+
+    reason: str
+    message: str
+
+
+Admission: TypeAlias = Admit | Reject
+
+
+class Accept(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Defer(msgspec.Struct, frozen=True, tag=True):
+    message: str
+
+
+class Infeasible(msgspec.Struct, frozen=True, tag=True):
+    message: str
+
+
+Verdict: TypeAlias = Accept | Defer | Infeasible
+
+
+class NodeRoom(msgspec.Struct, frozen=True):
+    """What the node has, and what pods other than the one being judged use of it."""
+
+    allocatable: Amounts
+    used_by_others: Amounts
+
+
+def judge_new(pod: Object, room: NodeRoom) -> Admission:
+    """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
+    unsupported = unsupported_field(pod)
+    if unsupported:
+        return Reject(UNSUPPORTED, unsupported)
+    verdict = fits([room.used_by_others], footprint(pod), room.allocatable)
+    match verdict:
+        case Fits():
+            return Admit()
+        case NoRoomNow() | NeverFits():
+            is_cpu = verdict.resource is ResourceName.CPU
+            reason = Reason.OUT_OF_CPU if is_cpu else Reason.OUT_OF_MEMORY
+            return Reject(reason.value, f"Pod was rejected: {verdict.sentence()}")
+
+
+def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
+    """``desired`` requests of a pod whose footprint is ``held`` now; both with its overhead."""
+    growing = Amounts(
+        _if_larger(desired.cpu_milli, held.cpu_milli),
+        _if_larger(desired.memory_bytes, held.memory_bytes),
+    )
+    verdict = fits([room.used_by_others], growing, room.allocatable)
+    match verdict:
+        case Fits():
+            return Accept()
+        case NoRoomNow():
+            return Defer(verdict.sentence())
+        case NeverFits():
+            return Infeasible(verdict.sentence())
+
+
+RetryKey: TypeAlias = tuple[int, int, int]
+
+
+def retry_key(pod: Object, arrival: int) -> RetryKey:
+    """Deferred resizes are tried again by priority, then Guaranteed first, then arrival."""
+    priority = int(lookup(pod, "spec", "priority", default=0))
+    return (-priority, 0 if qos_class(pod) == "Guaranteed" else 1, arrival)
+
+
+def unsupported_field(pod: Object) -> str:
+    """What of the pod this node would silently leave undone, as a sentence; or nothing."""
+    spec: Object = pod.get("spec") or {}
+    for field, what in (
+        ("initContainers", "init containers are"),
+        ("ephemeralContainers", "ephemeral containers are"),
+        ("volumes", "volumes are"),
+    ):
+        if spec.get(field):
+            return f"spec.{field}: {what} not run by this node yet; leave the field out"
+    for index, container in enumerate(spec.get("containers") or []):
+        for field in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "envFrom"):
+            if container.get(field):
+                return (
+                    f"spec.containers[{index}].{field}: not supported by this node yet;"
+                    " leave the field out"
+                )
+        unsupported = _unsupported_env(index, container)
+        if unsupported:
+            return unsupported
+    return ""
+
+
+def _unsupported_env(index: int, container: Object) -> str:
+    for position, variable in enumerate(container.get("env") or []):
+        source = variable.get("valueFrom")
+        if source and lookup(source, "fieldRef", "fieldPath") not in FIELD_PATHS:
+            return (
+                f"spec.containers[{index}].env[{position}].valueFrom: this node knows only"
+                f" fieldRef of {', '.join(FIELD_PATHS)}"
+            )
+    return ""
+
+
+def _if_larger(asked: int | None, held: int | None) -> int | None:
+    return asked if asked is not None and asked > (held or 0) else None

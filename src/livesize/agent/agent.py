@@ -1,0 +1,217 @@
+"""The node agent: follows this node's pods, judges what changed, and keeps one worker per pod.
+
+    informer ──► judge (the same loop turn) ──► worker of that pod ──► machine, API
+
+Whoever builds an agent opens runtime, client and checkpoint before ``run``, and closes them after.
+After a restart (ARK, "Kubelet Restart Tolerance") nothing is judged until the list of pods is
+complete: then all pods are admitted at allocated, and only then resizes are judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject
+from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.judge import Judge
+from livesize.agent.node import NodeKeeper, allocatable_of
+from livesize.agent.outside import Outside
+from livesize.agent.pods.worker import PodWorker
+from livesize.agent.resize.drive import NodeBooks
+from livesize.agent.settings import AgentSettings
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.resize_state import is_terminal, resize_state
+from livesize.client.informer import Delta, Informer
+from livesize.client.interface import Client, Selection
+from livesize.client.records import event_poster
+from livesize.machinery.clock import Clock
+from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import PodView, Runtime
+
+log = get_logger("agent")
+
+
+@dataclass
+class Agent:
+    client: Client
+    runtime: Runtime
+    checkpoint: Checkpoint
+    clock: Clock
+    settings: AgentSettings
+    points: CrashPoints = NO_CRASH_POINTS
+    source: random.Random = field(default_factory=random.SystemRandom)
+
+    def __post_init__(self) -> None:
+        self._workers: dict[str, PodWorker] = {}
+        self._undecided: dict[str, Object] = {}
+        self._is_live = False
+        self._recorder = EventRecorder(
+            event_poster(self.client),
+            clock=self.clock,
+            source=EventSource("livesize-agent", self.settings.node_name),
+            jitter=self.source,
+        )
+        self._outside = Outside(
+            self.client,
+            self.runtime,
+            self.checkpoint,
+            self.clock,
+            self.settings,
+            self.points,
+            self.source,
+            self._recorder,
+            self.runtime.machine(),
+        )
+        self._node = NodeKeeper(self._outside)
+        self._informer = Informer(
+            self.client,
+            PODS,
+            Selection(fields=f"spec.nodeName={self.settings.node_name}"),
+            clock=self.clock,
+            on_change=self._changed,
+            source=self.source,
+        )
+
+    async def run(self) -> None:
+        """Until cancelled. Workloads go on; a new agent finds them."""
+        loaded = await self.checkpoint.load()
+        ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
+        self._books = NodeBooks(ledger, Judge(ledger))
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            tasks.create_task(self._recorder.run())
+            tasks.create_task(self._node.run())
+            tasks.create_task(self._follow_machine())
+            tasks.create_task(self._begin(loaded))
+            tasks.create_task(self._informer.run())
+
+    async def stop_workloads(self) -> None:
+        """Stop and remove every pod on this machine; their objects stay. Not while running."""
+        async with asyncio.TaskGroup() as tasks:
+            for view in self.runtime.list_pods():
+                tasks.create_task(self._stop_pod(view))
+
+    async def _stop_pod(self, view: PodView) -> None:
+        pod = self._informer.get(view.namespace, view.name) or {}
+        grace = float(lookup(pod, "spec", "terminationGracePeriodSeconds", default=30))
+        async with asyncio.TaskGroup() as tasks:
+            for container in view.containers:
+                tasks.create_task(self.runtime.stop_container(view.uid, container.name, grace))
+        await self.runtime.remove_pod(view.uid)
+
+    async def _begin(self, loaded: tuple[Allocation, ...]) -> None:
+        """The first list is complete: admit all, then judge resizes, then let the workers go."""
+        await self._informer.synced.wait()
+        self._is_live = True
+        self._meet_leftovers(loaded)
+        pods = self._informer.items()
+        for pod in sorted(pods, key=self._order_of_admission):
+            self._meet(pod)
+        for pod in sorted(pods, key=_order_of_request):
+            self._books.judge.consider(pod)
+
+    def _meet_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
+        """Pods whose objects went while no agent was looking: off the machine with them."""
+        present = {uid_of(pod) for pod in self._informer.items()}
+        remembered = [(entry.uid, entry.namespace, entry.name) for entry in loaded]
+        running = [(view.uid, view.namespace, view.name) for view in self.runtime.list_pods()]
+        for uid, namespace, name in sorted({*remembered, *running}):
+            if uid not in present and uid not in self._workers:
+                metadata = {"uid": uid, "namespace": namespace, "name": name}
+                pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}
+                self._hire(pod, self._books.ledger.get(uid)).object_gone()
+
+    def _changed(self, delta: Delta) -> None:
+        if not self._is_live:
+            return  # all are looked at together once the first list is complete
+        try:
+            self._take_in(delta)
+        except Exception:
+            # A bug that one pod brought to light must not stop the others.
+            log.exception("a change was not taken in", pod=name_of(delta.object))
+
+    def _take_in(self, delta: Delta) -> None:
+        pod = delta.new
+        if pod is None:
+            worker = self._workers.get(uid_of(delta.object))
+            if worker is not None:
+                worker.object_gone()
+            return
+        worker = self._workers.get(uid_of(pod)) or self._meet(pod)
+        worker.seen(pod)
+        if not _is_leaving(pod) and self._books.judge.consider(pod):
+            worker.wake()
+
+    def _meet(self, pod: Object) -> PodWorker:
+        """A pod that has no worker yet: let it in, or say why not."""
+        known = self._books.ledger.get(uid_of(pod))
+        worker = self._hire(pod, known)
+        if known is None and not _is_leaving(pod) and not is_terminal(pod):
+            self._admit(worker, pod)
+        return worker
+
+    def _admit(self, worker: PodWorker, pod: Object) -> None:
+        already_runs = self.runtime.pod(worker.uid) is not None
+        match self._books.judge.admit(pod, already_runs=already_runs):
+            case Admit():
+                log.info("pod admitted", pod=f"{namespace_of(pod)}/{name_of(pod)}")
+            case Reject(reason=reason) if reason != UNSUPPORTED and self._somebody_leaves():
+                # Room is on its way: a rejection would be for good.
+                self._undecided[worker.uid] = pod
+            case Reject() as verdict:
+                worker.reject(verdict)
+        worker.wake()
+
+    def _somebody_leaves(self) -> bool:
+        return any(
+            worker.is_leaving and self._books.ledger.get(uid) is not None
+            for uid, worker in self._workers.items()
+        )
+
+    def _hire(self, pod: Object, secured: Allocation | None) -> PodWorker:
+        worker = PodWorker(self._outside, self._books, pod, secured, self._room_appeared)
+        self._workers[worker.uid] = worker
+        self._tasks.create_task(self._employ(worker))
+        return worker
+
+    async def _employ(self, worker: PodWorker) -> None:
+        await worker.run()
+        self._workers.pop(worker.uid, None)
+
+    def _room_appeared(self) -> None:
+        for uid in self._books.judge.retry():
+            self._workers[uid].wake()
+        undecided, self._undecided = self._undecided, {}
+        for uid, pod in undecided.items():
+            worker = self._workers.get(uid)
+            if worker is not None and not worker.is_leaving:
+                self._admit(worker, pod)
+                self._books.judge.consider(pod)
+
+    async def _follow_machine(self) -> None:
+        async for event in self.runtime.events():
+            worker = self._workers.get(event.pod_uid)
+            if worker is not None:
+                worker.wake()
+
+    def _order_of_admission(self, pod: Object) -> tuple[bool, str, str, str]:
+        """What runs already comes first, then by age."""
+        created = str(lookup(pod, "metadata", "creationTimestamp", default=""))
+        is_new = self.runtime.pod(uid_of(pod)) is None
+        return is_new, created, namespace_of(pod), name_of(pod)
+
+
+def _is_leaving(pod: Object) -> bool:
+    return bool(lookup(pod, "metadata", "deletionTimestamp"))
+
+
+def _order_of_request(pod: Object) -> tuple[str, int, str, str]:
+    state = resize_state(pod)
+    asked = str(state.get("transitionTime", ""))
+    return asked, int(state.get("generation", 0)), namespace_of(pod), name_of(pod)

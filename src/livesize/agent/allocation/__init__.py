@@ -1,0 +1,1 @@
+"""What this node has promised, in memory and on disk."""

@@ -1,0 +1,174 @@
+"""Makes the ledger durable before anything is touched; survives kill -9 and loss of power.
+
+A small SQLite file (WAL, synchronous FULL) on a thread of its own. ``save`` and ``forget`` only
+note what changed; ``durable`` waits until all that was noted so far is on disk. What was noted in
+one turn of the event loop shares one commit, and so does what gathers while a commit runs, so
+that many decisions cost one fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar, cast
+
+import apsw
+import msgspec
+
+from livesize.agent.allocation.ledger import Allocation
+
+SCHEMA_VERSION = 1
+
+T = TypeVar("T")
+
+_decoder = msgspec.json.Decoder(Allocation)
+_encoder = msgspec.json.Encoder()
+
+
+class CheckpointError(Exception):
+    """The file cannot be used: it was written by a newer livesize, or the disk failed."""
+
+
+class Checkpoint:
+    """``await Checkpoint.open(path)``, then ``load``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._connection: apsw.Connection | None = None
+        self._noted: dict[str, bytes | None] = {}
+        self._batch: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(cls, path: Path) -> Checkpoint:
+        """Open the file, making it where it does not exist; raises CheckpointError."""
+        checkpoint = cls(path)
+        await checkpoint._call(checkpoint._connect)
+        return checkpoint
+
+    async def load(self) -> tuple[Allocation, ...]:
+        return await self._call(self._read)
+
+    def save(self, entry: Allocation) -> None:
+        """Note the new state of one pod; durable once ``durable`` returns."""
+        self._note(entry.uid, _encoder.encode(entry))
+
+    def forget(self, uid: str) -> None:
+        self._note(uid, None)
+
+    async def durable(self) -> None:
+        """Return when everything noted before the call survives kill -9."""
+        if self._batch is not None:
+            await asyncio.shield(self._batch)
+        elif self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def close(self) -> None:
+        await self.durable()
+        await self._call(self._close)
+        self._thread.shutdown(wait=True)
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    def _note(self, uid: str, value: bytes | None) -> None:
+        self._noted[uid] = value
+        if self._batch is None:
+            loop = asyncio.get_running_loop()
+            self._batch = loop.create_future()
+            # At the end of this turn, so that its other decisions come along.
+            loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._running is not None or self._batch is None:
+            return
+        noted, self._noted = self._noted, {}
+        self._running, self._batch = self._batch, None
+        loop = asyncio.get_running_loop()
+        commit = loop.run_in_executor(self._thread, self._commit, noted)
+        commit.add_done_callback(self._committed)
+
+    def _committed(self, commit: asyncio.Future[None]) -> None:
+        assert self._running is not None
+        waiters, self._running = self._running, None
+        failure = commit.exception()
+        if failure is None:
+            waiters.set_result(None)
+        else:
+            waiters.set_exception(failure)
+            waiters.exception()  # seen, even where nobody waits
+        self._flush()
+
+    def _connect(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            connection = apsw.Connection(str(self._path))
+            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
+            self._check_version(connection)
+            with connection:
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS allocations"
+                    " (uid TEXT PRIMARY KEY, entry BLOB NOT NULL) WITHOUT ROWID"
+                )
+                connection.pragma("user_version", SCHEMA_VERSION)
+        except apsw.Error as failure:
+            raise CheckpointError(f"cannot open {self._path}: {failure}") from failure
+        self._path.chmod(0o600)
+        self._connection = connection
+
+    def _check_version(self, connection: apsw.Connection) -> None:
+        version = connection.pragma("user_version")
+        if version not in (0, SCHEMA_VERSION):
+            raise CheckpointError(
+                f"{self._path} has schema version {version}, this livesize knows"
+                f" {SCHEMA_VERSION}: run the livesize that wrote it, or a newer one"
+            )
+
+    def _read(self) -> tuple[Allocation, ...]:
+        assert self._connection is not None, "open comes first"
+        rows = self._connection.execute("SELECT entry FROM allocations ORDER BY uid").fetchall()
+        return tuple(_decoder.decode(cast("bytes", entry)) for (entry,) in rows)
+
+    def _commit(self, noted: dict[str, bytes | None]) -> None:
+        assert self._connection is not None, "open comes first"
+        try:
+            with self._connection as connection:
+                for uid, entry in noted.items():
+                    if entry is None:
+                        connection.execute("DELETE FROM allocations WHERE uid = ?", (uid,))
+                    else:
+                        connection.execute(
+                            "INSERT OR REPLACE INTO allocations VALUES (?, ?)", (uid, entry)
+                        )
+        except apsw.Error as failure:
+            raise CheckpointError(f"cannot write {self._path}: {failure}") from failure
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class SecuredEntry:
+    """One pod's entry in the checkpoint, and which state of it is known to be durable."""
+
+    def __init__(self, checkpoint: Checkpoint, secured: Allocation | None) -> None:
+        self._checkpoint = checkpoint
+        self._secured = secured
+
+    def holds(self, entry: Allocation) -> bool:
+        return self._secured == entry
+
+    async def secure(self, entry: Allocation) -> None:
+        if not self.holds(entry):
+            self._checkpoint.save(entry)
+            await self._checkpoint.durable()
+            self._secured = entry
+
+    async def forget(self, uid: str) -> None:
+        self._secured = None
+        self._checkpoint.forget(uid)
+        await self._checkpoint.durable()

@@ -1,0 +1,157 @@
+"""What this node has promised: the truth about allocated, in memory.
+
+One ``Allocation`` per admitted pod, replaced as a whole, never changed. The checkpoint makes each
+new one durable before anything is touched; after a restart the ledger begins with what was loaded.
+
+Promise (design 5.2): the footprints of all admitted pods together fit the node's allocatable,
+unless allocatable itself was lowered or a pod was found running that nobody remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from livesize.api.objects import Object
+from livesize.api.resources import (
+    NOTHING,
+    ZERO,
+    Amounts,
+    add,
+    maximum,
+    or_zero,
+    parse_amounts,
+    parse_resources,
+    same_size,
+    total,
+)
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What one pod was promised. Sizes are {name, requests, limits} in the user's own quantities,
+    one for each container in spec order."""
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int  # the newest generation whose resize was accepted
+    allocated: tuple[Object, ...]
+    actuated: tuple[Object, ...]  # what was last applied in full
+    held: Amounts = NOTHING  # requests that parts of the pod may still have, until applied
+    restarting: dict[str, int] = {}  # containers that restart to get it, and with which attempt
+    overhead: Object = msgspec.field(default_factory=dict)
+    arrival: int = 0  # order in which pods came to this node
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is being applied: actuated says what allocated says."""
+        return sizes_equal(self.allocated, self.actuated)
+
+    def size(self, container: str) -> Object:
+        return next(size for size in self.allocated if size["name"] == container)
+
+    def size_before(self, container: str) -> Object:
+        return next(size for size in self.actuated if size["name"] == container)
+
+    def accepted(self, sizes: Iterable[Object], generation: int) -> Allocation:
+        """The pod is promised ``sizes``. Until they are applied it may still have what it had
+        before, or any part of a promise that was being applied."""
+        return msgspec.structs.replace(
+            self,
+            allocated=tuple(sizes),
+            generation=generation,
+            held=maximum(self.held, requests_total(self.allocated)),
+        )
+
+    def applied(self, sizes: tuple[Object, ...]) -> Allocation:
+        """The machine has all of ``sizes``, which a newer promise may have overtaken."""
+        settled = sizes_equal(sizes, self.allocated)
+        held = NOTHING if settled else requests_total(sizes)
+        return msgspec.structs.replace(self, actuated=sizes, held=held, restarting={})
+
+    def with_restarts(self, restarting: dict[str, int]) -> Allocation:
+        return msgspec.structs.replace(self, restarting=restarting)
+
+
+def sizes_equal(left: tuple[Object, ...], right: tuple[Object, ...]) -> bool:
+    return len(left) == len(right) and all(
+        one["name"] == other["name"] and same_size(one, other)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def requests_total(sizes: Iterable[Object]) -> Amounts:
+    return or_zero(total(parse_resources(size).requests for size in sizes))
+
+
+def footprint_of(allocation: Allocation) -> Amounts:
+    """Allocated, raised to what is still held while a shrink is unfinished, and the overhead."""
+    promised = maximum(requests_total(allocation.allocated), allocation.held)
+    return add(promised, parse_amounts(allocation.overhead))
+
+
+class Ledger:
+    def __init__(self, allocatable: Amounts, loaded: Iterable[Allocation] = ()) -> None:
+        self.allocatable = or_zero(allocatable)
+        self._entries: dict[str, Allocation] = {}
+        self._footprints: dict[str, Amounts] = {}
+        self._used = ZERO
+        for entry in loaded:
+            self.record(entry)
+
+    def get(self, uid: str) -> Allocation | None:
+        return self._entries.get(uid)
+
+    def entries(self) -> tuple[Allocation, ...]:
+        """In order of arrival."""
+        return tuple(sorted(self._entries.values(), key=lambda entry: (entry.arrival, entry.uid)))
+
+    def next_arrival(self) -> int:
+        return 1 + max((entry.arrival for entry in self._entries.values()), default=0)
+
+    @property
+    def used(self) -> Amounts:
+        """The footprints of all admitted pods together."""
+        return self._used
+
+    def used_by_others(self, uid: str) -> Amounts:
+        return _subtract(self._used, self._footprints.get(uid, ZERO))
+
+    def record(self, entry: Allocation) -> None:
+        """Keep ``entry`` in place of what was known of that pod."""
+        before = self._footprints.get(entry.uid, ZERO)
+        after = footprint_of(entry)
+        self._entries[entry.uid] = entry
+        self._footprints[entry.uid] = after
+        self._used = add(_subtract(self._used, before), after)
+
+    def promise(self, entry: Allocation) -> None:
+        """Record an entry that was judged to fit; what it grows by must really fit."""
+        before = self._footprints.get(entry.uid, ZERO)
+        self.record(entry)
+        grown = _subtract(self._footprints[entry.uid], before)
+        for amount, used, limit in (
+            (grown.cpu_milli, self._used.cpu_milli, self.allocatable.cpu_milli),
+            (grown.memory_bytes, self._used.memory_bytes, self.allocatable.memory_bytes),
+        ):
+            assert amount is not None
+            assert used is not None
+            assert limit is not None
+            assert amount <= 0 or used <= limit, f"{entry.uid} was promised more than there is"
+
+    def release(self, uid: str) -> bool:
+        """Forget a pod; False where it was not known."""
+        footprint = self._footprints.pop(uid, None)
+        self._entries.pop(uid, None)
+        if footprint is None:
+            return False
+        self._used = _subtract(self._used, footprint)
+        return True
+
+
+def _subtract(left: Amounts, right: Amounts) -> Amounts:
+    return Amounts(
+        (left.cpu_milli or 0) - (right.cpu_milli or 0),
+        (left.memory_bytes or 0) - (right.memory_bytes or 0),
+    )

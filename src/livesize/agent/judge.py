@@ -1,0 +1,150 @@
+"""Judges pods and resizes one at a time, in order of arrival, against the ledger.
+
+Everything here happens within one turn of the event loop: the verdict stands before the next
+change is looked at. A promise made here is only in memory; the pod's worker makes it durable
+before it touches anything. A deferred resize blocks nobody, and is tried again, by ``retry_key``,
+the moment room appears.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from livesize.agent.admission.plan import (
+    Accept,
+    Admission,
+    Admit,
+    Defer,
+    Infeasible,
+    NodeRoom,
+    Reject,
+    judge_new,
+    judge_resize,
+    retry_key,
+)
+from livesize.agent.allocation.ledger import Allocation, Ledger, footprint_of, requests_total
+from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
+from livesize.api.resize_state import (
+    UNFINISHED,
+    ResizePhase,
+    allocated_sizes,
+    phase_of,
+    resize_state,
+)
+from livesize.api.resources import add, containers_of, parse_amounts, size_of
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A resize that was not accepted: Deferred or Infeasible, and why."""
+
+    generation: int
+    phase: ResizePhase
+    message: str
+    arrival: int
+
+
+class Judge:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._refusals: dict[str, Refusal] = {}
+        self._pods: dict[str, Object] = {}  # of the refused, as last seen
+        self._arrivals = 0
+
+    def refusal(self, uid: str) -> Refusal | None:
+        return self._refusals.get(uid)
+
+    def admit(self, pod: Object, *, already_runs: bool) -> Admission:
+        """A pod this node does not know yet. One that already runs here was admitted before."""
+        uid = uid_of(pod)
+        room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
+        verdict: Admission = Admit() if already_runs else judge_new(pod, room)
+        match verdict:
+            case Admit() if already_runs:
+                self._ledger.record(self._first_allocation(pod))
+            case Admit():
+                self._ledger.promise(self._first_allocation(pod))
+            case Reject():
+                pass
+        return verdict
+
+    def consider(self, pod: Object) -> bool:
+        """Judge the pod's resize, if one was asked that has not been judged; True if so."""
+        uid = uid_of(pod)
+        entry = self._ledger.get(uid)
+        asked = int(resize_state(pod).get("generation", 0))
+        if entry is None or asked <= entry.generation:
+            return False
+        refused = self._refusals.get(uid)
+        if refused is not None and refused.generation == asked:
+            self._pods[uid] = pod  # its priority may have changed
+            return False
+        self._pods[uid] = pod
+        self._arrivals += 1
+        self._judge(pod, entry, self._arrivals)
+        return True
+
+    def retry(self) -> list[str]:
+        """There may be room: judge the deferred again; return the pods that were accepted."""
+        deferred = sorted(
+            (
+                (retry_key(self._pods[uid], refusal.arrival), uid)
+                for uid, refusal in self._refusals.items()
+                if refusal.phase is ResizePhase.DEFERRED
+            ),
+        )
+        accepted = []
+        for _, uid in deferred:
+            entry = self._ledger.get(uid)
+            assert entry is not None
+            self._judge(self._pods[uid], entry, self._refusals[uid].arrival)
+            if uid not in self._refusals:
+                accepted.append(uid)
+        return accepted
+
+    def forget(self, uid: str) -> None:
+        self._refusals.pop(uid, None)
+        self._pods.pop(uid, None)
+
+    def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
+        desired = tuple(size_of(container) for container in containers_of(pod))
+        generation = int(resize_state(pod)["generation"])
+        asked = add(requests_total(desired), parse_amounts(entry.overhead))
+        room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
+        match judge_resize(asked, footprint_of(entry), room):
+            case Accept():
+                self._ledger.promise(entry.accepted(desired, generation))
+                self.forget(entry.uid)
+            case Defer(message=message):
+                self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, message, arrival))
+            case Infeasible(message=message):
+                refusal = Refusal(generation, ResizePhase.INFEASIBLE, message, arrival)
+                self._refuse(entry.uid, refusal)
+
+    def _refuse(self, uid: str, refusal: Refusal) -> None:
+        """A verdict that stands is not given again, though its numbers may have changed."""
+        before = self._refusals.get(uid)
+        stands = before is not None and (before.generation, before.phase) == (
+            refusal.generation,
+            refusal.phase,
+        )
+        if not stands:
+            self._refusals[uid] = refusal
+
+    def _first_allocation(self, pod: Object) -> Allocation:
+        """Pods are admitted at allocated; a resize asked before that is judged afterwards."""
+        sizes = tuple(allocated_sizes(pod).values())
+        state = resize_state(pod)
+        if phase_of(pod) in UNFINISHED:
+            generation = int(state["generation"]) - 1
+        else:
+            generation = int(state.get("generation", generation_of(pod)))
+        return Allocation(
+            uid=uid_of(pod),
+            namespace=namespace_of(pod),
+            name=name_of(pod),
+            generation=generation,
+            allocated=sizes,
+            actuated=sizes,
+            overhead=lookup(pod, "spec", "overhead", default={}),
+            arrival=self._ledger.next_arrival(),
+        )

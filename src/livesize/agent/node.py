@@ -1,0 +1,185 @@
+"""Registers this machine as a Node and keeps saying that it lives.
+
+The Node object carries what the machine has and what of it pods may use; the heartbeat is a Lease
+in kube-node-lease. A Node that somebody deleted is registered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from livesize.agent.outside import Outside
+from livesize.agent.settings import AgentSettings
+from livesize.api.conditions import set_condition
+from livesize.api.errors import StatusError
+from livesize.api.kinds import NODES
+from livesize.api.objects import Object, lookup, name_of, uid_of
+from livesize.api.reasons import ConditionType, Reason
+from livesize.api.resources import Amounts, format_amounts
+from livesize.client.records import ClientLease
+from livesize.machinery.clock import format_time
+from livesize.machinery.lease import LeaseTerms, keep_lease
+from livesize.machinery.steps import Backoff
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import MachineFacts
+
+log = get_logger("agent.node")
+
+MAXIMUM_PODS = 500
+_PRESSURES = (
+    (ConditionType.MEMORY_PRESSURE, "KubeletHasSufficientMemory"),
+    (ConditionType.DISK_PRESSURE, "KubeletHasNoDiskPressure"),
+    (ConditionType.PID_PRESSURE, "KubeletHasSufficientPID"),
+)
+
+
+def allocatable_of(machine: MachineFacts, settings: AgentSettings) -> Amounts:
+    """What pods may use: what was set, or all the machine has. Setting more is overcommitment,
+    and the choice of whoever sets it."""
+    cpu, memory = settings.allocatable_cpu_milli, settings.allocatable_memory_bytes
+    return Amounts(
+        machine.cpu_milli if cpu is None else cpu,
+        machine.memory_bytes if memory is None else memory,
+    )
+
+
+def build_node(settings: AgentSettings, machine: MachineFacts) -> Object:
+    labels = {
+        "kubernetes.io/hostname": settings.node_name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": machine.architecture,
+    }
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": settings.node_name, "labels": labels},
+        "spec": {},
+    }
+
+
+def build_node_status(
+    settings: AgentSettings,
+    machine: MachineFacts,
+    images: tuple[str, ...],
+    before: Object,
+    now: float,
+) -> Object:
+    """The node's status; ``before`` is the Node object as it is."""
+    capacity = format_amounts(Amounts(machine.cpu_milli, machine.memory_bytes))
+    allocatable = format_amounts(allocatable_of(machine, settings))
+    return {
+        "capacity": {**capacity, "pods": str(MAXIMUM_PODS)},
+        "allocatable": {**allocatable, "pods": str(MAXIMUM_PODS)},
+        "conditions": _conditions(before, now),
+        "addresses": [
+            {"type": "InternalIP", "address": settings.host_ip},
+            {"type": "Hostname", "address": settings.node_name},
+        ],
+        "images": [{"names": [image]} for image in sorted(images)],
+        "nodeInfo": {
+            "machineID": machine.machine_id,
+            "systemUUID": machine.machine_id,
+            "bootID": machine.boot_id,
+            "kernelVersion": machine.kernel_version,
+            "osImage": machine.os_image,
+            "containerRuntimeVersion": machine.runtime_version,
+            "kubeletVersion": f"v{settings.version}",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": machine.architecture,
+        },
+    }
+
+
+def _conditions(before: Object, now: float) -> list[Object]:
+    conditions: list[Object] = list(lookup(before, "status", "conditions", default=[]))
+    ready: Object = {
+        "type": ConditionType.READY.value,
+        "status": "True",
+        "reason": Reason.NODE_READY.value,
+        "message": "the node agent is ready",
+    }
+    pressures: list[Object] = [
+        {"type": pressure.value, "status": "False", "reason": reason, "message": ""}
+        for pressure, reason in _PRESSURES
+    ]
+    for condition in (*pressures, ready):
+        stamped = {**condition, "lastHeartbeatTime": format_time(now)}
+        conditions = set_condition(conditions, stamped, format_time(now))
+    return conditions
+
+
+class NodeKeeper:
+    """``await run()`` until cancelled. ``registered`` is set once the API has the node."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._node: Object = {}
+        self._backoff = Backoff(
+            outside.settings.post_backoff_seconds,
+            outside.settings.post_backoff_maximum_seconds,
+            outside.random,
+        )
+        self.registered = asyncio.Event()
+
+    async def run(self) -> None:
+        settings = self._outside.settings
+        terms = LeaseTerms(
+            name=settings.node_name,
+            holder=settings.node_name,
+            renew_seconds=settings.lease_seconds,
+            duration_seconds=int(settings.lease_seconds * 4),
+        )
+        record = ClientLease(self._outside.client, terms.namespace, terms.name)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_status())
+            await self.registered.wait()
+            await keep_lease(
+                record,
+                terms,
+                clock=self._outside.clock,
+                owner=self._owner,
+                source=self._outside.random,
+            )
+
+    async def _keep_status(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._post_status()
+            except (ConnectionError, StatusError) as failure:
+                failures += 1
+                log.warning("node status not posted", reason=str(failure))
+                await self._outside.clock.sleep(self._backoff.seconds(failures))
+            else:
+                failures = 0
+                self.registered.set()
+                await self._outside.clock.sleep(self._outside.settings.node_status_seconds)
+
+    async def _post_status(self) -> None:
+        settings, runtime = self._outside.settings, self._outside.runtime
+        self._node = await self._register()
+        status = build_node_status(
+            settings, runtime.machine(), runtime.images(), self._node, self._outside.clock.now()
+        )
+        self._node = await self._outside.client.patch(
+            NODES, settings.node_name, {"status": status}, subresource="status"
+        )
+
+    async def _register(self) -> Object:
+        client, settings = self._outside.client, self._outside.settings
+        try:
+            return await client.get(NODES, settings.node_name)
+        except StatusError as refusal:
+            if refusal.code != 404:
+                raise
+        node = build_node(settings, self._outside.machine)
+        log.info("node registered", node=settings.node_name)
+        return await client.create(NODES, node)
+
+    def _owner(self) -> Object | None:
+        """The lease goes when its node goes."""
+        uid = uid_of(self._node)
+        if not uid:
+            return None
+        return {"apiVersion": "v1", "kind": "Node", "name": name_of(self._node), "uid": uid}

@@ -1,0 +1,34 @@
+"""What a node agent holds of the world outside it, in one value that its parts share."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.settings import AgentSettings
+from livesize.api.objects import Object
+from livesize.api.reasons import EventReason, event_type
+from livesize.client.interface import Client
+from livesize.machinery.clock import Clock
+from livesize.machinery.recorder import EventRecorder, EventSeverity
+from livesize.machinery.steps import CrashPoints
+from livesize.runtime.interface import MachineFacts, Runtime
+
+
+@dataclass(frozen=True)
+class Outside:
+    client: Client
+    runtime: Runtime
+    checkpoint: Checkpoint
+    clock: Clock
+    settings: AgentSettings
+    points: CrashPoints
+    random: random.Random
+    recorder: EventRecorder
+    machine: MachineFacts  # as it was when the agent began: reading it takes files
+
+    def tell(self, pod: Object, reason: EventReason, message: str) -> None:
+        """Record an event about ``pod``; never waits, never fails."""
+        severity = EventSeverity(event_type(reason).value)
+        self.recorder.record(pod, severity, reason.value, message)

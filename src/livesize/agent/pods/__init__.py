@@ -1,0 +1,1 @@
+"""Drives one pod towards what its object asks for."""

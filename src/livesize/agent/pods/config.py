@@ -1,0 +1,148 @@
+"""Turns a pod object into what the runtime needs to start it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.api.hashes import container_hash, container_hash_without_resources
+from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel, to_kernel
+from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.qos import qos_class
+from livesize.api.resources import parse_resources
+from livesize.runtime.interface import ContainerConfig, PodConfig
+
+_GUARANTEED_OOM_SCORE = -997
+_BEST_EFFORT_OOM_SCORE = 1000
+
+
+def wanted_limits(allocation: Allocation, version: CgroupVersion) -> dict[str, KernelLimits]:
+    """What the kernel is to hold for each container."""
+    return {
+        size["name"]: to_kernel(parse_resources(size), version) for size in allocation.allocated
+    }
+
+
+def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelLimits:
+    return pod_kernel(wanted_limits(allocation, version).values(), version)
+
+
+def start_limits(allocation: Allocation, container: str, version: CgroupVersion) -> KernelLimits:
+    """What a container may have if it starts now. In the middle of a resize that is the smaller
+    of old and new: as if its own decrease were done and its increase were not, which keeps the
+    containers within the pod's limit whatever else has been applied."""
+    new = to_kernel(parse_resources(allocation.size(container)), version)
+    if allocation.settled:
+        return new
+    old = to_kernel(parse_resources(allocation.size_before(container)), version)
+    return KernelLimits(
+        cpu_weight=min(old.cpu_weight, new.cpu_weight),
+        cpu_quota_us=_smaller(old.cpu_quota_us, new.cpu_quota_us),
+        memory_limit_bytes=_smaller(old.memory_limit_bytes, new.memory_limit_bytes),
+    )
+
+
+def pod_config(pod: Object, limits: KernelLimits) -> PodConfig:
+    return PodConfig(uid_of(pod), namespace_of(pod), name_of(pod), limits)
+
+
+def sized(container: Object, size: Object) -> Object:
+    """The container as it is started: with the size that was allocated."""
+    resources = {
+        **(container.get("resources") or {}),
+        **{side: size[side] for side in ("requests", "limits") if size.get(side)},
+    }
+    return {**container, "resources": resources}
+
+
+def started_hash(container: Object, allocation: Allocation) -> str:
+    """The hash of a start at what is allocated now: tells whether a restart is still due."""
+    return container_hash(sized(container, allocation.size(container["name"])))
+
+
+def container_config(
+    pod: Object,
+    container: Object,
+    allocation: Allocation,
+    limits: KernelLimits,
+    *,
+    attempt: int,
+    node_memory_bytes: int,
+) -> ContainerConfig:
+    env = _environment(pod, container)
+    known = dict(env)
+    return ContainerConfig(
+        pod_uid=uid_of(pod),
+        name=container["name"],
+        image=container.get("image", ""),
+        command=_expanded(container.get("command"), known),
+        args=_expanded(container.get("args"), known),
+        env=env,
+        working_dir=container.get("workingDir") or "",
+        hostname=lookup(pod, "spec", "hostname") or name_of(pod),
+        limits=limits,
+        attempt=attempt,
+        hash=started_hash(container, allocation),
+        hash_without_resources=container_hash_without_resources(container),
+        run_as_user=_security(pod, container, "runAsUser"),
+        run_as_group=_security(pod, container, "runAsGroup"),
+        read_only_root=bool(
+            lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
+        ),
+        oom_score_adj=oom_score_adj(pod, allocation.size(container["name"]), node_memory_bytes),
+    )
+
+
+def oom_score_adj(pod: Object, size: Object, node_memory_bytes: int) -> int:
+    """As Kubernetes: the more of the node's memory a container asked for, the later it dies."""
+    match qos_class(pod):
+        case "Guaranteed":
+            return _GUARANTEED_OOM_SCORE
+        case "BestEffort":
+            return _BEST_EFFORT_OOM_SCORE
+        case "Burstable":
+            asked = parse_resources(size).requests.memory_bytes or 0
+            share = 1000 * asked // max(node_memory_bytes, 1)
+            return max(3, min(1000 - share, 999))
+
+
+def _smaller(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return min(left, right)
+
+
+def _security(pod: Object, container: Object, field: str) -> int | None:
+    own = lookup(container, "securityContext", field)
+    found = lookup(pod, "spec", "securityContext", field) if own is None else own
+    return None if found is None else int(found)
+
+
+def _environment(pod: Object, container: Object) -> tuple[tuple[str, str], ...]:
+    """Variables in order; each may use those before it."""
+    known: dict[str, str] = {}
+    for variable in container.get("env") or []:
+        path = lookup(variable, "valueFrom", "fieldRef", "fieldPath")
+        if path:
+            known[variable["name"]] = str(lookup(pod, *path.split("."), default=""))
+        else:
+            known[variable["name"]] = _expand(str(variable.get("value") or ""), known)
+    return tuple(known.items())
+
+
+def _expanded(words: list[str] | None, known: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(_expand(word, known) for word in words or ())
+
+
+_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+
+
+def _expand(text: str, known: Mapping[str, str]) -> str:
+    """$(NAME) becomes the variable, $$ one dollar; an unknown name stays as it is written."""
+
+    def replace(found: re.Match[str]) -> str:
+        name = found.group(1)
+        return "$" if name is None else known.get(name, found.group(0))
+
+    return _REFERENCE.sub(replace, text)

@@ -1,0 +1,106 @@
+"""Remembers how the starts of a pod's containers went: exits in a row, and starts that failed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from livesize.agent.pods.plan import (
+    ContainerFacts,
+    ContainerState,
+    CrashBackoff,
+    Exited,
+    Missing,
+    RestartPolicy,
+    Running,
+    starts_at,
+)
+from livesize.agent.report import Waiting
+from livesize.api.reasons import Reason
+from livesize.runtime.interface import ContainerPhase, ContainerView, ImageMissingError
+
+
+class StartFailure(msgspec.Struct, frozen=True):
+    reason: Reason
+    message: str
+    failures: int
+    not_before: float
+
+
+class StartHistory:
+    """Kept in memory only: after a restart of the agent a container begins with a clean slate."""
+
+    def __init__(self, backoff: CrashBackoff, forgotten_seconds: float) -> None:
+        self._backoff = backoff
+        self._forgotten_seconds = forgotten_seconds
+        self._exits: dict[str, tuple[int, int]] = {}  # container: (attempt, exits in a row)
+        self._failures: dict[str, StartFailure] = {}
+
+    def facts(
+        self, name: str, view: ContainerView | None, *, definition_changed: bool
+    ) -> ContainerFacts:
+        failure = self._failures.get(name)
+        return ContainerFacts(
+            name=name,
+            state=container_state(view),
+            attempt=0 if view is None else view.attempt,
+            definition_changed=definition_changed,
+            exits_in_a_row=self._exits_in_a_row(view),
+            not_before=0.0 if failure is None else failure.not_before,
+        )
+
+    def started(self, name: str) -> None:
+        self._failures.pop(name, None)
+
+    def failed(self, name: str, error: Exception, now: float) -> StartFailure:
+        """The container could not be started; the next try waits, longer each time."""
+        before = self._failures.get(name)
+        failures = 1 if before is None else before.failures + 1
+        missing = isinstance(error, ImageMissingError)
+        failure = StartFailure(
+            reason=Reason.IMAGE_MISSING if missing else Reason.CREATE_FAILED,
+            message=str(error),
+            failures=failures,
+            not_before=now + self._backoff.seconds(failures + 1),
+        )
+        self._failures[name] = failure
+        return failure
+
+    def waiting(
+        self, containers: tuple[ContainerFacts, ...], policy: RestartPolicy
+    ) -> dict[str, Waiting]:
+        """Why each container that should run does not run."""
+        shown: dict[str, Waiting] = {}
+        for container in containers:
+            failure = self._failures.get(container.name)
+            if failure is not None:
+                shown[container.name] = Waiting(failure.reason, failure.message)
+            elif self._will_restart(container, policy):
+                seconds = self._backoff.seconds(container.exits_in_a_row)
+                message = f"back-off {seconds:g}s restarting container {container.name}"
+                shown[container.name] = Waiting(Reason.CRASH_LOOP_BACK_OFF, message)
+        return shown
+
+    def _will_restart(self, container: ContainerFacts, policy: RestartPolicy) -> bool:
+        time = starts_at(container, policy, self._backoff)
+        return isinstance(container.state, Exited) and time < float("inf")
+
+    def _exits_in_a_row(self, view: ContainerView | None) -> int:
+        if view is None:
+            return 0
+        attempt, exits = self._exits.get(view.name, (-1, 0))
+        if view.phase is not ContainerPhase.EXITED or attempt == view.attempt:
+            return exits
+        finished_at = view.started_at if view.finished_at is None else view.finished_at
+        ran_long = finished_at - view.started_at >= self._forgotten_seconds
+        exits = 1 if ran_long else exits + 1
+        self._exits[view.name] = (view.attempt, exits)
+        return exits
+
+
+def container_state(view: ContainerView | None) -> ContainerState:
+    if view is None:
+        return Missing()
+    if view.phase is ContainerPhase.RUNNING:
+        return Running()
+    finished_at = view.started_at if view.finished_at is None else view.finished_at
+    return Exited(0 if view.exit_code is None else view.exit_code, finished_at)

@@ -1,0 +1,69 @@
+"""Posts about one pod, and takes in the answers: each is the pod as the API server has it now.
+
+Only the pod's worker posts, so there is one writer and the latest wins. ConnectionError and
+StatusError go to the caller, who tries again.
+"""
+
+from __future__ import annotations
+
+from livesize.agent.outside import Outside
+from livesize.api.dialects import strip_dialects
+from livesize.api.errors import StatusError
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+
+_GONE = (404, 409)
+
+
+class PodRecord:
+    """The newest known state of the pod's object, without derived fields. ``gone``: the API
+    server has it no more; ``pod`` is then the last that was seen."""
+
+    def __init__(self, outside: Outside, pod: Object) -> None:
+        self._outside = outside
+        self.pod = _stored(pod)
+        self.gone = False
+
+    def seen(self, pod: Object) -> bool:
+        """Take in what the watch or an answer brought; False where it is not news."""
+        if uid_of(pod) != uid_of(self.pod) or _version(pod) <= _version(self.pod):
+            return False
+        self.pod = _stored(pod)
+        return True
+
+    async def post_resizing(self, body: Object) -> None:
+        pod = self.pod
+        answer = await self._outside.client.post(
+            PODS, name_of(pod), namespace_of(pod), "resizing", body
+        )
+        self.seen(answer)
+
+    async def patch_status(self, changed: Object) -> None:
+        pod = self.pod
+        # The uid keeps a late status off a new pod of the same name.
+        patch = {"metadata": {"uid": uid_of(pod)}, "status": changed}
+        answer = await self._outside.client.patch(
+            PODS, name_of(pod), patch, namespace=namespace_of(pod), subresource="status"
+        )
+        self.seen(answer)
+
+    async def delete(self) -> None:
+        """Let the object go; harmless where it is gone, or has made way for another."""
+        pod = self.pod
+        try:
+            await self._outside.client.delete(
+                PODS, name_of(pod), namespace_of(pod), grace_period_seconds=0, uid=uid_of(pod)
+            )
+        except StatusError as refusal:
+            if refusal.code not in _GONE:
+                raise
+
+
+def _stored(pod: Object) -> Object:
+    """Items of a list do not say what they are."""
+    return strip_dialects({"kind": PODS.kind, "apiVersion": PODS.api_version, **pod})
+
+
+def _version(pod: Object) -> int:
+    """Versions of one server are numbers; without one (a pod we only remember) it is the oldest."""
+    return int(version_of(pod) or 0)

@@ -1,0 +1,335 @@
+"""The one owner of one pod on this node: looks, plans, acts, reports; then waits to be woken.
+
+Each turn begins with what the machine and the object say now, so a turn may be cut off anywhere
+and the next one goes on. Woken by a change of the object, an event of the machine or a verdict of
+the judge; besides that it looks every ``recheck_seconds``, so that a limit changed by hand is
+driven back to what was allocated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from livesize.agent.admission.plan import Reject
+from livesize.agent.allocation.checkpoint import SecuredEntry
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.observe import PodSnapshot, observe_pod
+from livesize.agent.outside import Outside
+from livesize.agent.pods.config import start_limits
+from livesize.agent.pods.history import StartHistory
+from livesize.agent.pods.machine import PodMachine
+from livesize.agent.pods.plan import (
+    ContainerFacts,
+    CrashBackoff,
+    Finish,
+    PodFacts,
+    Remove,
+    Rest,
+    RestartPolicy,
+    Run,
+    Standing,
+    Start,
+    plan_pod,
+)
+from livesize.agent.pods.post import PodRecord
+from livesize.agent.report import Ending, StatusFacts, build_status, changed_status
+from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
+from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
+from livesize.agent.resize.restarts import is_due
+from livesize.api.hashes import container_hash_without_resources
+from livesize.api.kernel_units import to_kernel
+from livesize.api.objects import Object, lookup, name_of, namespace_of
+from livesize.api.reasons import EventReason
+from livesize.api.resize_state import is_terminal
+from livesize.api.resources import containers_of, parse_resources
+from livesize.machinery.steps import Backoff, Step, run_steps
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
+
+log = get_logger("agent.pods")
+
+
+class PodWorker:
+    """``secured``: what the checkpoint is known to hold for this pod."""
+
+    def __init__(
+        self,
+        outside: Outside,
+        books: NodeBooks,
+        pod: Object,
+        secured: Allocation | None,
+        room_appeared: Callable[[], None],
+    ) -> None:
+        settings = outside.settings
+        self.uid = str(pod["metadata"]["uid"])
+        self._outside = outside
+        self._books = books
+        self._room_appeared = room_appeared
+        self._record = PodRecord(outside, pod)
+        self._entry = SecuredEntry(outside.checkpoint, secured)
+        self._machine = PodMachine(outside, self._record)
+        hands = PodHands(
+            self._stop_for_size, self._start_at_size, self._build_status, room_appeared
+        )
+        self._driver = ResizeDriver(outside, books, self._record, self._entry, hands)
+        self._crash_backoff = CrashBackoff(
+            settings.crash_backoff_seconds, settings.crash_backoff_maximum_seconds
+        )
+        self._history = StartHistory(self._crash_backoff, settings.crash_forgotten_seconds)
+        self._backoff = Backoff(
+            settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+        )
+        self._failures = 0
+        self._ending: Ending | None = None
+        self._wake = asyncio.Event()
+        self._finished = False
+        self._log = log.bind(pod=f"{namespace_of(pod)}/{name_of(pod)}")
+
+    @property
+    def is_leaving(self) -> bool:
+        deleted = lookup(self._record.pod, "metadata", "deletionTimestamp")
+        return self._record.gone or bool(deleted)
+
+    # What the agent tells this worker; none of it waits.
+
+    def seen(self, pod: Object) -> None:
+        if self._record.seen(pod):
+            self._wake.set()
+
+    def object_gone(self) -> None:
+        self._record.gone = True
+        self._wake.set()
+
+    def reject(self, verdict: Reject) -> None:
+        self._ending = Ending("Failed", verdict.reason, verdict.message)
+        known = verdict.reason in list(EventReason)
+        reason = EventReason(verdict.reason) if known else EventReason.FAILED
+        self._outside.tell(self._record.pod, reason, verdict.message)
+        self._log.warning("pod rejected", reason=verdict.reason, message=verdict.message)
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until the pod is gone from the machine and from the API."""
+        while not self._finished:
+            self._wake.clear()
+            wait_seconds = await self._guarded_turn()
+            if not self._finished:
+                await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    async def _guarded_turn(self) -> float:
+        """One turn; what fails is tried again later, and a bug ends only this turn."""
+        try:
+            wait_seconds = await self._turn()
+        except WORLD_ERRORS + POST_ERRORS as failure:
+            self._log.warning("pod not in step yet", reason=str(failure))
+        except Exception:
+            log.exception("a turn of the pod failed", pod=name_of(self._record.pod))
+        else:
+            self._failures = 0
+            return wait_seconds
+        self._failures += 1
+        return self._backoff.seconds(self._failures)
+
+    async def _turn(self) -> float:
+        snapshot = observe_pod(self._outside.runtime, self.uid)
+        match plan_pod(self._facts(snapshot)):
+            case Remove():
+                await self._remove(snapshot)
+            case Rest():
+                await self._leave_ledger()
+                await self._report_status()
+            case Finish(succeeded=succeeded):
+                self._ending = Ending("Succeeded" if succeeded else "Failed")
+                await self._leave_ledger()
+                await self._report_status()
+            case Run() as run:
+                return await self._run_pod(run, snapshot)
+        return NEVER
+
+    # Facts
+
+    def _facts(self, snapshot: PodSnapshot) -> PodFacts:
+        pod = self._record.pod
+        return PodFacts(
+            standing=self._standing(),
+            restart_policy=RestartPolicy(lookup(pod, "spec", "restartPolicy", default="Always")),
+            containers=self._container_facts(snapshot),
+            has_group=snapshot.groups is not None,
+            now=self._outside.clock.now(),
+            backoff=self._crash_backoff,
+        )
+
+    def _standing(self) -> Standing:
+        pod = self._record.pod
+        if self.is_leaving:
+            return Standing.LEAVING
+        if is_terminal(pod):
+            return Standing.ENDED
+        if self._books.ledger.get(self.uid) is None:
+            return Standing.ENDED if self._ending is not None else Standing.REJECTED
+        return Standing.ADMITTED
+
+    def _container_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
+        views = snapshot.containers
+        return tuple(
+            self._history.facts(
+                container["name"],
+                views.get(container["name"]),
+                definition_changed=self._must_start_anew(container, views.get(container["name"])),
+            )
+            for container in containers_of(self._record.pod)
+        )
+
+    def _must_start_anew(self, container: Object, view: ContainerView | None) -> bool:
+        """More than its size was changed; or a resize stopped it to start it again."""
+        if view is None:
+            return False
+        if view.hash_without_resources != container_hash_without_resources(container):
+            return True
+        entry = self._books.ledger.get(self.uid)
+        exited = view.phase is ContainerPhase.EXITED
+        return exited and entry is not None and is_due(entry, view)
+
+    # Running
+
+    async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
+        if run.make_group:
+            await self._begin()
+            snapshot = observe_pod(self._outside.runtime, self.uid)
+        if snapshot.groups is None:
+            raise GoneError(f"the group of pod {self.uid} cannot be read, though it was made")
+        resize_seconds = await self._driver.drive(self._allocation(), snapshot)
+        for start in run.starts:
+            await self._start(start)
+        await self._driver.post_refusal()
+        await self._report_status()
+        facts = self._facts(observe_pod(self._outside.runtime, self.uid))
+        match plan_pod(facts):
+            case Run(starts=(), wait_seconds=wait_seconds):
+                return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
+            case _:
+                return 0.0  # something ended meanwhile
+
+    def _allocation(self) -> Allocation:
+        entry = self._books.ledger.get(self.uid)
+        assert entry is not None, "an admitted pod is in the ledger"
+        return entry
+
+    async def _begin(self) -> None:
+        """The promise is durable before the machine is touched."""
+        entry = self._allocation()
+
+        async def checkpoint() -> None:
+            await self._entry.secure(entry)
+
+        async def group() -> None:
+            await self._machine.make_group(entry)
+
+        await self._run_steps("begin", [Step("checkpoint", checkpoint), Step("group", group)])
+
+    async def _start(self, start: Start) -> None:
+        """One container that cannot start keeps none of the others from starting."""
+        entry = self._allocation()
+        view = observe_pod(self._outside.runtime, self.uid).containers.get(start.container)
+        if view is not None and view.attempt >= start.attempt:
+            return  # the resize of this very turn has started it
+
+        async def begin() -> None:
+            if start.stop_first:
+                await self._machine.stop(start.container, "its definition was changed")
+            version = self._outside.runtime.cgroup_version
+            limits = start_limits(entry, start.container, version)
+            await self._machine.start(start.container, start.attempt, entry, limits)
+
+        try:
+            await self._run_steps("start", [Step(start.container, begin)])
+        except RuntimeCallError as error:
+            failure = self._history.failed(start.container, error, self._outside.clock.now())
+            self._outside.tell(self._record.pod, EventReason.FAILED, failure.message)
+        else:
+            self._history.started(start.container)
+            self._log.info("container started", container=start.container, attempt=start.attempt)
+
+    async def _stop_for_size(self, name: str) -> None:
+        await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
+
+    async def _start_at_size(self, name: str, attempt: int) -> None:
+        entry = self._allocation()
+        limits = to_kernel(parse_resources(entry.size(name)), self._outside.runtime.cgroup_version)
+        await self._machine.start(name, attempt, entry, limits)
+        self._history.started(name)
+
+    async def _run_steps(self, plan: str, steps: list[Step]) -> None:
+        outcome = await run_steps(
+            plan,
+            steps,
+            clock=self._outside.clock,
+            points=self._outside.points,
+            errors=WORLD_ERRORS + POST_ERRORS,
+        )
+        if outcome.failure is not None:
+            raise outcome.failure
+
+    # Ending
+
+    async def _leave_ledger(self) -> None:
+        """The pod needs nothing any more: what it had is free for others."""
+        self._books.judge.forget(self.uid)
+        if self._books.ledger.release(self.uid):
+            await self._entry.forget(self.uid)
+            self._room_appeared()
+
+    async def _remove(self, snapshot: PodSnapshot) -> None:
+        steps: list[Step] = []
+        view = snapshot.view
+        if view is not None:
+
+            async def stop() -> None:
+                await self._machine.stop_all(view)
+                with contextlib.suppress(*POST_ERRORS):
+                    await self._report_status()
+
+            async def remove() -> None:
+                await self._machine.remove(self.uid)
+
+            steps += [Step("stop", stop), Step("remove", remove)]
+        steps.append(Step("forget", self._leave_ledger))
+        if not self._record.gone:
+            steps.append(Step("delete", self._record.delete))
+        await self._run_steps("remove", steps)
+        self._finished = self._record.gone
+
+    # Reporting
+
+    def _build_status(self) -> Object:
+        snapshot = observe_pod(self._outside.runtime, self.uid)
+        facts = self._facts(snapshot)
+        return build_status(
+            StatusFacts(
+                pod=self._record.pod,
+                snapshot=snapshot,
+                allocation=self._books.ledger.get(self.uid),
+                waiting=self._history.waiting(facts.containers, facts.restart_policy),
+                ending=self._ending,
+                cgroup_version=self._outside.runtime.cgroup_version,
+                runtime_name=self._outside.machine.runtime_version.partition("://")[0],
+                host_ip=self._outside.settings.host_ip,
+                now=self._outside.clock.now(),
+            )
+        )
+
+    async def _report_status(self) -> None:
+        if self._record.gone or is_terminal(self._record.pod):
+            return
+        changed = changed_status(self._record.pod, self._build_status())
+        if changed:
+            await self._record.patch_status(changed)

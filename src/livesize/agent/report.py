@@ -1,0 +1,241 @@
+"""Builds a pod's status from what the machine says. Pure: reads nothing, posts nothing.
+
+Status says only what was read back: ``resources`` of a running container is what the kernel
+holds, in allocated's own quantities where the kernel cannot tell the difference (design 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.observe import PodSnapshot
+from livesize.api.conditions import set_condition
+from livesize.api.kernel_units import CgroupVersion, KernelLimits, report_actual, to_kernel
+from livesize.api.objects import Object, generation_of, lookup
+from livesize.api.qos import qos_class
+from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
+from livesize.api.resize_state import ResizePhase, phase_of
+from livesize.api.resources import containers_of, parse_resources, size_of
+from livesize.machinery.clock import format_time
+from livesize.runtime.interface import ContainerPhase, ContainerView
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a container does not run now, though it should."""
+
+    reason: str
+    message: str = ""
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """The pod has ended, or was never let in."""
+
+    phase: str  # Succeeded or Failed
+    reason: str = ""
+    message: str = ""
+
+
+class StatusFacts(msgspec.Struct, frozen=True):
+    pod: Object
+    snapshot: PodSnapshot
+    allocation: Allocation | None
+    waiting: Mapping[str, Waiting]
+    ending: Ending | None
+    cgroup_version: CgroupVersion
+    runtime_name: str
+    host_ip: str
+    now: float
+
+
+def build_status(facts: StatusFacts) -> Object:
+    """Everything of the pod's status that the node owns; None means: leave the field out."""
+    containers = [_container_status(facts, one) for one in containers_of(facts.pod)]
+    phase = _phase(facts)
+    status: Object = {
+        "phase": phase,
+        "conditions": _conditions(facts, containers, phase),
+        "containerStatuses": containers,
+        "hostIP": facts.host_ip,
+        "hostIPs": [{"ip": facts.host_ip}],
+        "podIP": facts.host_ip,
+        "podIPs": [{"ip": facts.host_ip}],
+        "qosClass": lookup(facts.pod, "status", "qosClass") or qos_class(facts.pod),
+        "startTime": lookup(facts.pod, "status", "startTime") or format_time(facts.now),
+        "observedGeneration": observed_generation(facts.pod),
+        "reason": None,
+        "message": None,
+    }
+    if facts.ending is not None and facts.ending.reason:
+        status |= {"reason": facts.ending.reason, "message": facts.ending.message}
+    return status
+
+
+def observed_generation(pod: Object) -> int:
+    """The generation this status speaks of. While a resize waits to be judged it stays behind:
+    a client that sees it catch up, and no pending condition, takes the resize for done."""
+    if phase_of(pod) in (ResizePhase.REQUESTED, ResizePhase.ACCEPTED):
+        return int(lookup(pod, "status", "observedGeneration", default=0))
+    return generation_of(pod)
+
+
+def changed_status(pod: Object, built: Object) -> Object:
+    """The fields of ``built`` that differ from the (stored) pod's status; empty: nothing to say."""
+    status: Object = pod.get("status") or {}
+    return {key: value for key, value in built.items() if status.get(key) != value}
+
+
+def actual_resources(
+    size: Object, actuated: Object, observed: KernelLimits, version: CgroupVersion
+) -> Object:
+    """What the kernel holds, in the quantities of ``size`` (allocated) or, where a resize is not
+    finished and the kernel still has the old value, of ``actuated``."""
+    new = report_actual(_resources(size), observed, version)
+    if size == actuated:
+        return new
+    old = report_actual(_resources(actuated), observed, version)
+    before = to_kernel(parse_resources(actuated), version)
+    fields = [("requests", "memory")]  # stands in no cgroup file: reported as actuated
+    if observed.cpu_weight == before.cpu_weight:
+        fields.append(("requests", "cpu"))
+    if observed.cpu_quota_us == before.cpu_quota_us:
+        fields.append(("limits", "cpu"))
+    if observed.memory_limit_bytes == before.memory_limit_bytes:
+        fields.append(("limits", "memory"))
+    for side, resource in fields:
+        new = _with_field(new, old, side, resource)
+    return new
+
+
+def _with_field(new: Object, old: Object, side: str, resource: str) -> Object:
+    amounts = {name: text for name, text in new.get(side, {}).items() if name != resource}
+    if resource in old.get(side, {}):
+        amounts[resource] = old[side][resource]
+    rest = {name: value for name, value in new.items() if name != side}
+    return {**rest, side: amounts} if amounts else rest
+
+
+def _resources(size: Object) -> Object:
+    return {side: size[side] for side in ("requests", "limits") if size.get(side)}
+
+
+def _phase(facts: StatusFacts) -> str:
+    if facts.ending is not None:
+        return facts.ending.phase
+    started = facts.snapshot.containers
+    names = [container["name"] for container in containers_of(facts.pod)]
+    return "Running" if all(name in started for name in names) else "Pending"
+
+
+def _container_status(facts: StatusFacts, container: Object) -> Object:
+    name = container["name"]
+    view = facts.snapshot.containers.get(name)
+    state, last = _states(facts, name, view)
+    running = "running" in state
+    status: Object = {
+        "name": name,
+        "image": container.get("image", ""),
+        "imageID": "" if view is None else view.image_id,
+        "restartCount": 0 if view is None else view.attempt,
+        "ready": running,
+        "started": running,
+        "state": state,
+        "lastState": last,
+        "resources": _actual(facts, container),
+    }
+    if view is not None:
+        status["containerID"] = _container_id(facts, view)
+    return status
+
+
+def _states(facts: StatusFacts, name: str, view: ContainerView | None) -> tuple[Object, Object]:
+    """The state now, and how the start before this one ended."""
+    last = _last_state(facts, name, view)
+    waiting = facts.waiting.get(name)
+    if view is None:
+        shown = waiting or Waiting(Reason.CONTAINER_CREATING)
+        if facts.ending is not None and waiting is None:
+            return {"waiting": {"reason": facts.ending.reason or "NeverStarted"}}, last
+        return {"waiting": _waiting(shown)}, last
+    if view.phase is ContainerPhase.RUNNING:
+        return {"running": {"startedAt": format_time(view.started_at)}}, last
+    ended = {"terminated": _terminated(facts, view)}
+    return (ended, last) if waiting is None else ({"waiting": _waiting(waiting)}, ended)
+
+
+def _waiting(waiting: Waiting) -> Object:
+    shown: Object = {"reason": str(waiting.reason)}
+    return {**shown, "message": waiting.message} if waiting.message else shown
+
+
+def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
+    code = 0 if view.exit_code is None else view.exit_code
+    if view.oom_killed:
+        reason = Reason.OOM_KILLED
+    else:
+        reason = Reason.COMPLETED if code == 0 else Reason.ERROR
+    finished_at = view.started_at if view.finished_at is None else view.finished_at
+    return {
+        "exitCode": code,
+        "reason": reason.value,
+        "startedAt": format_time(view.started_at),
+        "finishedAt": format_time(finished_at),
+        "containerID": _container_id(facts, view),
+    }
+
+
+def _last_state(facts: StatusFacts, name: str, view: ContainerView | None) -> Object:
+    """The machine knows only the newest start; how the one before ended was in our last report."""
+    if view is None:
+        return {}
+    for before in lookup(facts.pod, "status", "containerStatuses", default=[]):
+        if before.get("name") != name:
+            continue
+        if before.get("containerID") == _container_id(facts, view):
+            return dict(before.get("lastState") or {})
+        ended = lookup(before, "state", "terminated")
+        return {"terminated": ended} if ended else dict(before.get("lastState") or {})
+    return {}
+
+
+def _actual(facts: StatusFacts, container: Object) -> Object:
+    if facts.allocation is None:
+        return _resources(size_of(container))
+    name = container["name"]
+    size = facts.allocation.size(name)
+    groups = facts.snapshot.groups
+    if groups is None or name not in groups.containers:
+        return _resources(size)
+    before = facts.allocation.size_before(name)
+    return actual_resources(size, before, groups.containers[name], facts.cgroup_version)
+
+
+def _container_id(facts: StatusFacts, view: ContainerView) -> str:
+    return f"{facts.runtime_name}://{view.id}"
+
+
+def _conditions(facts: StatusFacts, containers: list[Object], phase: str) -> list[Object]:
+    now = format_time(facts.now)
+    conditions = [
+        condition
+        for condition in lookup(facts.pod, "status", "conditions", default=[])
+        if condition.get("type") not in RESIZE_CONDITIONS
+    ]
+    unready = [status["name"] for status in containers if not status["ready"]]
+    readiness: Object = {"status": "False" if unready else "True"}
+    if phase == "Succeeded":
+        readiness |= {"reason": Reason.POD_COMPLETED.value}
+    elif unready:
+        message = f"containers with unready status: [{' '.join(unready)}]"
+        readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
+    for condition_type, condition in (
+        (ConditionType.POD_SCHEDULED, {"status": "True"}),
+        (ConditionType.INITIALIZED, {"status": "True"}),
+        (ConditionType.CONTAINERS_READY, readiness),
+        (ConditionType.READY, readiness),
+    ):
+        written = {"type": condition_type.value, **condition}
+        conditions = set_condition(conditions, written, now)
+    return conditions

@@ -1,0 +1,1 @@
+"""Changes the limits of a running pod: plan, then apply."""

@@ -1,0 +1,96 @@
+"""Words of a resize: the bodies for POST pods/X/resizing, and what its events say. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
+from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
+from livesize.machinery.clock import format_micro_time
+from livesize.machinery.steps import StepRecord
+
+
+def refusal_body(pod: Object, phase: ResizePhase, generation: int, message: str) -> Object:
+    """Deferred or Infeasible; the status catches up with the generation that was judged."""
+    status = {"observedGeneration": generation_of(pod)}
+    return {**_body(pod, phase, generation), "message": message, "status": status}
+
+
+def accept_body(pod: Object, allocation: Allocation) -> Object:
+    """Allocated, durable on this node, and being applied."""
+    return {
+        **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
+        "allocated": list(allocation.allocated),
+        "status": {"observedGeneration": generation_of(pod)},
+    }
+
+
+def error_body(
+    pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
+) -> Object:
+    return {
+        **_body(pod, ResizePhase.ERROR, allocation.generation),
+        "message": message,
+        "allocated": list(allocation.allocated),
+        "steps": steps_json(records),
+        "status": _present(status),
+    }
+
+
+def done_body(
+    pod: Object, allocation: Allocation, records: Iterable[StepRecord], status: Object
+) -> Object:
+    return {
+        **_body(pod, ResizePhase.DONE, allocation.generation),
+        "allocated": list(allocation.allocated),
+        "steps": steps_json(records),
+        "status": _present(status),
+    }
+
+
+def steps_json(records: Iterable[StepRecord]) -> list[Object]:
+    steps: list[Object] = []
+    for record in records:
+        step: Object = {
+            "name": record.name,
+            "time": format_micro_time(record.started_at),
+            "seconds": round(record.seconds, 6),
+            "outcome": record.outcome.value,
+        }
+        steps.append({**step, "message": record.message} if record.message else step)
+    return steps
+
+
+def event_message(
+    what: str, sizes: Iterable[Object], generation: int, error: str | None = None
+) -> str:
+    """For instance: Pod resize started: {"containers":[…],"generation":7} (facts D.1)."""
+    containers = [
+        {"name": size["name"], "resources": {k: v for k, v in size.items() if k != "name"}}
+        for size in sizes
+    ]
+    told: Object = {"containers": containers, "generation": generation}
+    if error is not None:
+        told["error"] = error
+    return f"Pod resize {what}: {json.dumps(told, separators=(',', ':'))}"
+
+
+def _body(pod: Object, phase: ResizePhase, generation: int) -> Object:
+    return {
+        "kind": "Resizing",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name_of(pod),
+            "namespace": namespace_of(pod),
+            "uid": uid_of(pod),
+        },
+        "request": {"requestStatus": REQUEST_STATUS[phase].value},
+        "phase": phase.value,
+        "generation": generation,
+    }
+
+
+def _present(status: Object) -> Object:
+    return {key: value for key, value in status.items() if value is not None}

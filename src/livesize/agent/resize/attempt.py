@@ -1,0 +1,166 @@
+"""One attempt to bring a pod to what is allocated, from what the machine says, step by step.
+
+    checkpoint   the promise is durable on this node
+    accept       the API hears of it, at the same time as the machine is changed
+    stop:NAME    containers that restart by policy
+    pod:cpu …    the groups, in the order agent/resize/plan.py gives
+    start:NAME
+    actuated     what was applied is durable
+    report       Done, with actual as read back, the steps and their times, in one request
+
+Each is a step of machinery.steps, so a crash point lies between any two, and a new attempt from
+wherever the last one stopped goes on from there: what is done already has no step. The API server
+may be away: accept is then left out, and only report has to wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
+from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.outside import Outside
+from livesize.agent.pods.post import PodRecord
+from livesize.agent.resize.answers import accept_body, done_body, event_message
+from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.plan import ResizePlan
+from livesize.api.errors import StatusError
+from livesize.api.objects import Object, generation_of
+from livesize.api.reasons import EventReason
+from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
+from livesize.machinery.steps import Step, StepFailedError, StepRecord, run_steps
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import RuntimeCallError
+
+log = get_logger("agent.resize")
+
+WORLD_ERRORS: tuple[type[Exception], ...] = (StepFailedError, RuntimeCallError, CheckpointError)
+POST_ERRORS: tuple[type[Exception], ...] = (ConnectionError, StatusError)
+
+_ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """A container that gets its new size by starting again."""
+
+    container: str
+    attempt: int
+    running: bool
+
+
+@dataclass(frozen=True)
+class PodHands:
+    """What an attempt asks of the pod's worker."""
+
+    stop: Callable[[str], Awaitable[None]]
+    start: Callable[[str, int], Awaitable[None]]
+    build_status: Callable[[], Object]
+    room_appeared: Callable[[], None]
+
+
+class AttemptOutcome(msgspec.Struct, frozen=True):
+    records: tuple[StepRecord, ...]
+    failure: Exception | None = None
+
+
+@dataclass
+class ResizeAttempt:
+    outside: Outside
+    ledger: Ledger
+    record: PodRecord
+    target: Allocation
+    plan: ResizePlan
+    restarts: tuple[Restart, ...]
+    hands: PodHands
+    entry: SecuredEntry
+    _accepting: asyncio.Task[None] | None = None
+    _records: list[StepRecord] = field(default_factory=list)
+
+    async def run(self) -> AttemptOutcome:
+        async with asyncio.TaskGroup() as tasks:
+            outcome = await run_steps(
+                "resize",
+                self._steps(tasks),
+                clock=self.outside.clock,
+                points=self.outside.points,
+                errors=WORLD_ERRORS + POST_ERRORS,
+                progress=self._records.append,
+            )
+        return AttemptOutcome(outcome.records, outcome.failure)
+
+    def _steps(self, tasks: asyncio.TaskGroup) -> list[Step]:
+        steps: list[Step] = []
+        if not self.entry.holds(self.target):
+            steps.append(Step("checkpoint", self._checkpoint))
+        if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
+            steps.append(Step("accept", self._accept_in(tasks)))
+        steps += [self._stop(one.container) for one in self.restarts if one.running]
+        steps += group_steps(self.outside.runtime, self.target.uid, self.plan)
+        steps += [self._start(one) for one in self.restarts]
+        if not self.target.settled or self.target.restarting:
+            steps.append(Step("actuated", self._actuated))
+        if self._may_report():
+            steps.append(Step("report", self._report))
+        return steps
+
+    def _may_report(self) -> bool:
+        """The API asks about the very generation being applied, and has no final answer."""
+        asked = resize_state(self.record.pod).get("generation")
+        unfinished = phase_of(self.record.pod) in UNFINISHED
+        return asked == self.target.generation and unfinished and not self.record.gone
+
+    async def _checkpoint(self) -> None:
+        await self.entry.secure(self.target)
+
+    def _accept_in(self, tasks: asyncio.TaskGroup) -> Callable[[], Awaitable[None]]:
+        async def begin() -> None:
+            self._accepting = tasks.create_task(self._accept())
+
+        return begin
+
+    async def _accept(self) -> None:
+        pod, target = self.record.pod, self.target
+        message = event_message("started", target.allocated, target.generation)
+        self.outside.tell(pod, EventReason.RESIZE_STARTED, message)
+        try:
+            await self.record.post_resizing(accept_body(pod, target))
+        except POST_ERRORS as failure:
+            # The node's ledger is the truth: the resize goes on, and report tells it all.
+            log.warning("accept not posted", pod=target.name, reason=str(failure))
+
+    def _stop(self, container: str) -> Step:
+        async def stop() -> None:
+            await self.hands.stop(container)
+
+        return Step(f"stop:{container}", stop)
+
+    def _start(self, restart: Restart) -> Step:
+        async def start() -> None:
+            await self.hands.start(restart.container, restart.attempt)
+
+        return Step(f"start:{restart.container}", start)
+
+    async def _actuated(self) -> None:
+        current = self.ledger.get(self.target.uid)
+        assert current is not None, "only the pod's worker forgets it"
+        used = self.ledger.used
+        applied = current.applied(self.target.allocated)
+        self.ledger.record(applied)
+        await self.entry.secure(applied)
+        if self.ledger.used != used:
+            self.hands.room_appeared()
+
+    async def _report(self) -> None:
+        if self._accepting is not None:
+            await self._accepting
+        if not self._may_report():
+            return  # a newer request came meanwhile, and only the newest counts
+        pod = self.record.pod
+        status = {**self.hands.build_status(), "observedGeneration": generation_of(pod)}
+        await self.record.post_resizing(done_body(pod, self.target, self._records, status))
+        message = event_message("completed", self.target.allocated, self.target.generation)
+        self.outside.tell(pod, EventReason.RESIZE_COMPLETED, message)

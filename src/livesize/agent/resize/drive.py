@@ -1,0 +1,222 @@
+"""Drives one pod's groups to what is allocated, and tells the API how it goes.
+
+Decides whether there is anything to do, runs one attempt, and on failure says so (phase Error,
+with what the machine said), backs off with jitter, and begins again from what the machine says.
+A newer promise resets the wait: going back to an old size need not wait for a shrink that cannot
+finish. Limits that drifted from a finished resize are driven back without a word to the API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
+from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.judge import Judge
+from livesize.agent.observe import PodSnapshot
+from livesize.agent.outside import Outside
+from livesize.agent.pods.config import wanted_limits, wanted_pod_limits
+from livesize.agent.pods.post import PodRecord
+from livesize.agent.resize.answers import error_body, event_message, refusal_body
+from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.attempt import (
+    POST_ERRORS,
+    WORLD_ERRORS,
+    AttemptOutcome,
+    PodHands,
+    ResizeAttempt,
+    Restart,
+)
+from livesize.agent.resize.plan import PodObservation, ResizePlan, plan_resize
+from livesize.agent.resize.restarts import is_due, plan_restarts
+from livesize.api.reasons import EventReason
+from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
+from livesize.api.resources import containers_of, size_of
+from livesize.machinery.steps import Backoff, run_steps
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import ContainerPhase
+
+log = get_logger("agent.resize")
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class NodeBooks:
+    """The node-wide books: what was promised, and who judges."""
+
+    ledger: Ledger
+    judge: Judge
+
+
+class ResizeDriver:
+    def __init__(
+        self,
+        outside: Outside,
+        books: NodeBooks,
+        record: PodRecord,
+        entry: SecuredEntry,
+        hands: PodHands,
+    ) -> None:
+        settings = outside.settings
+        self._outside = outside
+        self._books = books
+        self._record = record
+        self._entry = entry
+        self._hands = hands
+        self._resize_backoff = Backoff(
+            settings.resize_backoff_seconds,
+            settings.resize_backoff_maximum_seconds,
+            outside.random,
+        )
+        self._post_backoff = Backoff(
+            settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+        )
+        self._generation = 0
+        self._failures = 0
+        self._retry_at = 0.0
+
+    async def drive(self, target: Allocation, snapshot: PodSnapshot) -> float:
+        """One attempt where one is due; return in how many seconds the next one is."""
+        if target.generation != self._generation:
+            self._generation, self._failures, self._retry_at = target.generation, 0, 0.0
+        target = self._decide_restarts(target, snapshot)
+        restarts = _due_restarts(target, snapshot)
+        plan = self._plan(target, snapshot, restarts)
+        unfinished = not target.settled or self._is_asked(target)
+        if not unfinished and plan.empty:
+            return NEVER
+        wait_seconds = self._retry_at - self._outside.clock.monotonic()
+        if wait_seconds > 0:
+            return wait_seconds
+        if unfinished:
+            outcome = await self._attempt(target, plan, restarts)
+        else:
+            outcome = await self._drive_back(target, plan)
+        return await self._after(target, outcome)
+
+    async def post_refusal(self) -> None:
+        """Say that the resize was deferred or is infeasible, once for each verdict."""
+        pod = self._record.pod
+        refusal = self._books.judge.refusal(pod["metadata"]["uid"])
+        if refusal is None or self._record.gone:
+            return
+        state = resize_state(pod)
+        if state.get("generation") != refusal.generation or phase_of(pod) is refusal.phase:
+            return
+        body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message)
+        await self._record.post_resizing(body)
+        deferred = refusal.phase is ResizePhase.DEFERRED
+        reason = EventReason.RESIZE_DEFERRED if deferred else EventReason.RESIZE_INFEASIBLE
+        sizes = [size_of(container) for container in containers_of(pod)]
+        what = "deferred" if deferred else "infeasible"
+        told = event_message(what, sizes, refusal.generation, refusal.message)
+        self._outside.tell(pod, reason, told)
+
+    def _is_asked(self, target: Allocation) -> bool:
+        """The API still waits for the answer to what was promised."""
+        pod = self._record.pod
+        asked = resize_state(pod).get("generation") == target.generation
+        return asked and phase_of(pod) in UNFINISHED and not self._record.gone
+
+    def _decide_restarts(self, target: Allocation, snapshot: PodSnapshot) -> Allocation:
+        restarting = plan_restarts(self._record.pod, target, snapshot.containers)
+        if restarting == target.restarting:
+            return target
+        target = target.with_restarts(restarting)
+        self._books.ledger.record(target)
+        return target
+
+    def _plan(
+        self, target: Allocation, snapshot: PodSnapshot, restarts: tuple[Restart, ...]
+    ) -> ResizePlan:
+        """A container about to restart leaves its group, and gets its size with the new one."""
+        assert snapshot.groups is not None
+        leaving = {one.container for one in restarts}
+        staying = {
+            name: limits
+            for name, limits in snapshot.groups.containers.items()
+            if name not in leaving
+        }
+        version = self._outside.runtime.cgroup_version
+        return plan_resize(
+            PodObservation(snapshot.groups.pod, staying),
+            wanted_limits(target, version),
+            wanted_pod_limits(target, version),
+        )
+
+    async def _attempt(
+        self, target: Allocation, plan: ResizePlan, restarts: tuple[Restart, ...]
+    ) -> AttemptOutcome:
+        attempt = ResizeAttempt(
+            self._outside,
+            self._books.ledger,
+            self._record,
+            target,
+            plan,
+            restarts,
+            self._hands,
+            self._entry,
+        )
+        return await attempt.run()
+
+    async def _drive_back(self, target: Allocation, plan: ResizePlan) -> AttemptOutcome:
+        log.warning(
+            "limits drifted",
+            pod=target.name,
+            groups=",".join(step.name for step in plan.steps),
+        )
+        outcome = await run_steps(
+            "drift",
+            group_steps(self._outside.runtime, target.uid, plan),
+            clock=self._outside.clock,
+            points=self._outside.points,
+            errors=WORLD_ERRORS,
+        )
+        return AttemptOutcome(outcome.records, outcome.failure)
+
+    async def _after(self, target: Allocation, outcome: AttemptOutcome) -> float:
+        if outcome.failure is None:
+            self._failures = 0
+            return NEVER
+        self._failures += 1
+        is_post = isinstance(outcome.failure, POST_ERRORS)
+        backoff = self._post_backoff if is_post else self._resize_backoff
+        wait_seconds = backoff.seconds(self._failures)
+        self._retry_at = self._outside.clock.monotonic() + wait_seconds
+        log.warning(
+            "resize not done yet",
+            pod=target.name,
+            generation=target.generation,
+            reason=str(outcome.failure),
+            seconds=wait_seconds,
+        )
+        if not is_post and not isinstance(outcome.failure, CheckpointError):
+            await self._post_error(target, outcome, outcome.failure)
+        return wait_seconds
+
+    async def _post_error(
+        self, target: Allocation, outcome: AttemptOutcome, failure: Exception
+    ) -> None:
+        pod, message = self._record.pod, str(failure)
+        state = resize_state(pod)
+        if not self._is_asked(target):
+            return
+        if state.get("phase") == ResizePhase.ERROR and state.get("message") == message:
+            return
+        if self._failures == 1:
+            told = event_message("error", target.allocated, target.generation, message)
+            self._outside.tell(pod, EventReason.RESIZE_ERROR, told)
+        body = error_body(pod, target, message, outcome.records, self._hands.build_status())
+        try:
+            await self._record.post_resizing(body)
+        except POST_ERRORS as refusal:
+            log.warning("error not posted", pod=target.name, reason=str(refusal))
+
+
+def _due_restarts(target: Allocation, snapshot: PodSnapshot) -> tuple[Restart, ...]:
+    return tuple(
+        Restart(name, target.restarting[name], view.phase is ContainerPhase.RUNNING)
+        for name, view in sorted(snapshot.containers.items())
+        if is_due(target, view)
+    )

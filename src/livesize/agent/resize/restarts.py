@@ -1,0 +1,62 @@
+"""Decides which containers a resize restarts, exactly once each (ARK resizePolicy, IBM). Pure.
+
+The decision is part of the promise: it is durable, with the attempt each container is to reach,
+before the first one is stopped. After a crash a container that has reached its attempt is left
+alone, and one that was stopped and not started again is started, whatever its exit code says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.pods.config import started_hash
+from livesize.api.objects import Object
+from livesize.api.resize_policy import ResizeAction, action_for, strongest
+from livesize.api.resources import containers_of, parse_resources
+from livesize.runtime.interface import ContainerPhase, ContainerView
+
+
+def plan_restarts(
+    pod: Object, entry: Allocation, views: Mapping[str, ContainerView]
+) -> dict[str, int]:
+    """Containers that restart to reach ``entry``'s sizes, with the attempt they are to reach."""
+    if entry.settled:
+        return {}
+    restarting = dict(entry.restarting)
+    for container in _demanded(pod, entry):
+        view = views.get(container["name"])
+        if view is None or view.phase is not ContainerPhase.RUNNING:
+            continue
+        target = restarting.get(view.name)
+        reached_for_older = (
+            target is not None
+            and view.attempt >= target
+            and view.hash != started_hash(container, entry)
+        )
+        if target is None or reached_for_older:
+            restarting[view.name] = view.attempt + 1
+    return restarting
+
+
+def is_due(entry: Allocation, view: ContainerView) -> bool:
+    return view.attempt < entry.restarting.get(view.name, 0)
+
+
+def _demanded(pod: Object, entry: Allocation) -> list[Object]:
+    containers = containers_of(pod)
+    actions = {
+        container["name"]: action_for(
+            container,
+            parse_resources(entry.size_before(container["name"])),
+            parse_resources(entry.size(container["name"])),
+        )
+        for container in containers
+    }
+    if strongest(actions.values()) is ResizeAction.RESTART_POD:
+        return containers
+    return [
+        container
+        for container in containers
+        if actions[container["name"]] is ResizeAction.RESTART_CONTAINER
+    ]

@@ -1,0 +1,24 @@
+"""What can be set about a node agent."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    node_name: str
+    host_ip: str = "127.0.0.1"
+    allocatable_cpu_milli: int | None = None  # None: all the machine has
+    allocatable_memory_bytes: int | None = None
+    version: str = "0.1.0"
+
+    recheck_seconds: float = 10.0  # a pod nothing happened to is read back this often
+    resize_backoff_seconds: float = 0.1  # after a failed resize: first wait, doubling
+    resize_backoff_maximum_seconds: float = 2.0
+    post_backoff_seconds: float = 0.05  # after a failed post to the API server
+    post_backoff_maximum_seconds: float = 5.0
+    crash_backoff_seconds: float = 10.0  # after the second exit in a row, doubling
+    crash_backoff_maximum_seconds: float = 300.0
+    crash_forgotten_seconds: float = 600.0  # a container that ran this long begins afresh
+    node_status_seconds: float = 60.0
+    lease_seconds: float = 10.0

@@ -1,0 +1,217 @@
+"""Watches pods and nodes, and binds every pod that waits to the node that the plan names.
+
+One turn takes all pods that are to be tried. A pod for which there is no node gets the condition
+PodScheduled=False and is tried again when it changes, or when something happened that could make
+room: never by polling. A pod whose binding failed is assumed to be bound until it is tried again
+after a growing wait, so that its place is not given away while nobody knows.
+
+    waiting ──turn──► assumed ──binding taken──► bound (told by the watch)
+       ▲   ╲             └──binding failed──┐
+       │    ╲─no node─► condition           │
+       └──────────room, change, wait────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from livesize.api.conditions import find_condition, set_condition
+from livesize.api.errors import StatusError
+from livesize.api.kinds import NODES, PODS
+from livesize.api.objects import Object, uid_of
+from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
+from livesize.client.informer import Delta, Informer
+from livesize.client.interface import Client, PatchType
+from livesize.client.records import event_poster
+from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.steps import Backoff
+from livesize.machinery.telemetry import get_logger
+from livesize.scheduler.plan import Place, Placement, PodView, Unschedulable, plan_turn
+from livesize.scheduler.snapshot import DEFAULT_SCHEDULER_NAME, Snapshot, Uid
+
+log = get_logger("scheduler")
+
+_WRITES_AT_ONCE = 16
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 10.0
+
+
+class Scheduler:
+    """``await run()`` until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        scheduler_name: str = DEFAULT_SCHEDULER_NAME,
+        source: random.Random | None = None,
+    ) -> None:
+        source = source or random.SystemRandom()
+        self._client = client
+        self._clock = clock
+        self._snapshot = Snapshot(scheduler_name)
+        self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod, source=source)
+        self._nodes = Informer(
+            client, NODES, clock=clock, on_change=self._observe_node, source=source
+        )
+        self._recorder = EventRecorder(
+            event_poster(client), clock=clock, source=EventSource(scheduler_name), jitter=source
+        )
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, source)
+        self._failures: dict[Uid, int] = {}
+        self._to_try: dict[Uid, None] = {}
+        self._without_node: dict[Uid, None] = {}
+        self._wake = asyncio.Event()
+        self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._nodes.run())
+            group.create_task(self._pods.run())
+            group.create_task(self._recorder.run())
+            group.create_task(self._take_turns())
+
+    def _observe_node(self, delta: Delta) -> None:
+        if delta.new is None:
+            self._snapshot.drop_node(delta.object)
+        elif self._snapshot.set_node(delta.new):
+            self._try_all()
+
+    def _observe_pod(self, delta: Delta) -> None:
+        uid = uid_of(delta.object)
+        before = self._snapshot.waiting(uid)
+        if delta.new is None:
+            makes_room = self._snapshot.drop_pod(delta.object)
+        else:
+            makes_room = self._snapshot.set_pod(delta.new)
+        after = self._snapshot.waiting(uid)
+        if after is None:
+            self._to_try.pop(uid, None)
+            self._without_node.pop(uid, None)
+        elif after != before:
+            self._try(uid)
+        if delta.new is None:
+            self._failures.pop(uid, None)
+        if makes_room:
+            self._try_all()
+
+    def _try(self, uid: Uid) -> None:
+        self._without_node.pop(uid, None)
+        self._to_try[uid] = None
+        self._wake.set()
+
+    def _try_all(self) -> None:
+        for uid in list(self._without_node):
+            self._try(uid)
+
+    async def _take_turns(self) -> None:
+        # With half of the picture a full node would look empty.
+        await self._nodes.synced.wait()
+        await self._pods.synced.wait()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        pods = [pod for uid in self._to_try if (pod := self._snapshot.waiting(uid)) is not None]
+        self._to_try.clear()
+        placements = plan_turn(pods, self._snapshot.nodes())
+        # All of it is noted before the first wait: what arrives meanwhile meets a true picture.
+        for placement in placements:
+            match placement.verdict:
+                case Place(node=node):
+                    self._snapshot.assume(placement.pod, node)
+                case Unschedulable():
+                    self._without_node[placement.pod.uid] = None
+        async with asyncio.TaskGroup() as group:
+            for placement in placements:
+                group.create_task(self._apply(placement))
+
+    async def _apply(self, placement: Placement) -> None:
+        pod = placement.pod
+        async with self._writes:
+            try:
+                match placement.verdict:
+                    case Place(node=node):
+                        await self._bind(pod, node)
+                    case Unschedulable():
+                        await self._report(pod, placement.verdict.sentence())
+            except (StatusError, ConnectionError) as failure:
+                self._try_later(pod, str(failure))
+            else:
+                self._failures.pop(pod.uid, None)
+
+    async def _bind(self, pod: PodView, node: str) -> None:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._client.post(PODS, pod.name, pod.namespace, "binding", binding)
+        message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
+        self._record(pod, EventReason.SCHEDULED, message)
+        log.info("pod bound", pod=f"{pod.namespace}/{pod.name}", node=node)
+
+    async def _report(self, pod: PodView, sentence: str) -> None:
+        """Say in the pod's status why there is no node for it, unless it says so already."""
+        current = self._current(pod)
+        if current is None:
+            return
+        condition = {
+            "type": ConditionType.POD_SCHEDULED.value,
+            "status": "False",
+            "reason": Reason.UNSCHEDULABLE.value,
+            "message": sentence,
+        }
+        old = find_condition(current, ConditionType.POD_SCHEDULED)
+        if old is not None and condition.items() <= old.items():
+            return
+        now = format_time(self._clock.now())
+        conditions = set_condition([old] if old else [], condition, now)
+        # With the uid, so that a new pod of the same name is not meant by mistake.
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": conditions}}
+        await self._client.patch(
+            PODS,
+            pod.name,
+            patch,
+            namespace=pod.namespace,
+            patch_type=PatchType.STRATEGIC,
+            subresource="status",
+        )
+        self._record(pod, EventReason.FAILED_SCHEDULING, sentence)
+
+    def _try_later(self, pod: PodView, why: str) -> None:
+        failures = self._failures.get(pod.uid, 0) + 1
+        self._failures[pod.uid] = failures
+        seconds = self._backoff.seconds(failures)
+        named = f"{pod.namespace}/{pod.name}"
+        log.warning("trying again later", pod=named, failures=failures, reason=why)
+        assert self._group is not None
+        self._group.create_task(self._try_after(pod.uid, seconds))
+
+    async def _try_after(self, uid: Uid, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        if self._snapshot.forget_assumed(uid):
+            self._try_all()
+        if self._snapshot.waiting(uid) is None:
+            self._failures.pop(uid, None)
+        else:
+            self._try(uid)
+
+    def _record(self, pod: PodView, reason: EventReason, message: str) -> None:
+        current = self._current(pod)
+        if current is not None:
+            about = {"kind": "Pod", "apiVersion": "v1", "metadata": current["metadata"]}
+            self._recorder.record(about, event_type(reason), reason.value, message)
+
+    def _current(self, pod: PodView) -> Object | None:
+        """The pod as last seen, if it is still the same one."""
+        current = self._pods.get(pod.namespace, pod.name)
+        return current if current is not None and uid_of(current) == pod.uid else None

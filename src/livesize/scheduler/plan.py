@@ -1,0 +1,153 @@
+"""Decides which node a pod goes to, or says of every node why not. Pure.
+
+A node is possible when it is ready, not closed to new pods, has the labels that the pod selects
+by, and has room: what is used (the footprints of its pods) plus the pod's requests is at most what
+is allocatable. Of the possible nodes the emptiest and best balanced one wins.
+
+Invariant: a turn never overfills a node, whatever the pods and their order, because each placement
+is charged before the next pod is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.api.resources import ZERO, Amounts, ResourceName, add
+
+_FULL_SCORE = 1000
+
+
+class PodView(msgspec.Struct, frozen=True):
+    """What the scheduler needs to know of a pod that waits for a node."""
+
+    namespace: str
+    name: str
+    uid: str
+    requests: Amounts
+    node_selector: tuple[tuple[str, str], ...] = ()
+    priority: int = 0
+    created_at: str = ""
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node and what its pods use; ``maximum_pods`` None means as many as fit."""
+
+    name: str
+    allocatable: Amounts
+    used: Amounts = ZERO
+    pod_count: int = 0
+    maximum_pods: int | None = None
+    labels: Mapping[str, str] = {}
+    is_ready: bool = True
+    is_unschedulable: bool = False
+
+
+class Place(msgspec.Struct, frozen=True, tag=True):
+    node: str
+
+
+class Unschedulable(msgspec.Struct, frozen=True, tag=True):
+    """No node is possible; ``reasons`` says of how many nodes each was true."""
+
+    node_count: int
+    reasons: tuple[tuple[str, int], ...] = ()
+
+    def sentence(self) -> str:
+        if self.node_count == 0:
+            return "no nodes available to schedule pods"
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in self.reasons))
+        return f"0/{self.node_count} nodes are available: {listed}."
+
+
+Verdict: TypeAlias = Place | Unschedulable
+
+
+class Placement(msgspec.Struct, frozen=True):
+    pod: PodView
+    verdict: Verdict
+
+
+def plan_turn(pods: Iterable[PodView], nodes: Sequence[NodeView]) -> tuple[Placement, ...]:
+    """Place all waiting pods, the more important and then the older ones first."""
+    current = {node.name: node for node in nodes}
+    placements = []
+    for pod in sorted(pods, key=_turn_order):
+        verdict = plan_placement(pod, list(current.values()))
+        placements.append(Placement(pod, verdict))
+        match verdict:
+            case Place(node=name):
+                current[name] = charge_node(current[name], pod)
+            case Unschedulable():
+                pass
+    return tuple(placements)
+
+
+def plan_placement(pod: PodView, nodes: Sequence[NodeView]) -> Verdict:
+    reasons: Counter[str] = Counter()
+    possible = []
+    for node in nodes:
+        against = _reasons_against(pod, node)
+        reasons.update(against)
+        if not against:
+            possible.append(node)
+    if not possible:
+        return Unschedulable(len(nodes), tuple(sorted(reasons.items())))
+    return Place(min(possible, key=lambda node: _preference(pod, node)).name)
+
+
+def charge_node(node: NodeView, pod: PodView) -> NodeView:
+    """The node with the pod on it."""
+    return msgspec.structs.replace(
+        node, used=add(node.used, pod.requests), pod_count=node.pod_count + 1
+    )
+
+
+def _turn_order(pod: PodView) -> tuple[int, str, str, str]:
+    return -pod.priority, pod.created_at, pod.namespace, pod.name
+
+
+def _reasons_against(pod: PodView, node: NodeView) -> list[str]:
+    """Why the pod cannot go there. A node that is not to be used says only that."""
+    if node.is_unschedulable:
+        return ["node(s) were unschedulable"]
+    if not node.is_ready:
+        return ["node(s) were not ready"]
+    if any(node.labels.get(key) != value for key, value in pod.node_selector):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    against = [
+        f"Insufficient {resource}"
+        for resource in ResourceName
+        if not _has_room(pod, node, resource)
+    ]
+    if node.maximum_pods is not None and node.pod_count >= node.maximum_pods:
+        against.append("Too many pods")
+    return against
+
+
+def _has_room(pod: PodView, node: NodeView, resource: ResourceName) -> bool:
+    """What a pod does not ask for does not have to fit."""
+    requested = pod.requests.amount(resource) or 0
+    used = node.used.amount(resource) or 0
+    return requested == 0 or used + requested <= (node.allocatable.amount(resource) or 0)
+
+
+def _preference(pod: PodView, node: NodeView) -> tuple[int, int, str]:
+    """Smaller is better: emptiest and most balanced; then fewest pods, for pods that ask for
+    nothing and would otherwise pile up; then by name."""
+    cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
+    least_allocated = _FULL_SCORE - (cpu + memory) // 2
+    balanced = _FULL_SCORE - abs(cpu - memory)
+    return -(least_allocated + balanced), node.pod_count, node.name
+
+
+def _filled(pod: PodView, node: NodeView, resource: ResourceName) -> int:
+    """How full the node would be with the pod, in thousandths."""
+    allocatable = node.allocatable.amount(resource) or 0
+    if allocatable == 0:
+        return _FULL_SCORE
+    used = (node.used.amount(resource) or 0) + (pod.requests.amount(resource) or 0)
+    return min(_FULL_SCORE, used * _FULL_SCORE // allocatable)

@@ -1,0 +1,166 @@
+"""The ledger's arithmetic, and that what the checkpoint called durable survives kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from livesize.agent.allocation.checkpoint import Checkpoint, CheckpointError, SecuredEntry
+from livesize.agent.allocation.ledger import Allocation, Ledger, footprint_of
+from livesize.api.objects import Object
+from livesize.api.resources import Amounts
+
+
+def size(cpu: str, memory: str = "1Mi", name: str = "app") -> Object:
+    return {"name": name, "requests": {"cpu": cpu, "memory": memory}}
+
+
+def entry(uid: str = "u", cpu: str = "1", **more: object) -> Allocation:
+    sizes = (size(cpu),)
+    return Allocation(uid, "default", "db", 1, sizes, sizes, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "cpu_milli"),
+    [
+        pytest.param(entry(), 1000, id="settled: allocated"),
+        pytest.param(entry().accepted([size("2")], 2), 2000, id="growing: the new size"),
+        pytest.param(entry().accepted([size("500m")], 2), 1000, id="shrinking: the old one"),
+        pytest.param(
+            entry().accepted([size("500m")], 2).applied((size("500m"),)), 500, id="shrink applied"
+        ),
+        pytest.param(
+            entry().accepted([size("3")], 2).accepted([size("2")], 3),
+            3000,
+            id="overtaken while growing: what may be half applied counts",
+        ),
+        pytest.param(
+            entry().accepted([size("3")], 2).accepted([size("2")], 3).applied((size("3"),)),
+            3000,
+            id="the overtaken one was applied",
+        ),
+        pytest.param(entry(overhead={"cpu": "100m"}), 1100, id="overhead counts"),
+    ],
+)
+def test_footprint(allocation: Allocation, cpu_milli: int) -> None:
+    assert footprint_of(allocation).cpu_milli == cpu_milli
+
+
+def test_a_spelling_is_not_a_size() -> None:
+    assert entry().accepted([size("1000m")], 2).settled
+
+
+def test_promising_more_than_there_is_is_a_bug() -> None:
+    ledger = Ledger(Amounts(1000, 1024**3))
+    ledger.promise(entry("a"))
+    with pytest.raises(AssertionError, match="more than there is"):
+        ledger.promise(entry("b"))
+
+
+def test_released_is_free_and_others_are_counted_without_oneself() -> None:
+    ledger = Ledger(Amounts(4000, 1024**3), [entry("a"), entry("b", "2")])
+    assert ledger.used.cpu_milli == 3000
+    assert ledger.used_by_others("a").cpu_milli == 2000
+    assert ledger.release("b")
+    assert not ledger.release("b")
+    assert ledger.used.cpu_milli == 1000
+
+
+async def test_what_was_saved_is_loaded_and_what_was_forgotten_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "checkpoint.db"
+    checkpoint = await Checkpoint.open(path)
+    kept = entry("a").accepted([size("2")], 7).with_restarts({"app": 3})
+    checkpoint.save(entry("b"))
+    checkpoint.save(kept)
+    await checkpoint.durable()
+    checkpoint.forget("b")
+    await checkpoint.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = await Checkpoint.open(path)
+    assert await again.load() == (kept,)
+    await again.close()
+
+
+async def test_decisions_of_one_loop_turn_share_one_commit(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    commits: list[int] = []
+    connection = checkpoint._connection
+    assert connection is not None
+
+    def count() -> bool:
+        commits.append(1)
+        return False
+
+    connection.set_commit_hook(count)
+    entries = [SecuredEntry(checkpoint, None) for _ in range(20)]
+    async with asyncio.TaskGroup() as tasks:
+        for index, one in enumerate(entries):
+            tasks.create_task(one.secure(entry(f"u{index}")))
+    assert len(commits) == 1
+    assert len(await checkpoint.load()) == 20
+    await entries[0].secure(entry("u0"))
+    assert len(commits) == 1, "what is durable already costs nothing"
+    await checkpoint.close()
+
+
+async def test_a_failed_commit_reaches_those_who_wait(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    connection = checkpoint._connection
+    assert connection is not None
+    connection.execute("DROP TABLE allocations")
+    secured = SecuredEntry(checkpoint, None)
+    with pytest.raises(CheckpointError, match="cannot write"):
+        await secured.secure(entry())
+    assert not secured.holds(entry())
+    await checkpoint.close()
+
+
+async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 99)
+    connection.close()
+    with pytest.raises(CheckpointError, match="schema version 99"):
+        await Checkpoint.open(path)
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.ledger import Allocation
+
+async def main():
+    checkpoint = await Checkpoint.open(Path(sys.argv[1]))
+    for number in range(1_000_000):
+        checkpoint.save(Allocation("u", "default", "db", number, (), ()))
+        await checkpoint.durable()
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_durable_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.db"
+    child = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    said = [int(child.stdout.readline()) for _ in range(20)]
+    os.kill(child.pid, signal.SIGKILL)
+    said += [int(line) for line in child.stdout.read().split()]
+    child.wait()
+    child.stdout.close()
+    checkpoint = await Checkpoint.open(path)
+    (found,) = await checkpoint.load()
+    await checkpoint.close()
+    assert found.generation in (said[-1], said[-1] + 1)

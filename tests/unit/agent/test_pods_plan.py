@@ -1,0 +1,148 @@
+"""What happens next to one pod: table by rule, and that a plan never restarts without a reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.agent.pods.plan import (
+    ContainerFacts,
+    CrashBackoff,
+    Exited,
+    Finish,
+    Missing,
+    PodFacts,
+    PodPlan,
+    Remove,
+    Rest,
+    RestartPolicy,
+    Run,
+    Running,
+    Standing,
+    Start,
+    plan_pod,
+)
+
+NOW = 1000.0
+BACKOFF = CrashBackoff(10.0, 300.0)
+ALWAYS, ON_FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, RestartPolicy.NEVER
+
+
+def facts(
+    *containers: ContainerFacts,
+    policy: RestartPolicy = ALWAYS,
+    standing: Standing = Standing.ADMITTED,
+    has_group: bool = True,
+) -> PodFacts:
+    return PodFacts(standing, policy, containers, has_group, NOW, BACKOFF)
+
+
+def running(name: str = "app", **more: object) -> ContainerFacts:
+    return ContainerFacts(name, Running(), **more)  # type: ignore[arg-type]
+
+
+def missing(name: str = "app", **more: object) -> ContainerFacts:
+    return ContainerFacts(name, Missing(), **more)  # type: ignore[arg-type]
+
+
+def exited(code: int = 1, ago: float = 0.0, name: str = "app", **more: object) -> ContainerFacts:
+    return ContainerFacts(name, Exited(code, NOW - ago), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "plan"),
+    [
+        pytest.param(
+            facts(missing(), has_group=False), Run(True, (Start("app", 0),), None), id="new pod"
+        ),
+        pytest.param(facts(running()), Run(False, (), None), id="all is well"),
+        pytest.param(
+            facts(exited(exits_in_a_row=1)),
+            Run(False, (Start("app", 1),), None),
+            id="the first exit restarts at once",
+        ),
+        pytest.param(
+            facts(exited(ago=4, exits_in_a_row=2, attempt=1)),
+            Run(False, (), 6.0),
+            id="the second waits ten seconds from the exit",
+        ),
+        pytest.param(
+            facts(exited(ago=20, exits_in_a_row=3, attempt=2)),
+            Run(False, (Start("app", 3),), None),
+            id="the third twenty",
+        ),
+        pytest.param(
+            facts(exited(ago=0, exits_in_a_row=50)),
+            Run(False, (), 300.0),
+            id="never more than five minutes",
+        ),
+        pytest.param(
+            facts(missing(not_before=NOW + 7)),
+            Run(False, (), 7.0),
+            id="a start that failed waits before the next try",
+        ),
+        pytest.param(
+            facts(exited(0), running("side"), policy=ON_FAILURE),
+            Run(False, (), None),
+            id="OnFailure leaves a success alone",
+        ),
+        pytest.param(
+            facts(exited(0), exited(0, name="side"), policy=ON_FAILURE),
+            Finish(succeeded=True),
+            id="all succeeded",
+        ),
+        pytest.param(
+            facts(exited(0), exited(3, name="side"), policy=NEVER),
+            Finish(succeeded=False),
+            id="one failed for good",
+        ),
+        pytest.param(
+            facts(running(definition_changed=True, attempt=4)),
+            Run(False, (Start("app", 5, stop_first=True),), None),
+            id="a changed definition restarts",
+        ),
+        pytest.param(
+            facts(exited(0, definition_changed=True), policy=NEVER),
+            Run(False, (Start("app", 1),), None),
+            id="what a resize stopped starts again whatever the policy",
+        ),
+        pytest.param(facts(running(), standing=Standing.LEAVING), Remove(), id="deleted"),
+        pytest.param(facts(missing(), standing=Standing.REJECTED), Rest(), id="rejected"),
+        pytest.param(facts(exited(), standing=Standing.ENDED), Rest(), id="ended for good"),
+    ],
+)
+def test_rules(given: PodFacts, plan: PodPlan) -> None:
+    assert plan_pod(given) == plan
+
+
+states = st.sampled_from([Running(), Missing(), Exited(0, NOW - 5), Exited(2, NOW - 5)])
+containers = st.lists(
+    st.builds(
+        ContainerFacts,
+        st.sampled_from("abc"),
+        states,
+        attempt=st.integers(0, 3),
+        exits_in_a_row=st.integers(0, 4),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda one: one.name,
+)
+
+
+@given(containers, st.sampled_from(list(RestartPolicy)))
+def test_what_runs_is_left_alone_and_every_wait_ends(
+    found: list[ContainerFacts], policy: RestartPolicy
+) -> None:
+    plan = plan_pod(facts(*found, policy=policy))
+    states_of = {one.name: one.state for one in found}
+    match plan:
+        case Run(starts=starts, wait_seconds=wait_seconds):
+            assert all(not isinstance(states_of[start.container], Running) for start in starts)
+            assert wait_seconds is None or 0 < wait_seconds <= BACKOFF.maximum_seconds
+        case Finish():
+            assert all(isinstance(state, Exited) for state in states_of.values())
+            assert policy is not ALWAYS
+        case Remove() | Rest():
+            pytest.fail("an admitted pod is neither removed nor left alone")

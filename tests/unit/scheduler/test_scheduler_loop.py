@@ -1,0 +1,382 @@
+"""The loop against a small API server in memory: who is bound where, and what is written why."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from livesize.api.conditions import find_condition
+from livesize.api.errors import StatusError, conflict, not_found
+from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
+from livesize.api.patch.merge_keys import merge_keys_of
+from livesize.api.patch.strategic import strategic_merge
+from livesize.client.interface import (
+    EVERYTHING,
+    Client,
+    EventType,
+    ObjectList,
+    PatchType,
+    Selection,
+    WatchEvent,
+)
+from livesize.scheduler.loop import Scheduler
+
+
+class Server:
+    """Pods, nodes and events; tells watchers of every change. ``refuse_binding`` may raise."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Resource, dict[str, Object]] = {PODS: {}, NODES: {}, EVENTS: {}}
+        self.revision = 0
+        self.watchers: dict[Resource, list[asyncio.Queue[WatchEvent]]] = {}
+        self.bindings: list[tuple[str, str]] = []
+        self.status_patches: list[tuple[str, Object]] = []
+        self.refuse_binding: Callable[[str, str], None] = lambda pod, node: None
+
+    def put(self, resource: Resource, obj: Object) -> None:
+        self.revision += 1
+        is_new = name_of(obj) not in self.objects[resource]
+        obj = evolve(obj, ("metadata", "resourceVersion"), str(self.revision))
+        self.objects[resource][name_of(obj)] = obj
+        self._tell(resource, EventType.ADDED if is_new else EventType.MODIFIED, obj)
+
+    def remove(self, resource: Resource, name: str) -> None:
+        self.revision += 1
+        gone = self.objects[resource].pop(name)
+        gone = evolve(gone, ("metadata", "resourceVersion"), str(self.revision))
+        self._tell(resource, EventType.DELETED, gone)
+
+    def node_of(self, pod: str) -> str:
+        return str(lookup(self.objects[PODS][pod], "spec", "nodeName", default=""))
+
+    def message_of(self, pod: str) -> str | None:
+        condition = find_condition(self.objects[PODS][pod], "PodScheduled")
+        return None if condition is None else condition["message"]
+
+    def _tell(self, resource: Resource, kind: EventType, obj: Object) -> None:
+        for queue in self.watchers.get(resource, []):
+            queue.put_nowait(WatchEvent(kind, obj))
+
+    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+        return ObjectList(tuple(self.objects[resource].values()), str(self.revision))
+
+    async def watch(
+        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        assert resource_version == str(self.revision), "this small server keeps no history"
+        queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
+        self.watchers.setdefault(resource, []).append(queue)
+        while True:
+            yield await queue.get()
+
+    async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object:
+        self.put(resource, obj)
+        return obj
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str = "",
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+    ) -> Object:
+        assert (patch_type, subresource) == (PatchType.STRATEGIC, "status")
+        self.status_patches.append((name, patch))
+        old = self.objects[resource][name]
+        self.put(resource, strategic_merge(old, patch, merge_keys_of(resource)))
+        return self.objects[resource][name]
+
+    async def post(
+        self, resource: Resource, name: str, namespace: str, subresource: str, body: Object
+    ) -> Object:
+        assert (resource, subresource, body["kind"]) == (PODS, "binding", "Binding")
+        node = body["target"]["name"]
+        self.bindings.append((name, node))
+        self.refuse_binding(name, node)
+        pod = self.objects[PODS].get(name)
+        if pod is None:
+            raise not_found(PODS, name)
+        if lookup(pod, "spec", "nodeName") or uid_of(pod) != body["metadata"]["uid"]:
+            raise conflict(PODS, name)
+        self.put(PODS, evolve(pod, ("spec", "nodeName"), node))
+        return {}
+
+
+class JumpingClock:
+    """Sleeping takes a turn of the loop, and the clock jumps, as long as it may."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_800_000_000.0
+        self.may_jump = asyncio.Event()
+        self.may_jump.set()
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+        await self.may_jump.wait()
+        self.seconds += seconds
+
+
+def pod(name: str, cpu: str = "100m", **spec: Any) -> Object:
+    requests = {"cpu": cpu, "memory": "1Mi"}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **spec},
+        "status": {"phase": "Pending"},
+    }
+
+
+def node(name: str, cpu: str = "1", **spec: Any) -> Object:
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "1Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+async def settle() -> None:
+    """Let everything run that can: nothing here waits for real time."""
+    for _ in range(60):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def scheduling(server: Server, clock: JumpingClock | None = None) -> AsyncIterator[None]:
+    scheduler = Scheduler(
+        cast("Client", server), clock=clock or JumpingClock(), source=random.Random(1)
+    )
+    running = asyncio.create_task(scheduler.run())
+    await settle()
+    try:
+        yield
+        assert not running.done(), running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+async def test_a_pod_that_was_there_and_one_that_comes_are_bound(server: Server) -> None:
+    server.put(NODES, node("n"))
+    server.put(PODS, pod("early"))
+    async with scheduling(server):
+        assert server.node_of("early") == "n"
+        server.put(PODS, pod("late"))
+        await settle()
+        assert server.node_of("late") == "n"
+    reasons = [(e["reason"], e["message"]) for e in server.objects[EVENTS].values()]
+    assert ("Scheduled", "Successfully assigned default/late to n") in reasons
+
+
+async def test_pods_of_one_turn_do_not_overfill_a_node(server: Server) -> None:
+    server.put(NODES, node("n"))
+    async with scheduling(server):
+        for name in ("a", "b", "c"):
+            server.put(PODS, pod(name, "400m"))
+        await settle()
+        assert [server.node_of(name) for name in ("a", "b", "c")] == ["n", "n", ""]
+        assert server.message_of("c") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_no_node_is_said_once_and_in_full(server: Server) -> None:
+    server.put(NODES, node("n"))
+    async with scheduling(server):
+        server.put(PODS, pod("big", "2"))
+        await settle()
+        condition = find_condition(server.objects[PODS]["big"], "PodScheduled")
+        assert condition == {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Insufficient cpu.",
+            "lastTransitionTime": "2027-01-15T08:00:00Z",
+        }
+        server.put(NODES, node("closed", unschedulable=True))
+        await settle()
+        changed = find_condition(server.objects[PODS]["big"], "PodScheduled")
+        assert changed is not None
+        assert changed["message"] == (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+        )
+        assert changed["lastTransitionTime"] == condition["lastTransitionTime"]
+        server.put(NODES, {**node("n"), "metadata": {"name": "n", "labels": {"x": "y"}}})
+        await settle()
+        assert len(server.status_patches) == 2
+    assert [e["reason"] for e in server.objects[EVENTS].values()] == ["FailedScheduling"] * 2
+
+
+async def test_without_nodes_a_pod_waits_for_the_first_one(server: Server) -> None:
+    async with scheduling(server):
+        server.put(PODS, pod("a"))
+        await settle()
+        assert server.message_of("a") == "no nodes available to schedule pods"
+        server.put(NODES, node("n"))
+        await settle()
+        assert server.node_of("a") == "n"
+
+
+def _grow_node(server: Server) -> None:
+    server.put(NODES, node("n", "2"))
+
+
+def _delete_other(server: Server) -> None:
+    server.remove(PODS, "other")
+
+
+def _end_other(server: Server) -> None:
+    server.put(PODS, evolve(server.objects[PODS]["other"], ("status", "phase"), "Succeeded"))
+
+
+def _shrink_other(server: Server) -> None:
+    allocated = [{"name": "c", "requests": {"cpu": "100m", "memory": "1Mi"}}]
+    state = {"phase": "Done", "allocated": allocated}
+    server.put(PODS, evolve(server.objects[PODS]["other"], ("status", "resizeState"), state))
+
+
+def _shrink_itself(server: Server) -> None:
+    requests = ("spec", "containers", 0, "resources", "requests", "cpu")
+    server.put(PODS, evolve(server.objects[PODS]["big"], requests, "50m"))
+
+
+@pytest.mark.parametrize(
+    "help_it", [_grow_node, _delete_other, _end_other, _shrink_other, _shrink_itself]
+)
+async def test_what_helps_leads_to_a_new_try(
+    server: Server, help_it: Callable[[Server], None]
+) -> None:
+    server.put(NODES, node("n"))
+    server.put(PODS, pod("other", "900m", nodeName="n"))
+    server.put(PODS, pod("big", "800m"))
+    async with scheduling(server):
+        assert server.node_of("big") == ""
+        help_it(server)
+        await settle()
+        assert server.node_of("big") == "n"
+
+
+async def test_what_cannot_help_leads_to_nothing(server: Server) -> None:
+    clock = JumpingClock()
+    server.put(NODES, node("n"))
+    server.put(PODS, pod("big", "2"))
+    async with scheduling(server, clock):
+        written = server.revision
+        server.put(NODES, node("n"))  # a heartbeat
+        server.put(PODS, pod("small", nodeName="n"))
+        server.remove(PODS, "big")
+        await settle()
+        assert server.revision == written + 3
+        assert server.bindings == []
+        assert clock.slept == []
+
+
+@pytest.mark.parametrize(
+    "failure", [conflict(PODS, "a"), StatusError(500, "InternalError", "x"), ConnectionError("cut")]
+)
+async def test_a_failed_binding_is_tried_again_after_a_wait(
+    server: Server, failure: Exception
+) -> None:
+    clock = JumpingClock()
+    server.put(NODES, node("n"))
+
+    def refuse_twice(pod: str, node: str) -> None:
+        if len(server.bindings) <= 2:
+            raise failure
+
+    server.refuse_binding = refuse_twice
+    async with scheduling(server, clock):
+        server.put(PODS, pod("a"))
+        await settle()
+        assert server.node_of("a") == "n"
+    assert server.bindings == [("a", "n")] * 3
+    assert len(clock.slept) == 2
+
+
+async def test_the_place_is_kept_while_nobody_knows_whether_the_binding_was_taken(
+    server: Server,
+) -> None:
+    clock = JumpingClock()
+    clock.may_jump.clear()
+    server.put(NODES, node("n"))
+
+    def cut_once(pod: str, node: str) -> None:
+        if server.bindings == [("a", "n")]:
+            raise ConnectionError("cut")
+
+    server.refuse_binding = cut_once
+    async with scheduling(server, clock):
+        server.put(PODS, pod("a", "600m"))
+        await settle()
+        server.put(PODS, pod("b", "600m"))
+        await settle()
+        assert server.message_of("b") == "0/1 nodes are available: 1 Insufficient cpu."
+        clock.may_jump.set()
+        await settle()
+        assert [server.node_of(name) for name in ("a", "b")] == ["n", ""]
+
+
+async def test_the_place_is_kept_until_the_watch_tells_of_the_binding(server: Server) -> None:
+    server.put(NODES, node("n"))
+    async with scheduling(server):
+        delayed = server.watchers.pop(PODS)
+        server.put(PODS, pod("a", "600m"))
+        delayed[0].put_nowait(WatchEvent(EventType.ADDED, server.objects[PODS]["a"]))
+        await settle()
+        assert server.node_of("a") == "n"
+        server.put(PODS, pod("b", "600m"))
+        delayed[0].put_nowait(WatchEvent(EventType.ADDED, server.objects[PODS]["b"]))
+        await settle()
+        assert server.bindings == [("a", "n")]
+
+
+async def test_a_pod_that_vanished_before_it_was_bound_is_forgotten(server: Server) -> None:
+    server.put(NODES, node("n"))
+
+    def vanish(pod: str, node: str) -> None:
+        if pod == "a":
+            server.remove(PODS, "a")
+
+    server.refuse_binding = vanish
+    async with scheduling(server):
+        server.put(PODS, pod("a", "800m"))
+        await settle()
+        server.put(PODS, pod("b", "800m"))
+        await settle()
+        assert server.node_of("b") == "n"
+    assert server.bindings == [("a", "n"), ("b", "n")]
+
+
+async def test_a_hundred_pods_at_once(server: Server) -> None:
+    for name in ("n1", "n2", "n3"):
+        server.put(NODES, node(name, "3"))
+    async with scheduling(server):
+        for number in range(100):
+            server.put(PODS, pod(f"p{number:03}"))
+        for _ in range(10):
+            await settle()
+    placed = [server.node_of(name) for name in server.objects[PODS]]
+    assert [placed.count(name) for name in ("n1", "n2", "n3", "")] == [30, 30, 30, 10]
