@@ -1,0 +1,1 @@
+"""Measures Livesize against the bare calls underneath it: ``python -m bench``."""

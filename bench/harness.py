@@ -1,0 +1,209 @@
+"""What a benchmark is, and the tools it gets.
+
+A benchmark measures the product and, in the same run and taking turns with it, the bare thing
+underneath: the machine's noise hits both, so their ratio can be trusted where neither number can.
+
+    @bench("store: durable commit, 1 client, p50", unit="ms", goal=Goal(ratio_at_most=2.0))
+    async def commit_alone(context: Context) -> Measured:
+        product, raw = await context.interleave(commit, insert, rounds=5)
+        return Measured(context.percentile(product, 50), context.percentile(raw, 50))
+
+``ratio`` says how many times worse than raw the product is, whichever way the unit counts.
+Modules named bench_*.py in this folder are found by themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import uvloop
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results.json"
+SCRATCH = FOLDER.parent / ".cache"
+"""On the project's own disk: a temporary folder in memory would make fsync free."""
+
+Samples: TypeAlias = Sequence[float]
+Sampler: TypeAlias = Callable[[], Samples | Awaitable[Samples]]
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """What has been promised; what is not set is not judged."""
+
+    ratio_at_most: float | None = None
+    value_at_most: float | None = None
+    value_at_least: float | None = None
+
+    def is_met(self, value: float, ratio: float | None) -> bool:
+        return (
+            (self.ratio_at_most is None or (ratio is not None and ratio <= self.ratio_at_most))
+            and (self.value_at_most is None or value <= self.value_at_most)
+            and (self.value_at_least is None or value >= self.value_at_least)
+        )
+
+    def describe(self) -> str:
+        parts = [
+            ("ratio <= ", self.ratio_at_most),
+            ("<= ", self.value_at_most),
+            (">= ", self.value_at_least),
+        ]
+        return ", ".join(f"{words}{limit:g}" for words, limit in parts if limit is not None)
+
+
+NO_GOAL = Goal()
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """``raw`` is the same measure of the bare thing; None where there is none."""
+
+    value: float
+    raw: float | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    name: str
+    value: float
+    unit: str
+    raw: float | None
+    ratio: float | None
+    goal: str
+    ok: bool
+
+
+class Context:
+    """Given to each benchmark: an empty folder of its own, and arithmetic."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @staticmethod
+    def percentile(samples: Samples, percent: float) -> float:
+        """The smallest sample that ``percent`` of all are not above."""
+        ordered = sorted(samples)
+        return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+    @classmethod
+    def median(cls, samples: Samples) -> float:
+        return cls.percentile(samples, 50)
+
+    @staticmethod
+    async def interleave(product: Sampler, raw: Sampler, rounds: int) -> tuple[Samples, Samples]:
+        """Let both take samples in turn, each going first every other round."""
+        taken: tuple[list[float], list[float]] = ([], [])
+        for number in range(rounds):
+            turns = [(taken[0], product), (taken[1], raw)]
+            for samples, sampler in turns if number % 2 == 0 else reversed(turns):
+                more = sampler()
+                samples.extend(await more if isinstance(more, Awaitable) else more)
+        return taken
+
+
+Function: TypeAlias = Callable[[Context], Measured | Awaitable[Measured]]
+
+
+class Benchmark(msgspec.Struct, frozen=True):
+    name: str
+    unit: str
+    goal: Goal
+    more_is_better: bool
+    function: Function
+
+
+BENCHMARKS: dict[str, Benchmark] = {}
+
+
+def bench(
+    name: str, *, unit: str, goal: Goal = NO_GOAL, more_is_better: bool = False
+) -> Callable[[Function], Function]:
+    """Register a benchmark. It may be async; either way it runs on uvloop as the product does."""
+
+    def register(function: Function) -> Function:
+        assert name not in BENCHMARKS, f"two benchmarks are called {name}"
+        BENCHMARKS[name] = Benchmark(name, unit, goal, more_is_better, function)
+        return function
+
+    return register
+
+
+def find_benchmarks() -> list[Benchmark]:
+    for path in sorted(FOLDER.glob("bench_*.py")):
+        importlib.import_module(f"bench.{path.stem}")
+    return list(BENCHMARKS.values())
+
+
+def run(benchmark: Benchmark) -> Result:
+    SCRATCH.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=SCRATCH) as folder:
+        measured = uvloop.run(_measure(benchmark, Context(Path(folder))))
+    return judge(benchmark, measured)
+
+
+def judge(benchmark: Benchmark, measured: Measured) -> Result:
+    value, raw = measured.value, measured.raw
+    ratio = None
+    if raw:
+        ratio = raw / value if benchmark.more_is_better else value / raw
+    return Result(
+        name=benchmark.name,
+        value=value,
+        unit=benchmark.unit,
+        raw=raw,
+        ratio=ratio,
+        goal=benchmark.goal.describe(),
+        ok=benchmark.goal.is_met(value, ratio),
+    )
+
+
+async def _measure(benchmark: Benchmark, context: Context) -> Measured:
+    measured = benchmark.function(context)
+    if inspect.isawaitable(measured):
+        return await measured
+    return measured
+
+
+def format_table(results: Sequence[Result]) -> str:
+    header = ("benchmark", "value", "raw", "ratio", "unit", "goal", "")
+    rows = [header, *(_row(result) for result in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in {1, 2, 3} else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    return (
+        result.name,
+        _format_number(result.value),
+        _format_number(result.raw),
+        _format_number(result.ratio),
+        result.unit,
+        result.goal,
+        "ok" if result.ok else "MISSED",
+    )
+
+
+def _format_number(number: float | None) -> str:
+    if number is None:
+        return "-"
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
+def write_results(results: Sequence[Result], path: Path = RESULTS) -> None:
+    """Replace the results of the same names; those of benchmarks not run now stay."""
+    written: list[Result] = []
+    if path.exists():
+        written = msgspec.json.decode(path.read_bytes(), type=list[Result])
+    new = {result.name for result in results}
+    merged = [*(result for result in written if result.name not in new), *results]
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(merged), indent=2) + b"\n")

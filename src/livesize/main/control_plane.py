@@ -1,0 +1,88 @@
+"""The control plane of `livesize up`: API server, store and scheduler in one process.
+
+Started by up.py with the listening socket; gives up root's rights before anything else, and ends
+when told to, or when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from livesize.machinery.children import wait_lifeline
+from livesize.machinery.privileges import drop_privileges
+from livesize.main.layout import DataDirectory
+
+
+class ControlPlaneSettings(msgspec.Struct, frozen=True):
+    """``user`` and ``group`` None: stay who we are. ``listener`` is an inherited descriptor."""
+
+    directory: str
+    listener: int
+    user: int | None
+    group: int | None
+    log_level: str
+
+
+def main() -> None:
+    settings = msgspec.json.decode(sys.argv[1], type=ControlPlaneSettings)
+    directory = DataDirectory(Path(settings.directory))
+    if settings.user is not None:
+        assert settings.group is not None
+        drop_privileges(settings.user, settings.group, keep=[directory.control])
+
+    import uvloop
+
+    from livesize.machinery.telemetry import set_up_logging
+
+    set_up_logging(settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(directory, settings.listener))
+
+
+async def _serve(directory: DataDirectory, descriptor: int) -> None:
+    from livesize.apiserver.auth.identities import Identity, Role
+    from livesize.apiserver.ids import RandomIds
+    from livesize.apiserver.server import ApiServer, ApiServerConfig
+    from livesize.client.direct import DirectClient
+    from livesize.machinery.children import tell_ready
+    from livesize.machinery.clock import SystemClock
+    from livesize.machinery.steps import CrashPoints
+    from livesize.scheduler.loop import Scheduler
+    from livesize.store.sqlite import SqliteStore
+
+    clock, points = SystemClock(), CrashPoints.from_environment()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    store = await SqliteStore.open(directory.store, epoch=RandomIds().uid(), points=points)
+    listener = socket.socket(fileno=descriptor)
+    config = ApiServerConfig(directory.tls, directory.tokens, host=listener.getsockname()[0])
+    server = ApiServer(config, store, clock=clock, points=points, listener=listener)
+    scheduler = Identity("system:kube-scheduler", Role.SCHEDULER)
+    try:
+        async with server.running(), asyncio.TaskGroup() as group:
+            client = DirectClient(server.door(scheduler))
+            background = [
+                group.create_task(Scheduler(client, clock=clock).run()),
+                group.create_task(_stop_without_parent(stop)),
+            ]
+            tell_ready()
+            await stop.wait()
+            for task in background:
+                task.cancel()
+    finally:
+        await store.close()
+
+
+async def _stop_without_parent(stop: asyncio.Event) -> None:
+    await wait_lifeline()
+    stop.set()
+
+
+if __name__ == "__main__":
+    main()

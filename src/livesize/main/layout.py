@@ -1,0 +1,124 @@
+"""Where `livesize up` keeps what: one data directory, one owner for each part of it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+CONTROL_PLANE_USERS = ("livesize", "nobody")
+
+
+class DataDirectory(msgspec.Struct, frozen=True):
+    root: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's way in."""
+        return self.root / "kubeconfig"
+
+    @property
+    def control(self) -> Path:
+        """All the control plane may write: the store, its keys, hashed tokens."""
+        return self.root / "control"
+
+    @property
+    def store(self) -> Path:
+        return self.control / "store.db"
+
+    @property
+    def tls(self) -> Path:
+        return self.control / "tls"
+
+    @property
+    def tokens(self) -> Path:
+        return self.control / "tokens.json"
+
+    @property
+    def agent(self) -> Path:
+        """All the node agent writes; root only."""
+        return self.root / "agent"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.agent / "checkpoint.db"
+
+    @property
+    def node_token(self) -> Path:
+        return self.agent / "token"
+
+    @property
+    def runtime(self) -> Path:
+        return self.agent / "runtime"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Whom the control plane runs as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+class AlreadyRunningError(Exception):
+    """Another process uses this data directory."""
+
+
+def control_plane_account() -> Account | None:
+    """An unprivileged account, or None where we are not root and stay who we are."""
+    if os.geteuid() != 0:
+        return None
+    for name in CONTROL_PLANE_USERS:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(name, entry.pw_uid, entry.pw_gid)
+    return None
+
+
+def prepare(directory: DataDirectory, account: Account | None) -> None:
+    """Make the folders, each with the narrowest rights that work."""
+    directory.root.mkdir(parents=True, exist_ok=True)
+    directory.root.chmod(0o711)  # the control plane passes through; only names it knows
+    for part, mode in (
+        (directory.control, 0o700),
+        (directory.agent, 0o700),
+        (directory.logs, 0o700),
+    ):
+        part.mkdir(exist_ok=True)
+        part.chmod(mode)
+    if account is not None:
+        give_to(directory.control, account)
+
+
+def give_to(path: Path, account: Account) -> None:
+    """Hand a folder and all in it to ``account``."""
+    os.chown(path, account.uid, account.gid, follow_symlinks=False)
+    if path.is_dir() and not path.is_symlink():
+        for entry in path.iterdir():
+            give_to(entry, account)
+
+
+@contextlib.contextmanager
+def exclusive(directory: DataDirectory) -> Iterator[None]:
+    """Hold the data directory for this process alone; the kernel lets go if we die."""
+    with directory.lock.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunningError(
+                f"another livesize uses {directory.root}; stop it, or choose another --data-dir"
+            ) from None
+        yield

@@ -1,0 +1,152 @@
+"""kill -9 between any two steps of a resize: after the restart it completes, nothing restarted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from system.groups import GroupFiles, group_of, start_time
+from system.up import Up, container
+
+pytestmark = pytest.mark.containers
+
+# What one resize passes, in order; test_these_are_all_the_crash_points keeps the list true.
+STEPS = (
+    "checkpoint",
+    "accept",
+    "pod:cpu",
+    "container:app:cpu",
+    "pod:memory",
+    "container:app:memory",
+    "actuated",
+    "report",
+)
+AGENT_POINTS = [f"resize/{step}/{side}" for step in STEPS for side in ("before", "after")]
+DOOR_POINTS = ["door/commit/before", "door/commit/after"]
+
+# Between "after" one step and "before" the next nothing happens: one of the two is enough daily.
+DAILY_AGENT_POINTS = [f"resize/{step}/before" for step in STEPS] + ["resize/report/after"]
+# The first, second and third commit of a resize: asked, accepted, done (or an event).
+DAILY_DOOR_CRASHES = [("door/commit/before", 1), *(("door/commit/after", n) for n in (1, 2, 3))]
+RARE_DOOR_CRASHES = [
+    (point, count)
+    for point in DOOR_POINTS
+    for count in range(1, 6)
+    if (point, count) not in DAILY_DOOR_CRASHES
+]
+
+
+@pytest.fixture
+def crash_dir() -> Iterator[Path]:
+    """Where the control plane, an ordinary user, may disarm its own crash."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    up = Up(tmp_path / "up", allocatable="cpu=4,memory=4Gi")
+    yield up
+    up.end()
+
+
+class Scene:
+    """A running pod, its group and its process, in a system that dies at ``point``."""
+
+    def __init__(self, up: Up, directory: Path, point: str, count: int = 1) -> None:
+        self.up = up
+        self.arm = directory / "arm"
+        self.reached = directory / "reached"
+        self.reached.touch()
+        self.reached.chmod(0o666)
+        up.start(
+            environment={
+                "LIVESIZE_CRASH_AT": point,
+                "LIVESIZE_CRASH_ARM": str(self.arm),
+                "LIVESIZE_CRASH_LOG": str(self.reached),
+            }
+        )
+        up.create_pod("db", [container("app", "200m", "64Mi")])
+        self.group: GroupFiles = group_of(up, "db", "app")
+        self.pid = self.group.main_pid()
+        self.began = start_time(self.pid)
+        self.count = count
+
+    def resize_and_crash(self) -> None:
+        self.reached.write_text("")
+        self.arm.write_text(str(self.count))
+        self.arm.chmod(0o666)
+        self.up.livesize(
+            *("resize", "pod/db", "--cpu", "600m", "--memory", "128Mi", "--no-wait"), check=False
+        )
+
+    def check_it_completed(self) -> None:
+        self.up.wait_resized("db")
+        assert self.group.cpu_quota_us() == 60_000
+        assert self.group.memory_limit_bytes() == 128 << 20
+        assert self.group.pod().cpu_quota_us() == 60_000
+        assert self.group.pod().memory_limit_bytes() == 128 << 20
+        assert (self.group.main_pid(), start_time(self.pid)) == (self.pid, self.began)
+        pod = self.up.pod("db")
+        status = pod["status"]["containerStatuses"][0]
+        assert status["resources"] == pod["spec"]["containers"][0]["resources"]
+        assert status["restartCount"] == 0
+
+
+def test_these_are_all_the_crash_points_of_a_resize(up: Up, crash_dir: Path) -> None:
+    scene = Scene(up, crash_dir, point="none")
+    scene.resize_and_crash()
+    up.wait_resized("db")
+    reached = scene.reached.read_text().split()
+    assert sorted({name for name in reached if name.startswith("resize/")}) == sorted(AGENT_POINTS)
+    assert set(DOOR_POINTS) <= set(reached)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=[] if point in DAILY_AGENT_POINTS else pytest.mark.matrix)
+        for point in AGENT_POINTS
+    ],
+)
+def test_the_agent_dies_and_the_resize_completes(up: Up, crash_dir: Path, point: str) -> None:
+    scene = Scene(up, crash_dir, point)
+    scene.resize_and_crash()
+    assert up.process is not None
+    up.process.wait(timeout=10)
+    assert start_time(scene.pid) == scene.began, "the workload outlives the agent"
+    up.process = None
+    up.start()
+    scene.check_it_completed()
+
+
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [
+        *DAILY_DOOR_CRASHES,
+        *(pytest.param(*crash, marks=pytest.mark.matrix) for crash in RARE_DOOR_CRASHES),
+    ],
+)
+def test_the_control_plane_dies_and_the_resize_completes(
+    up: Up, crash_dir: Path, point: str, count: int
+) -> None:
+    scene = Scene(up, crash_dir, point, count)
+    before = up.control_plane_pid()
+    scene.resize_and_crash()
+    up.wait_until(lambda: not scene.arm.exists(), "the control plane has died")
+    up.wait_until(lambda: _replaced(up, before), "it was started again")
+    if point.endswith("before") and count == 1:
+        # Nobody was answered 2xx, so nothing is promised: ask again.
+        up.livesize("resize", "pod/db", "--cpu", "600m", "--memory", "128Mi", "--wait")
+    scene.check_it_completed()
+
+
+def _replaced(up: Up, before: int) -> bool:
+    try:
+        return up.control_plane_pid() != before
+    except (AssertionError, FileNotFoundError):
+        return False

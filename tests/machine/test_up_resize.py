@@ -1,0 +1,171 @@
+"""One container, resized live through `livesize up`: the kernel's own files are the witness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from system.groups import cpu_seconds_used, group_of, start_time
+from system.up import Up, container, running_up
+
+pytestmark = pytest.mark.containers
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    directory = tmp_path_factory.mktemp("up")
+    with running_up(directory, allocatable="cpu=4,memory=4Gi") as running:
+        yield running
+
+
+@pytest.fixture
+def db(up: Up) -> Iterator[str]:
+    up.create_pod("db", [container("app", "200m", "64Mi")])
+    yield "db"
+    up.delete_pod("db")
+
+
+def sizes(up: Up, name: str) -> tuple[Any, Any, Any]:
+    """Desired, allocated and actual of the pod's first container, as the API tells them."""
+    pod = up.pod(name)
+    desired = pod["spec"]["containers"][0]["resources"]
+    status = pod["status"]["containerStatuses"][0]
+    return desired, status["allocatedResources"], status["resources"]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "quota_us", "limit_bytes"),
+    [
+        pytest.param("700m", "128Mi", 70_000, 128 << 20, id="up"),
+        pytest.param("100m", "32Mi", 10_000, 32 << 20, id="down"),
+        pytest.param("700m", "32Mi", 70_000, 32 << 20, id="opposite directions"),
+    ],
+)
+def test_a_resize_changes_the_cgroup_files_of_the_running_container(
+    up: Up, db: str, cpu: str, memory: str, quota_us: int, limit_bytes: int
+) -> None:
+    group = group_of(up, db, "app")
+    pid = group.main_pid()
+    began = start_time(pid)
+
+    up.livesize("resize", f"pod/{db}", "--cpu", cpu, "--memory", memory, "--wait")
+
+    assert group.cpu_quota_us() == quota_us
+    assert group.memory_limit_bytes() == limit_bytes
+    assert group.pod().cpu_quota_us() == quota_us
+    assert group.pod().memory_limit_bytes() == limit_bytes
+    assert (group.main_pid(), start_time(pid)) == (pid, began)
+    desired, allocated, actual = sizes(up, db)
+    assert desired == actual
+    assert allocated == desired["requests"] == {"cpu": cpu, "memory": memory}
+    assert up.pod(db)["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_the_cpu_share_follows_the_quota(up: Up) -> None:
+    up.create_pod("busy", [container("app", "200m", "32Mi", command="while :; do :; done")])
+    group = group_of(up, "busy", "app")
+    up.livesize("resize", "pod/busy", "--cpu", "600m", "--wait")
+    assert 0.45 < cpu_seconds_used(group, over_seconds=1.0) < 0.7
+    up.livesize("resize", "pod/busy", "--cpu", "100m", "--wait")
+    assert 0.05 < cpu_seconds_used(group, over_seconds=1.0) < 0.15
+    up.delete_pod("busy")
+
+
+def test_memory_in_use_is_never_taken_away(up: Up) -> None:
+    """Decisions 8: Accepted and in progress with the bytes to go; going back always works."""
+    hold = "head -c 50m /dev/zero > /dev/shm/held; trap exit TERM; while :; do sleep 1; done"
+    up.create_pod("full", [container("app", "100m", "100Mi", command=hold)])
+    group = group_of(up, "full", "app")
+    pid = group.main_pid()
+    up.wait_until(lambda: group.memory_usage_bytes() > 50 << 20, "50 MiB are held")
+
+    up.livesize("resize", "pod/full", "--memory", "20Mi", "--no-wait")
+    message = up.wait_until(lambda: condition(up, "full", "PodResizeInProgress"), "it says why")
+    assert message["reason"] == "Error"
+    assert "below current usage" in message["message"]
+    assert group.memory_limit_bytes() == 100 << 20
+    assert group.main_pid() == pid
+
+    up.livesize("resize", "pod/full", "--memory", "100Mi", "--wait")
+    assert condition(up, "full", "PodResizeInProgress") is None
+    assert group.main_pid() == pid
+    up.delete_pod("full")
+
+
+def condition(up: Up, name: str, kind: str) -> dict[str, Any] | None:
+    conditions = up.pod(name)["status"].get("conditions", [])
+    return next((entry for entry in conditions if entry["type"] == kind), None)
+
+
+def resources(**limits: str) -> dict[str, Any]:
+    return {"requests": dict(limits), "limits": dict(limits)}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "field"),
+    [
+        pytest.param(
+            {"name": "app", "resources": {"requests": {"cpu": "100m"}}}, 422, "spec", id="QoS"
+        ),
+        pytest.param(
+            {"name": "app", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+            422,
+            "spec.containers[0].resources.requests",
+            id="request over limit",
+        ),
+        pytest.param(
+            {"name": "app", "resources": resources(cpu="-1")},
+            422,
+            "spec.containers[0].resources.requests[cpu]",
+            id="negative",
+        ),
+        pytest.param(
+            {"name": "other", "resources": resources(cpu="1")},
+            422,
+            "spec.containers",
+            id="unknown container",
+        ),
+    ],
+)
+def test_an_invalid_resize_is_refused_and_changes_nothing(
+    up: Up, db: str, change: dict[str, Any], code: int, field: str
+) -> None:
+    before = up.pod(db)
+    group = group_of(up, db, "app")
+    files = (group.cpu_quota_us(), group.memory_limit_bytes())
+
+    answered, answer = up.patch_resize(db, {"spec": {"containers": [change]}})
+
+    assert answered == code
+    assert field in [cause["field"] for cause in answer["details"]["causes"]]
+    after = up.pod(db)
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert (group.cpu_quota_us(), group.memory_limit_bytes()) == files
+
+
+def test_growth_waits_for_room_and_goes_on_by_itself(up: Up) -> None:
+    """ARK: "If new desired resources don't fit, Kubelet rejects the resize ... retries"."""
+    up.create_pod("big", [container("app", "2500m", "32Mi")])
+    up.create_pod("small", [container("app", "1", "32Mi")])
+    group = group_of(up, "small", "app")
+    pid = group.main_pid()
+    up.livesize("resize", "pod/small", "--cpu", "2", "--no-wait")
+    pending = up.wait_until(lambda: condition(up, "small", "PodResizePending"), "it is deferred")
+    assert pending["reason"] == "Deferred"
+    assert group.cpu_quota_us() == 100_000
+
+    up.delete_pod("big")
+    up.wait_resized("small")
+    assert group.cpu_quota_us() == 200_000
+    assert group.main_pid() == pid
+
+    too_much = up.livesize("resize", "pod/small", "--cpu", "64", "--wait", check=False)
+    assert too_much.returncode == 1
+    infeasible = condition(up, "small", "PodResizePending")
+    assert infeasible is not None
+    assert infeasible["reason"] == "Infeasible"
+    assert group.cpu_quota_us() == 200_000
+    up.delete_pod("small")

@@ -1,0 +1,73 @@
+"""Looks at a container's cgroup without asking Livesize: plain files, v1 or v2."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from system.up import Up
+
+ROOT = Path("/sys/fs/cgroup")
+IS_V2 = (ROOT / "cgroup.controllers").exists()
+
+
+class GroupFiles:
+    """The files of one group; ``path`` is relative to the hierarchy."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _read(self, controller: str, name: str) -> str:
+        base = ROOT if IS_V2 else ROOT / controller
+        return (base / self.path / name).read_text().strip()
+
+    def pod(self) -> GroupFiles:
+        return GroupFiles(self.path.parent)
+
+    def processes(self) -> list[int]:
+        return sorted(int(line) for line in self._read("memory", "cgroup.procs").split())
+
+    def main_pid(self) -> int:
+        """The oldest process of the group: the container's own pid 1."""
+        return min(self.processes(), key=start_time)
+
+    def cpu_quota_us(self) -> int | None:
+        if IS_V2:
+            quota = self._read("", "cpu.max").split()[0]
+            return None if quota == "max" else int(quota)
+        quota = self._read("cpu", "cpu.cfs_quota_us")
+        return None if int(quota) < 0 else int(quota)
+
+    def memory_limit_bytes(self) -> int | None:
+        limit = self._read("memory", "memory.max" if IS_V2 else "memory.limit_in_bytes")
+        return None if limit == "max" or int(limit) > 1 << 60 else int(limit)
+
+    def memory_usage_bytes(self) -> int:
+        return int(self._read("memory", "memory.current" if IS_V2 else "memory.usage_in_bytes"))
+
+    def cpu_usage_seconds(self) -> float:
+        if IS_V2:
+            lines = dict(line.split() for line in self._read("", "cpu.stat").splitlines())
+            return int(lines["usage_usec"]) / 1e6
+        return int(self._read("cpuacct", "cpuacct.usage")) / 1e9
+
+
+def start_time(pid: int) -> int:
+    """Field 22 of /proc/PID/stat: clock ticks since boot, never the same for two processes."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rsplit(")", 1)[1].split()[19])
+
+
+def group_of(up: Up, pod: str, container: str) -> GroupFiles:
+    uid = up.pod(pod)["metadata"]["uid"]
+    base = ROOT if IS_V2 else ROOT / "memory"
+    found = [path for path in base.glob(f"livesize/**/*{uid}*/c-{container}") if path.is_dir()]
+    assert len(found) == 1, f"groups of {pod}/{container}: {found}"
+    return GroupFiles(found[0].relative_to(base))
+
+
+def cpu_seconds_used(group: GroupFiles, over_seconds: float) -> float:
+    """CPU seconds per second of wall time."""
+    began, before = time.monotonic(), group.cpu_usage_seconds()
+    time.sleep(over_seconds)
+    return (group.cpu_usage_seconds() - before) / (time.monotonic() - began)
