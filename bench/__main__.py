@@ -23,7 +23,7 @@ def main() -> int:
     results = []
     for benchmark in chosen:
         print(f"... {benchmark.name}", file=sys.stderr, flush=True)
-        results.append(run(benchmark))
+        results += run(benchmark)
     print(format_table(results))
     write_results(results)
     return 0 if all(result.ok for result in results) else 1

@@ -8,19 +8,20 @@ underneath: the machine's noise hits both, so their ratio can be trusted where n
         product, raw = await context.interleave(commit, insert, rounds=5)
         return Measured(context.percentile(product, 50), context.percentile(raw, 50))
 
-``ratio`` says how many times worse than raw the product is, whichever way the unit counts.
+``ratio`` says how many times worse than raw the product is, whichever way the unit counts. One
+run may fill several rows of the table: ``@bench_rows(Row(...), Row(...))`` returns one Measured
+for each.
 Modules named bench_*.py in this folder are found by themselves.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import uvloop
@@ -30,6 +31,7 @@ RESULTS = FOLDER / "results.json"
 SCRATCH = FOLDER.parent / ".cache"
 """On the project's own disk: a temporary folder in memory would make fsync free."""
 
+T = TypeVar("T")
 Samples: TypeAlias = Sequence[float]
 Sampler: TypeAlias = Callable[[], Samples | Awaitable[Samples]]
 
@@ -105,28 +107,57 @@ class Context:
         return taken
 
 
-Function: TypeAlias = Callable[[Context], Measured | Awaitable[Measured]]
+Several: TypeAlias = Sequence[Measured]
+Function: TypeAlias = Callable[[Context], Several | Awaitable[Several]]
+Single: TypeAlias = Callable[[Context], Measured | Awaitable[Measured]]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the table."""
+
+    name: str
+    unit: str
+    goal: Goal = NO_GOAL
+    more_is_better: bool = False
 
 
 class Benchmark(msgspec.Struct, frozen=True):
-    name: str
-    unit: str
-    goal: Goal
-    more_is_better: bool
+    """``function`` gives one Measured for each row."""
+
+    rows: tuple[Row, ...]
     function: Function
 
+    @property
+    def name(self) -> str:
+        return "; ".join(row.name for row in self.rows)
 
-BENCHMARKS: dict[str, Benchmark] = {}
+
+BENCHMARKS: list[Benchmark] = []
+
+
+def bench_rows(*rows: Row) -> Callable[[Function], Function]:
+    """Register a benchmark. It may be async; either way it runs on uvloop as the product does."""
+
+    def register(function: Function) -> Function:
+        taken = {row.name for benchmark in BENCHMARKS for row in benchmark.rows}
+        for row in rows:
+            assert row.name not in taken, f"two rows are called {row.name}"
+        BENCHMARKS.append(Benchmark(rows, function))
+        return function
+
+    return register
 
 
 def bench(
     name: str, *, unit: str, goal: Goal = NO_GOAL, more_is_better: bool = False
-) -> Callable[[Function], Function]:
-    """Register a benchmark. It may be async; either way it runs on uvloop as the product does."""
+) -> Callable[[Single], Single]:
+    """Register a benchmark of a single row."""
 
-    def register(function: Function) -> Function:
-        assert name not in BENCHMARKS, f"two benchmarks are called {name}"
-        BENCHMARKS[name] = Benchmark(name, unit, goal, more_is_better, function)
+    def register(function: Single) -> Single:
+        async def alone(context: Context) -> Several:
+            return [await _awaited(function(context))]
+
+        bench_rows(Row(name, unit, goal, more_is_better))(alone)
         return function
 
     return register
@@ -135,37 +166,38 @@ def bench(
 def find_benchmarks() -> list[Benchmark]:
     for path in sorted(FOLDER.glob("bench_*.py")):
         importlib.import_module(f"bench.{path.stem}")
-    return list(BENCHMARKS.values())
+    return list(BENCHMARKS)
 
 
-def run(benchmark: Benchmark) -> Result:
+def run(benchmark: Benchmark) -> list[Result]:
     SCRATCH.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=SCRATCH) as folder:
         measured = uvloop.run(_measure(benchmark, Context(Path(folder))))
-    return judge(benchmark, measured)
+    return [judge(row, one) for row, one in zip(benchmark.rows, measured, strict=True)]
 
 
-def judge(benchmark: Benchmark, measured: Measured) -> Result:
+def judge(row: Row, measured: Measured) -> Result:
     value, raw = measured.value, measured.raw
     ratio = None
     if raw:
-        ratio = raw / value if benchmark.more_is_better else value / raw
+        ratio = raw / value if row.more_is_better else value / raw
     return Result(
-        name=benchmark.name,
+        name=row.name,
         value=value,
-        unit=benchmark.unit,
+        unit=row.unit,
         raw=raw,
         ratio=ratio,
-        goal=benchmark.goal.describe(),
-        ok=benchmark.goal.is_met(value, ratio),
+        goal=row.goal.describe(),
+        ok=row.goal.is_met(value, ratio),
     )
 
 
-async def _measure(benchmark: Benchmark, context: Context) -> Measured:
-    measured = benchmark.function(context)
-    if inspect.isawaitable(measured):
-        return await measured
-    return measured
+async def _measure(benchmark: Benchmark, context: Context) -> Several:
+    return await _awaited(benchmark.function(context))
+
+
+async def _awaited(given: T | Awaitable[T]) -> T:
+    return await given if isinstance(given, Awaitable) else given
 
 
 def format_table(results: Sequence[Result]) -> str:
