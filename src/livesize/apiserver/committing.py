@@ -37,11 +37,13 @@ class Committer:
         if len(value) > MAX_OBJECT_BYTES:
             raise too_large(MAX_OBJECT_BYTES)
         check = Check(key, old.revision if old is not None else 0)
-        revision = await self._commit([check, *also], [Put(key, value)])
-        record = make_record(resource, new, revision)
-        self._cache.offer(record)
-        await self._cache.wait_for(revision)
-        return record
+        with self._cache.announced(key, value, new):
+            revision = await self._commit([check, *also], [Put(key, value)])
+            await self._cache.wait_for(revision)
+        record = self._cache.get(resource, key)
+        if record is not None and record.revision == revision:
+            return record
+        return make_record(resource, new, revision)  # somebody was quicker to write the next one
 
     async def remove(self, record: Record) -> Record:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
@@ -49,6 +51,12 @@ class Committer:
         revision = await self._commit(checks, [Delete(record.key)])
         await self._cache.wait_for(revision)
         return make_record(record.resource, record.stored, revision)
+
+    async def remove_all(self, records: Sequence[Record]) -> None:
+        """Remove several in one commit, all or none. Raises ConflictError."""
+        checks = [Check(record.key, record.revision) for record in records]
+        revision = await self._commit(checks, [Delete(record.key) for record in records])
+        await self._cache.wait_for(revision)
 
     async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         self._points.reach("door/commit/before")

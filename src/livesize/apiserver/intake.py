@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from livesize.api.errors import FieldError, FieldErrorKind, bad_request, invalid
+from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object
 from livesize.api.patch import PatchError
@@ -54,9 +54,13 @@ def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: Patc
             case PatchType.APPLY:
                 raise bad_request("server-side apply is not served yet; use kubectl apply without")
     except PatchError as error:
-        if error.code != 422:
-            raise bad_request(error.message) from None
-        raise _patch_refused(patch, error.message) from None
+        match error.code:
+            case 422:
+                raise _patch_refused(patch, error.message) from None
+            case 413:
+                raise StatusError(413, "RequestEntityTooLarge", error.message) from None
+            case _:
+                raise bad_request(error.message) from None
 
 
 def format_go(value: Any) -> str:

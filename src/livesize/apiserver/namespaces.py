@@ -79,8 +79,7 @@ async def _empty(service: Service, name: str) -> None:
             left += sum(not one.gone for one in deleted)
         else:
             left += len(page.records)
-    if not left:
-        await service.finish_namespace(name)
+    if not left and await service.finish_namespace(name):
         _log.info("namespace removed", namespace=name)
 
 

@@ -8,22 +8,23 @@ recent changes, so that a watch can begin at an earlier resourceVersion; what is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from livesize.api.errors import Cause, StatusError, expired
 from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches
 from livesize.apiserver.keys import ROOT, resource_of
-from livesize.apiserver.records import Record, decode_record
+from livesize.apiserver.records import Record, decode_record, make_record
 from livesize.apiserver.watchers import CAPACITY, Watcher
 from livesize.store.interface import Change, ChangeKind, CompactedError, Store, StoreClosedError
 
 _log = logging.getLogger(__name__)
 
-RING_EVENTS = 4096
-OFFERED_RECORDS = 1024
+RING_EVENTS = 1024  # of one kind; a change of a pod weighs about 25 KB
 AHEAD_TIMEOUT_SECONDS = 3.0
 
 
@@ -72,7 +73,7 @@ class ObjectsCache:
         self._watcher_capacity = watcher_capacity
         self._shelves = {resource: _Shelf(0, ring_events) for resource in RESOURCES}
         self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
-        self._offered: dict[tuple[str, int], Record] = {}
+        self._announced: dict[tuple[str, bytes], Object] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> None:
@@ -146,10 +147,14 @@ class ObjectsCache:
                 causes=[Cause("ResourceVersionTooLarge", "Too large resource version")],
             ) from None
 
-    def offer(self, record: Record) -> None:
-        """A record just committed, so that it is not decoded a second time."""
-        if record.revision > self.revision and len(self._offered) < OFFERED_RECORDS:
-            self._offered[record.key, record.revision] = record
+    @contextlib.contextmanager
+    def announced(self, key: str, value: bytes, stored: Object) -> Iterator[None]:
+        """While ``value`` is being committed, so that it need not be decoded when it comes."""
+        self._announced[key, value] = stored
+        try:
+            yield
+        finally:
+            self._announced.pop((key, value), None)
 
     # Watching
 
@@ -239,17 +244,24 @@ class ObjectsCache:
             if before is None:
                 return
         else:
-            after = self._offered.pop((key, change.revision), None)
-            after = after or decode_record(resource, change.entry.value, change.revision)
+            after = self._record(resource, change)
             before = shelf.put(after)
         event = CacheEvent(change.revision, before, after)
         shelf.remember(event)
         self._fan_out(self._watchers.get(resource, {}), event)
         self._fan_out(self._watchers.get(None, {}), event)
 
+    def _record(self, resource: Resource, change: Change) -> Record:
+        stored = self._announced.get((change.entry.key, change.entry.value))
+        if stored is not None:
+            return make_record(resource, stored, change.revision)
+        return decode_record(resource, change.entry.value, change.revision)
+
     def _fan_out(self, watchers: dict[Watcher, None], event: CacheEvent) -> None:
         ended = []
-        for watcher in watchers:
+        # The newest first: parts of this process watched before anybody came in by the network,
+        # and those on the network have the longer way.
+        for watcher in reversed(watchers):
             watcher.offer(event)
             if watcher.ended:
                 ended.append(watcher)
@@ -263,10 +275,6 @@ class ObjectsCache:
                 self._waiting.append((wanted, reached))
             elif not reached.done():
                 reached.set_result(None)
-        if self._offered:
-            stale = [place for place in self._offered if place[1] <= self.revision]
-            for place in stale:
-                del self._offered[place]
 
 
 def _forget(watchers: dict[Watcher, None], ended: Iterable[Watcher]) -> None:

@@ -21,6 +21,9 @@ import livesize
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
 from livesize.apiserver.bound import BoundService
+from livesize.apiserver.committing import Committer
+from livesize.apiserver.expiry.keeper import EventKeeper
+from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.http.app import App
 from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
@@ -47,6 +50,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 7443
     names: tuple[str, ...] = ()
+    event_terms: EventTerms = EventTerms()
 
 
 class ApiServer:
@@ -71,6 +75,8 @@ class ApiServer:
         self._ready = False
         self._cache = ObjectsCache(store)
         self.service = Service(store, self._cache, self._clock, ids or RandomIds(), points)
+        committer = Committer(store, self._cache, points)
+        self._events = EventKeeper(self._cache, committer, self._clock, config.event_terms)
 
     @property
     def port(self) -> int:
@@ -99,6 +105,9 @@ class ApiServer:
             self._config.tls_dir, (self._config.host, *self._config.names), self._clock.now()
         )
         listener = self._listener or _listen(self._config.host, self._config.port)
+        # Accepted connections inherit it. asyncio by itself sets it only where a socket says that
+        # it is TCP, which those accepted from a plain listener do not.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._port = listener.getsockname()[1]
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(self._cache.run(), name="watch cache")]
@@ -106,6 +115,7 @@ class ApiServer:
             await ensure_lasting_namespaces(self.service)
             background.append(group.create_task(run_namespaces(self.service), name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
+            background.append(group.create_task(self._events.run(), name="events"))
             server = self._web_server(tls)
             web = group.create_task(server.serve([listener]), name="web server")
             await server.listening.wait()
@@ -139,6 +149,7 @@ class ApiServer:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             ssl_certfile=tls.cert,
             ssl_keyfile=tls.key,
             timeout_graceful_shutdown=STOP_SECONDS,

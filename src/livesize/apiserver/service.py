@@ -24,11 +24,11 @@ from livesize.api.errors import (
     method_not_allowed,
     not_found,
 )
-from livesize.api.kinds import NAMESPACES, PODS, Resource
+from livesize.api.kinds import NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
-from livesize.apiserver.admission.plan import Attempt, admit
+from livesize.apiserver.admission.plan import Attempt, admit, asks_for_resize
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
     ListOptions,
@@ -145,7 +145,7 @@ class Service:
         access = Access("create", resource, "", namespace, name_of(new))
         for _ in range(ATTEMPTS):
             checks = await self._namespace_check(resource, namespace, new)
-            _admit(identity, access, None, new)
+            _admit(Attempt(identity, access, None, new))
             if options.dry_run:
                 await self._refuse_existing(resource, new)
                 return _dry(resource, new, None)
@@ -218,14 +218,18 @@ class Service:
                     raise
         return deleted
 
-    async def finish_namespace(self, name: str) -> None:
-        """Remove a terminating namespace in which nothing is left; no more come (see create)."""
+    async def finish_namespace(self, name: str) -> bool:
+        """Remove a terminating namespace in which nothing is left; no more come (see create).
+        False where somebody changed it, or its finalizers hold it: the next change tells."""
         record = self.cache.get(NAMESPACES, key_of(NAMESPACES, "", name))
-        if record is not None:
-            try:
-                await self._committer.remove(record)
-            except ConflictError:
-                await self.cache.fresh()
+        if record is None or lookup(record.stored, "metadata", "finalizers", default=[]):
+            return False
+        try:
+            await self._committer.remove(record)
+        except ConflictError:
+            await self.cache.fresh()
+            return False
+        return True
 
     # The steps
 
@@ -298,7 +302,8 @@ class Service:
                 check_version(target, record.stored, sent)
             now = format_time(self._clock.now())
             new = rule(SentChange(edit.identity, target, record.stored, record.served, sent, now))
-            _admit(edit.identity, edit.access, record.stored, new)
+            node = await self._node_to_ask(edit.access, record.stored, new)
+            _admit(Attempt(edit.identity, edit.access, record.stored, new, node))
             if new == record.stored:
                 return record
             if edit.options.dry_run:
@@ -309,6 +314,18 @@ class Service:
                 await self.cache.fresh()
         raise conflict(target.resource, target.name)
 
+    async def _node_to_ask(self, access: Access, old: Object, new: Object) -> Object | None:
+        """The node a resize concerns, for admission; None where there is none."""
+        bound_to = lookup(old, "spec", "nodeName", default="")
+        if not bound_to or not asks_for_resize(access, old, new):
+            return None
+        try:
+            return (await self._newest(Target(NODES, "", bound_to))).stored
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return None
+
     async def _settle(self, target: Target, new: Object, record: Record) -> Record:
         if is_finished(target, new):
             return await self._committer.remove(record)
@@ -318,7 +335,7 @@ class Service:
         for _ in range(ATTEMPTS):
             record = await self._newest(target)
             check_preconditions(target, record.stored, options)
-            _admit(identity, target.access("delete"), record.stored, None)
+            _admit(Attempt(identity, target.access("delete"), record.stored, None))
             try:
                 return await self._delete_once(target, record, options)
             except ConflictError:
@@ -349,10 +366,11 @@ def _take(target: Target, obj: Any, options: WriteOptions, patch: Any = None) ->
     )
 
 
-def _admit(identity: Identity, access: Access, old: Object | None, new: Object | None) -> None:
-    refusal = admit(Attempt(identity, access, old, new))
+def _admit(attempt: Attempt) -> None:
+    refusal = admit(attempt)
     if refusal is not None:
-        raise forbidden(access.resource, access.name, refusal.why)
+        access = attempt.access
+        raise forbidden(access.resource, access.name, refusal.why, refusal.causes)
 
 
 def _dry(resource: Resource, new: Object, old: Record | None) -> Record:

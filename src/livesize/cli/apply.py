@@ -119,8 +119,10 @@ def _read(file: str) -> Iterator[Object]:
         return parse_manifests(sys.stdin.read(), "standard input")
     try:
         return parse_manifests(Path(file).read_text(), file)
-    except (OSError, UnicodeDecodeError) as failure:
-        raise Failure(f"{file} cannot be read: {failure}") from failure
+    except OSError as failure:
+        raise Failure(f"{file} cannot be read: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise Failure(f"{file} is not text in UTF-8: {failure.reason}") from failure
 
 
 async def _apply(client: HttpClient, resource: Resource, manifest: Object, *, dry_run: bool) -> str:

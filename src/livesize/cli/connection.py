@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from livesize.cli.targets import find_resource
+
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
 
@@ -93,8 +95,19 @@ def unreachable_sentence(failure: Any) -> str:
 
 def refusal_sentence(refusal: Any, path: Path) -> str:
     if refusal.code == 401:
-        return f"the server does not accept the credentials in {path}"
+        return (
+            f"the server does not accept the credentials in {path}; give those of its"
+            " `livesize up` with --kubeconfig"
+        )
+    if refusal.code == 404 and refusal.details.get("name"):
+        return f"{refusal.message}; {_where_to_look(str(refusal.details.get('kind', '')))}"
     return str(refusal.message)
+
+
+def _where_to_look(plural: str) -> str:
+    resource = find_resource(plural)
+    elsewhere = ", -n picks the namespace" if resource is not None and resource.namespaced else ""
+    return f"`livesize get {plural}` shows what there is{elsewhere}"
 
 
 async def _with_client(config: Any, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object
 from livesize.api.quantity import format_cpu, format_memory
 from livesize.api.resources import (
     Amounts,
@@ -21,6 +21,7 @@ from livesize.api.resources import (
     parse_resources,
     total,
 )
+from livesize.api.vm_status import statuses_of
 
 NOT_KNOWN = "-"
 
@@ -35,11 +36,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 def container_sizes(pod: Object) -> dict[str, Sizes]:
-    """Sizes of the app containers by name, in spec order."""
-    statuses = {
-        str(status.get("name")): status
-        for status in lookup(pod, "status", "containerStatuses", default=[])
-    }
+    """Sizes of the app containers by name, in spec order; a virtual machine is one of them."""
+    statuses = {str(status.get("name")): status for status in statuses_of(pod)}
     sizes = {}
     for name, desired in container_resources(pod).items():
         status = statuses.get(name, {})

@@ -11,6 +11,8 @@ from livesize.api.conditions import find_condition, is_true
 from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
+from livesize.api.resources import containers_of
+from livesize.api.vm_status import statuses_of
 from livesize.cli.output import Table
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
 
@@ -57,7 +59,7 @@ def pod_status(pod: Object) -> str:
     """One word: the phase, or what stands in its way."""
     if lookup(pod, "metadata", "deletionTimestamp"):
         return "Terminating"
-    for status in lookup(pod, "status", "containerStatuses", default=[]):
+    for status in statuses_of(pod):
         for state in ("waiting", "terminated"):
             reason = lookup(status, "state", state, "reason")
             if reason:
@@ -77,14 +79,33 @@ def resize_word(pod: Object) -> str:
 
 
 def _ready(pod: Object, _: float) -> str:
-    statuses = lookup(pod, "status", "containerStatuses", default=[])
-    ready = sum(1 for status in statuses if status.get("ready"))
-    return f"{ready}/{len(lookup(pod, 'spec', 'containers', default=[]))}"
+    ready = sum(1 for status in statuses_of(pod) if status.get("ready"))
+    return f"{ready}/{len(containers_of(pod))}"
 
 
 def _restarts(pod: Object, _: float) -> str:
-    statuses = lookup(pod, "status", "containerStatuses", default=[])
-    return str(sum(int(status.get("restartCount") or 0) for status in statuses))
+    return str(sum(int(status.get("restartCount") or 0) for status in statuses_of(pod)))
+
+
+def _guest_cpu(pod: Object, _: float) -> str:
+    """vCPUs the guest uses, of those plugged into it."""
+    guest = lookup(pod, "status", "virtualMachineStatus", "guest")
+    if guest is None:
+        return "-"
+    return f"{guest.get('vcpusOnline', '-')}/{guest.get('vcpusPlugged', '-')}"
+
+
+def _guest_memory(pod: Object, _: float) -> str:
+    """Memory the guest sees, of that plugged into it; its kernel keeps some for itself."""
+    guest = lookup(pod, "status", "virtualMachineStatus", "guest")
+    if guest is None:
+        return "-"
+    return "/".join(_whole_mi(guest.get(part)) for part in ("memorySeen", "memoryPlugged"))
+
+
+def _whole_mi(memory: str | float | None) -> str:
+    """Whole Mi, rounded down: nobody reads eleven digits."""
+    return "-" if memory is None else f"{memory_bytes(memory) // 2**20}Mi"
 
 
 def _node_status(node: Object, _: float) -> str:
@@ -93,9 +114,7 @@ def _node_status(node: Object, _: float) -> str:
 
 
 def _node_memory(node: Object, _: float) -> str:
-    """Whole Mi, rounded down: nobody reads eleven digits."""
-    memory = lookup(node, "status", "allocatable", "memory")
-    return "-" if memory is None else f"{memory_bytes(memory) // 2**20}Mi"
+    return _whole_mi(lookup(node, "status", "allocatable", "memory"))
 
 
 def _event_object(event: Object, _: float) -> str:
@@ -128,6 +147,8 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
         Column("NODE", _text("spec", "nodeName"), wide=True),
         Column("QOS", _text("status", "qosClass"), wide=True),
         Column("GENERATION", _text("metadata", "generation"), wide=True),
+        Column("GUEST CPU", _guest_cpu, wide=True),
+        Column("GUEST MEMORY", _guest_memory, wide=True),
     ),
     NODES: (
         _NAME,

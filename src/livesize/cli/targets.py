@@ -71,10 +71,9 @@ def parse_pod(word: str) -> str:
     """The name of a pod: ``pod/db`` or ``db``."""
     if "/" not in word:
         return word
-    target = _slashed(word)
-    if target.resource is not PODS:
-        raise click.UsageError(f"only pods can be resized, not {target.resource.plural}")
-    return target.names[0]
+    if find_resource(word.partition("/")[0]) is not PODS:
+        raise click.UsageError(f"only pods can be resized, as pod/NAME, not {word}")
+    return _slashed(word).names[0]
 
 
 def label_of(resource: Resource, name: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import functools
+import math
 import time
 from typing import Protocol
 
@@ -33,14 +35,19 @@ class SystemClock:
 
 def format_time(seconds: float) -> str:
     """RFC 3339 to the second, as Kubernetes writes it."""
-    moment = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _format_second(math.floor(seconds))
 
 
 def format_micro_time(seconds: float) -> str:
     """RFC 3339 to the microsecond: leases, events, steps of a resize."""
     moment = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@functools.lru_cache(maxsize=256)
+def _format_second(second: int) -> str:
+    """Nearly everything written bears the time of now, or one that was read many times."""
+    return dt.datetime.fromtimestamp(second, tz=dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> float:

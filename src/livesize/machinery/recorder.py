@@ -2,7 +2,8 @@
 
 The same thing said again of the same object becomes one event with a higher count. What cannot be
 written for long, or is too much, is dropped and counted in ``dropped``: events are for people, the
-state of objects is not built on them. ``await run()`` writes until cancelled.
+state of objects is not built on them. ``await run()`` writes until cancelled. With a delay, events
+keep out of the way of what they tell about, which people wait for more impatiently.
 """
 
 from __future__ import annotations
@@ -52,12 +53,14 @@ class EventRecorder:
         clock: Clock,
         source: EventSource,
         capacity: int = 1000,
+        delay_seconds: float = 0.0,
         jitter: random.Random | None = None,
     ) -> None:
         self._post = post
         self._clock = clock
         self._source = source
         self._capacity = capacity
+        self._delay_seconds = delay_seconds
         self._backoff = Backoff(
             _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, jitter or random.SystemRandom()
         )
@@ -76,6 +79,8 @@ class EventRecorder:
 
     async def run(self) -> None:
         while True:
+            if self._waiting and self._delay_seconds:
+                await self._clock.sleep(self._delay_seconds)
             while self._waiting:
                 series, _ = self._waiting.popitem(last=False)
                 await self._write(series)

@@ -86,6 +86,7 @@ class SqliteStore:
         self._head_revision = contents.revision
         self._head: dict[str, Change] = {}
         self._in_flight: collections.deque[Request] = collections.deque()
+        self._submitted: list[Request] = []  # of those in flight, not yet with the writer
         self._term = 0
         self._closed = False
         self._failed = ""
@@ -186,6 +187,7 @@ class SqliteStore:
             return
         self._closed = True
         self._feed.end(_CLOSED)
+        self._hand_over()
         await self._writer.stop()
         await self._loop.run_in_executor(self._reader, self._file.close)
         self._reader.shutdown(wait=False)
@@ -199,8 +201,17 @@ class SqliteStore:
     async def _submit(self, commit: Commit, answer: int | ConflictError) -> int:
         request = Request(self._term, commit, answer, self._loop.create_future())
         self._in_flight.append(request)
-        self._writer.put(request)
+        if not self._submitted:
+            self._loop.call_soon(self._hand_over)
+        self._submitted.append(request)
         return await request.future
+
+    def _hand_over(self) -> None:
+        """At the end of this turn of the loop, so that all it commits is one transaction, and the
+        writer's thread does not fight with the rest of the turn for the interpreter's lock."""
+        submitted, self._submitted = self._submitted, []
+        for request in submitted:
+            self._writer.put(request)
 
     def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
         """Called by the writer, in the loop."""

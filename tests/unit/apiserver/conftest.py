@@ -16,6 +16,7 @@ from livesize.api.objects import Object
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.http.app import App
+from livesize.apiserver.keys import key_of
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import encode, stored_bytes
@@ -245,8 +246,13 @@ class Rig:
         node = {"metadata": {"name": name}, "status": {"capacity": {"cpu": "4", "memory": "8Gi"}}}
         return (await self.service.create(ADMIN, NODES, "", node)).served
 
-    async def add_pod(self, name: str = "web", *, node: str = "", **more: Any) -> Object:
+    async def add_pod(
+        self, name: str = "web", *, node: str = "", with_node: bool = True, **more: Any
+    ) -> Object:
+        """A pod, bound where a node is named, which is made with it unless it is there."""
         record = await self.service.create(ADMIN, PODS, "default", pod(name, **more))
+        if node and with_node and self.cache.get(NODES, key_of(NODES, "", node)) is None:
+            await self.add_node(node)
         if node:
             target = Target(PODS, "default", name, "binding")
             record = await self.service.post(ADMIN, target, {"target": {"name": node}})

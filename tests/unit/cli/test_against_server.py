@@ -18,7 +18,10 @@ from click.testing import CliRunner, Result
 
 from livesize.api.kinds import NODES, PODS
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
-from livesize.api.resources import container_resources, size_of
+from livesize.api.quantity import format_memory
+from livesize.api.resources import container_resources, containers_of, is_vm, size_of
+from livesize.api.vm_size import vm_size_of
+from livesize.api.vm_status import statuses_of, vm_status_of
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
@@ -70,7 +73,7 @@ class SmallNode:
             await self._client.delete(PODS, key[1], key[0], grace_period_seconds=0)
         elif not lookup(pod, "spec", "nodeName"):
             await self._bind(pod)
-        elif not lookup(pod, "status", "containerStatuses"):
+        elif not statuses_of(pod):
             patch = {"status": _status(pod)}
             await self._client.patch(PODS, key[1], patch, namespace=key[0], subresource="status")
         elif lookup(pod, "status", "resizeState", "phase") == "Requested":
@@ -92,7 +95,7 @@ class SmallNode:
         answers: list[Object] = [
             {
                 "request": {"requestStatus": "Accepted"},
-                "allocated": [size_of(container) for container in pod["spec"]["containers"]],
+                "allocated": [size_of(container) for container in containers_of(pod)],
             },
             {"request": {"requestStatus": "Done"}, "status": _status(pod)},
         ]
@@ -117,18 +120,24 @@ def _status(pod: Object) -> Object:
             "name": container["name"],
             "ready": True,
             "restartCount": 0,
-            "image": container["image"],
+            "image": container.get("image", ""),
             "imageID": "",
             "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
             "resources": container.get("resources", {}),
         }
-        for container in pod["spec"]["containers"]
+        for container in containers_of(pod)
     ]
-    return {
-        "phase": "Running",
-        "observedGeneration": generation_of(pod),
-        "containerStatuses": statuses,
+    shared = {"phase": "Running", "observedGeneration": generation_of(pod)}
+    if not is_vm(pod):
+        return {**shared, "containerStatuses": statuses}
+    size = vm_size_of(pod)
+    guest = {
+        "vcpusPlugged": size.vcpus,
+        "vcpusOnline": size.vcpus,
+        "memoryPlugged": format_memory(size.memory_bytes),
+        "memorySeen": format_memory(size.memory_bytes - 50 * 2**20),
     }
+    return {**shared, "virtualMachineStatus": {**vm_status_of(statuses[0]), "guest": guest}}
 
 
 class Running:
@@ -212,9 +221,12 @@ class Shell:
         return pod
 
     def start(self, name: str, cpu: str = "500m", limit: str = "500m", **labels: str) -> None:
-        self.ok("apply -f -", manifest(name, cpu, limit, **labels))
+        self.begin(name, manifest(name, cpu, limit, **labels))
+
+    def begin(self, name: str, text: str) -> None:
+        self.ok("apply -f -", text)
         for _ in range(500):
-            if lookup(self.pod(name), "status", "containerStatuses"):
+            if statuses_of(self.pod(name)):
                 return
         raise AssertionError(f"{name} does not run")
 
@@ -228,6 +240,17 @@ def manifest(name: str, cpu: str = "500m", limit: str = "500m", **labels: str) -
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    return yaml.safe_dump(pod)
+
+
+def vm_manifest(name: str) -> str:
+    vm = {"kernel": {"image": "guest"}, "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"virtualMachine": vm, "terminationGracePeriodSeconds": 0},
     }
     return yaml.safe_dump(pod)
 
@@ -345,6 +368,35 @@ def test_a_resize_without_waiting_returns_what_was_asked(shell: Shell) -> None:
 def test_refusals_are_one_sentence(shell: Shell, line: str, words: str) -> None:
     shell.start("db")
     assert words in shell.fails(line)
+
+
+def test_a_virtual_machine_is_resized_like_a_container_and_shown_beside_it(shell: Shell) -> None:
+    shell.start("db")
+    shell.begin("vm1", vm_manifest("vm1"))
+    shown = shell.ok("resize pod/vm1 --cpu 4 --memory 2Gi --wait --timeout 10s").splitlines()
+    assert shown[0].startswith("pod/vm1 resized in ")
+    assert [" ".join(line.split()) for line in shown[2:]] == [
+        "vm cpu request 1 → 4 1 → 4 1 → 4",
+        "vm cpu limit 1 → 4 - 1 → 4",
+        "vm memory request 512Mi → 2Gi 512Mi → 2Gi 512Mi → 2Gi",
+        "vm memory limit 512Mi → 2Gi - 512Mi → 2Gi",
+    ]
+    header, db, vm1 = shell.ok("get pods -o wide").splitlines()
+    assert header.split()[-4:] == ["GUEST", "CPU", "GUEST", "MEMORY"]
+    assert db.split()[:3] == ["db", "1/1", "Running"]
+    assert db.split()[-2:] == ["-", "-"]
+    assert vm1.split()[:3] == ["vm1", "1/1", "Running"]
+    assert vm1.split()[-2:] == ["4/4", "1998Mi/2048Mi"]
+    assert shell.ok("apply -f -", yaml.safe_dump(shell.pod("vm1"))) == "pod/vm1 unchanged\n"
+
+
+def test_a_size_a_virtual_machine_cannot_have_comes_with_the_nearest(shell: Shell) -> None:
+    shell.begin("vm1", vm_manifest("vm1"))
+    assert "the nearest sizes are 1 and 2" in shell.fails("resize pod/vm1 --cpu 1500m")
+    assert "the nearest size is 4" in shell.fails("resize pod/vm1 --cpu 5")
+    sentence = shell.fails("resize pod/vm1 --cpu 4 --memory 4Gi --wait")
+    assert "spec.virtualMachine.resources.limits[memory]" in sentence
+    assert "no container 'web'; it has vm" in shell.fails("resize pod/vm1 -c web --cpu 2")
 
 
 def test_delete_waits_until_it_is_gone(shell: Shell) -> None:

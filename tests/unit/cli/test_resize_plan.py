@@ -149,3 +149,18 @@ def test_whatever_is_asked_request_stays_within_limit_and_guaranteed_stays_so(
         assert (new.requests == new.limits) or room > 0
     else:
         assert new.requests.cpu_milli == wanted
+
+
+def test_a_virtual_machine_needs_no_name_and_is_patched_in_its_own_place() -> None:
+    size = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    vm = {"spec": {"containers": [], "virtualMachine": {"resources": size}}}
+    patch = plan_patch(vm, "", {CPU: wish("4")})
+    assert isinstance(patch, ResizePatch)
+    wanted = {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
+    assert patch.body() == {"spec": {"virtualMachine": {"resources": wanted}}}
+    assert plan_patch(vm, "vm", {CPU: wish("4")}) == patch
+    assert undo_options(patch, parse_resources(size)) == "--request-cpu 1 --limit-cpu 1"
+    # A container that happens to have that name is still a container.
+    container = plan_patch(pod(("vm", "1", "1")), "", {CPU: wish("4")})
+    assert isinstance(container, ResizePatch)
+    assert container.body() == {"spec": {"containers": [{"name": "vm", "resources": wanted}]}}

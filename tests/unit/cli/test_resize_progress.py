@@ -120,3 +120,22 @@ def test_the_report_shows_each_word_before_and_after() -> None:
 def test_a_line_of_progress_says_what_holds_it_up() -> None:
     line = progress_line("pod/db", Waiting("Error", "12 MiB to go"))
     assert line == "pod/db: being applied, but held up (12 MiB to go)"
+
+
+@pytest.mark.parametrize(("online", "expected"), [("4", Done()), ("2", Waiting("InProgress"))])
+def test_a_virtual_machine_is_done_when_its_own_status_says_so(
+    online: str, expected: Progress
+) -> None:
+    def sizes(cpu: str) -> Object:
+        return {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
+
+    vm_pod: Object = {
+        "metadata": {"name": "vm1", "generation": 7},
+        "spec": {"nodeName": "n1", "virtualMachine": {"resources": sizes("4")}},
+        "status": {
+            "phase": "Running",
+            "observedGeneration": 7,
+            "virtualMachineStatus": {"state": "Running", "resources": sizes(online)},
+        },
+    }
+    assert judge(vm_pod, 7, ResizePatch("vm", sizes("4"), of_vm=True)) == expected

@@ -40,7 +40,9 @@ class StepClock:
 
 
 class Posted:
-    def __init__(self, failures: list[Exception] | None = None) -> None:
+    def __init__(
+        self, failures: list[Exception] | None = None, *, delay_seconds: float = 0.0
+    ) -> None:
         self.events: list[tuple[Object, bool]] = []
         self.failures = failures or []
         self.clock = StepClock()
@@ -49,6 +51,7 @@ class Posted:
             clock=self.clock,
             source=EventSource("agent", "n1"),
             capacity=3,
+            delay_seconds=delay_seconds,
             jitter=random.Random(1),
         )
 
@@ -140,6 +143,17 @@ async def test_said_often_before_it_is_written_it_is_written_once() -> None:
     async with posted.running():
         pass
     assert posted.told() == [("BackOff", 5, True)]
+
+
+async def test_with_a_delay_all_that_was_said_meanwhile_is_written_after_one_wait() -> None:
+    posted = Posted(delay_seconds=0.05)
+    async with posted.running():
+        posted.say("ResizeStarted")
+        await asyncio.sleep(0)
+        assert posted.told() == []
+        posted.say("ResizeCompleted")
+    assert posted.told() == [("ResizeStarted", 1, True), ("ResizeCompleted", 1, True)]
+    assert posted.clock.slept == [0.05]
 
 
 async def test_too_much_is_dropped_and_counted_and_the_earliest_is_kept() -> None:

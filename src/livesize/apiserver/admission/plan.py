@@ -4,6 +4,8 @@
   labels or taints (design 5.6).
 - PodResourceAllocation: what the node has promised is moved only by the pod's own node (ARK,
   "a new admission controller named PodResourceAllocation"; decisions 4).
+- PodResize: a pod is resized on a Linux node that is there (facts D.4).
+- HostPaths: only an admin names paths of the machine in a VM; everyone else names images (5.6).
 
 Rules see the object as it would be stored and as it is stored, and either refuse or let pass.
 """
@@ -15,8 +17,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.api.errors import Cause
 from livesize.api.kinds import EVENTS, LEASES, NODES, PODS
 from livesize.api.objects import Object, lookup
+from livesize.api.resources import containers_of
+from livesize.api.validation.vm import IMAGE_PATHS, host_paths
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity, Role
 
@@ -24,16 +29,19 @@ NODE_LEASES = "kube-node-lease"
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One change about to be committed. ``old`` is None for a create, ``new`` for a delete."""
+    """One change about to be committed. ``old`` is None for a create, ``new`` for a delete;
+    ``node`` is the Node a pod is bound to, None where it is not known or does not matter."""
 
     identity: Identity
     access: Access
     old: Object | None
     new: Object | None
+    node: Object | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):
     why: str
+    causes: tuple[Cause, ...] = ()
 
 
 Rule: TypeAlias = Callable[[Attempt], Refusal | None]
@@ -77,7 +85,42 @@ def guard_allocation(attempt: Attempt) -> Refusal | None:
     return Refusal("resourcesAllocated is moved only by the node the pod runs on")
 
 
-RULES: tuple[Rule, ...] = (restrict_node, guard_allocation)
+def guard_resize(attempt: Attempt) -> Refusal | None:
+    """Nobody could carry out a resize on a node that is gone, or one that runs Windows."""
+    bound_to = lookup(attempt.old, "spec", "nodeName", default="")
+    if not asks_for_resize(attempt.access, attempt.old, attempt.new) or not bound_to:
+        return None
+    if attempt.node is None:
+        return Refusal(f'node "{bound_to}" not found')
+    system = _operating_system(attempt.node)
+    if system in ("", "linux"):
+        return None
+    why = f'pod resize is only supported on linux nodes, node "{bound_to}" is "{system}"'
+    return Refusal(why, (Cause("UnsupportedPlatform", why),))
+
+
+def asks_for_resize(access: Access, old: Object | None, new: Object | None) -> bool:
+    """Through either door (decisions 3): the containers' resources are others than before."""
+    if access.resource != PODS or access.subresource not in ("", "resize"):
+        return False
+    return old is not None and new is not None and _sizes(old) != _sizes(new)
+
+
+def guard_host_paths(attempt: Attempt) -> Refusal | None:
+    if attempt.access.resource != PODS or attempt.identity.role is Role.ADMIN:
+        return None
+    if _images(attempt.new) == _images(attempt.old):
+        return None
+    paths = host_paths(lookup(attempt.new, "spec", "virtualMachine", default={}))
+    if not paths:
+        return None
+    return Refusal(
+        f"{', '.join(paths)}: only an admin may name a path of the machine; use the name of an"
+        " image in the node's images directory"
+    )
+
+
+RULES: tuple[Rule, ...] = (restrict_node, guard_allocation, guard_resize, guard_host_paths)
 
 
 def _is_own_pod(attempt: Attempt) -> bool:
@@ -117,6 +160,23 @@ def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
             f'node "{node}" can only access node lease with the same name as the requesting node'
         )
     return None
+
+
+def _sizes(pod: Object) -> list[Object]:
+    resources = [container.get("resources") or {} for container in containers_of(pod)]
+    return [{side: one.get(side) for side in ("requests", "limits")} for one in resources]
+
+
+def _images(pod: Object | None) -> list[str]:
+    vm = lookup(pod, "spec", "virtualMachine", default={})
+    return [lookup(vm, *path, default="") for path in IMAGE_PATHS]
+
+
+def _operating_system(node: Object) -> str:
+    """What the node reports, else what its label says; empty where neither does."""
+    reported = lookup(node, "status", "nodeInfo", "operatingSystem", default="")
+    labelled = lookup(node, "metadata", "labels", "kubernetes.io/os", default="")
+    return str(reported or labelled)
 
 
 def _labels(node: Object) -> Object:

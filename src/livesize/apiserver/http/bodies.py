@@ -22,10 +22,13 @@ MAX_DEPTH = 100
 def decode_json(body: bytes) -> Any:
     try:
         tree = orjson.loads(body)
-        json.loads(body, object_pairs_hook=_refuse_twins)
+        _TWIN_FINDER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
-    _check_tree(tree, 0)
+    # Keys are text and numbers finite: orjson sees to it. Only depth is left, and what has few
+    # brackets cannot be deep.
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_tree(tree, 0)
     return tree
 
 
@@ -59,13 +62,16 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
     """As a hook of the JSON parser: the tree itself is not wanted a second time."""
-    if len({key for key, _ in pairs}) == len(pairs):
+    if len(dict(pairs)) == len(pairs):
         return
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
             raise ValueError(f'duplicate field "{key}"')
         seen.add(key)
+
+
+_TWIN_FINDER = json.JSONDecoder(object_pairs_hook=_refuse_twins)
 
 
 def _check_tree(tree: Any, depth: int) -> None:

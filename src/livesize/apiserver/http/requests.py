@@ -76,10 +76,12 @@ class Request(msgspec.Struct, frozen=True):
 def read_head(scope: Scope) -> Request:
     """Everything but the body."""
     headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-    raw_query = scope.get("query_string", b"").decode("latin-1")
+    raw_query = scope.get("query_string", b"")
     query: dict[str, str] = {}
-    for key, value in parse_qsl(raw_query, keep_blank_values=True, errors="replace"):
-        query.setdefault(key, value)
+    if raw_query:
+        text = raw_query.decode("latin-1")
+        for key, value in parse_qsl(text, keep_blank_values=True, errors="replace"):
+            query.setdefault(key, value)
     path = scope["path"]
     return Request(scope["method"], path.rstrip("/") or "/", query, headers)
 

@@ -78,7 +78,7 @@ class Asked(msgspec.Struct, frozen=True):
 @click.option("--dry-run", is_flag=True, help="Let the server check it; change nothing.")
 @kubeconfig_option
 def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
-    """Change CPU and memory of a running pod, without restarting it.
+    """Change CPU and memory of a running pod, container or virtual machine, without restarting it.
 
     A single size keeps the shape of the container: the limit where there is one, and the request
     too where it was the same.
@@ -88,6 +88,7 @@ def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
       livesize resize pod/db --cpu 2 --memory 4Gi --wait
       livesize resize pod/db -c app --cpu 500m:1
       livesize resize pod/db --limit-memory 1Gi --dry-run
+      livesize resize pod/vm1 --cpu 4 --memory 2Gi --wait
     """
     wishes = {resource: _wish(resource, options) for resource in ResourceName}
     asked = Asked(

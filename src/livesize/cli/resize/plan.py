@@ -17,6 +17,7 @@ from livesize.api.resources import (
     ResourceName,
     Resources,
     containers_of,
+    is_vm,
     parse_amounts,
     resources_of,
 )
@@ -32,12 +33,16 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class ResizePatch(msgspec.Struct, frozen=True):
-    """The strategic merge patch for pods/resize, and the container it is for."""
+    """The strategic merge patch for pods/resize, and the container it is for, which may be the
+    pod's virtual machine."""
 
     container: str
     resources: Object
+    of_vm: bool = False
 
     def body(self) -> Object:
+        if self.of_vm:
+            return {"spec": {"virtualMachine": {"resources": self.resources}}}
         entry = {"name": self.container, "resources": self.resources}
         return {"spec": {"containers": [entry]}}
 
@@ -80,7 +85,8 @@ def plan_patch(
     if not requests and not limits:
         return ResizeRefusal("say what to change: --cpu, --memory, or one of their sides")
     resources = {"requests": requests, "limits": limits}
-    return ResizePatch(chosen["name"], {side: want for side, want in resources.items() if want})
+    given = {side: want for side, want in resources.items() if want}
+    return ResizePatch(chosen["name"], given, is_vm(pod))
 
 
 def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:
@@ -142,7 +148,7 @@ def describe(patch: ResizePatch) -> str:
 
 def undo_options(patch: ResizePatch, before: Resources) -> str:
     """The options of `livesize resize` that ask for the old size again."""
-    words = [f"-c {patch.container}"]
+    words = [] if patch.of_vm else [f"-c {patch.container}"]
     for side, amounts in (("request", before.requests), ("limit", before.limits)):
         for name in patch.resources.get(f"{side}s", {}):
             old = format_amount(ResourceName(name), amounts.amount(ResourceName(name)))

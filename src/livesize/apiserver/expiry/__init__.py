@@ -1,0 +1,1 @@
+"""Lets events go after their time: plan, then apply."""

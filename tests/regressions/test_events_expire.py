@@ -1,0 +1,75 @@
+"""Events were kept for ever: memory and disk grew with every pod that came and went."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from livesize.api.kinds import EVENTS
+from livesize.apiserver.committing import Committer
+from livesize.apiserver.expiry.keeper import EventKeeper
+from livesize.apiserver.expiry.plan import EventTerms
+from livesize.machinery.clock import format_time
+from unit.apiserver.conftest import ADMIN, NOW, Rig
+
+
+@pytest.fixture
+async def kept(rig: Rig) -> AsyncIterator[Rig]:
+    """A door whose events live 100 s, at most 20 of them."""
+    committer = Committer(rig.store, rig.cache)
+    terms = EventTerms(life_seconds=100.0, maximum=20)
+    keeper = asyncio.create_task(EventKeeper(rig.cache, committer, rig.clock, terms).run())
+    yield rig
+    keeper.cancel()
+    await asyncio.gather(keeper, return_exceptions=True)
+
+
+async def _say(rig: Rig, name: str, **fields: Any) -> None:
+    event = {"metadata": {"name": name}, "involvedObject": {"kind": "Pod"}, **fields}
+    await rig.service.create(ADMIN, EVENTS, "default", event)
+
+
+async def _names(rig: Rig) -> list[str]:
+    for _ in range(50):
+        await asyncio.sleep(0)
+    return [record.name for record in rig.cache.records(EVENTS)]
+
+
+async def _after(rig: Rig, seconds: float) -> list[str]:
+    rig.clock.seconds += seconds
+    await _names(rig)  # the keeper has come to rest
+    rig.clock.wake()
+    return await _names(rig)
+
+
+async def test_an_event_goes_after_its_life(kept: Rig) -> None:
+    await _say(kept, "old")
+    assert await _after(kept, 99) == ["old"]
+    await _say(kept, "young")
+    assert await _after(kept, 1) == ["young"]
+    assert await _after(kept, 99) == []
+
+
+async def test_an_event_that_is_said_again_lives_on(kept: Rig) -> None:
+    await _say(kept, "again")
+    await kept.patch(
+        "/api/v1/namespaces/default/events/again", {"lastTimestamp": format_time(NOW + 60)}
+    )
+    assert await _after(kept, 100) == ["again"]
+    assert await _after(kept, 60) == []
+
+
+@pytest.mark.parametrize("time", ["9999-01-01T00:00:00Z", "yesterday", "0001-01-01T00:00:00Z"])
+async def test_a_client_cannot_make_an_event_last(kept: Rig, time: str) -> None:
+    await _say(kept, "odd", lastTimestamp=time)
+    assert await _after(kept, 100) == []
+
+
+async def test_of_too_many_the_oldest_go_at_once(kept: Rig) -> None:
+    for number in range(21):
+        kept.clock.seconds += 1
+        await _say(kept, f"e{number:02}")
+    assert await _names(kept) == [f"e{number:02}" for number in range(3, 21)]
