@@ -6,6 +6,7 @@
 - ``charge``: what a quota counts;
 - ``fits``: whether desired requests fit beside the footprints of the others.
 
+A virtual machine counts as one container; what QEMU needs beside the guest is in spec.overhead.
 All sums are complete: None never comes out of here, except for limits in ``charge``.
 """
 
@@ -34,6 +35,7 @@ from livesize.api.resources import (
     resources_of,
     total,
 )
+from livesize.api.vm_status import statuses_of
 
 
 class Fits(msgspec.Struct, frozen=True, tag=True):
@@ -152,7 +154,7 @@ def actual_resources(pod: Object) -> dict[str, Resources]:
     """What the machine reported, by container; a container without a status is left out."""
     return {
         status["name"]: parse_resources(status["resources"])
-        for status in lookup(pod, "status", "containerStatuses", default=[])
+        for status in statuses_of(pod)
         if status.get("resources")
     }
 

@@ -3,24 +3,28 @@
 The stored pod has none of the derived fields; the served pod has them all:
 
     spec.containers[].resourcesAllocated             allocated requests (ARK)
+    spec.virtualMachine.resourcesAllocated           the same of a VM (ARK)
     spec.resizeRequest {requestStatus, newResources} (IBM)
     status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
+    status.virtualMachineStatus.allocatedResources   the same of a VM
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
 
+A VM pod is also served with an empty list of containers, because client libraries insist on one.
 ``strip_dialects(derive_dialects(stored)) == stored``, so old clients can erase nothing. The table
 is design 5.1's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
-from livesize.api.resources import same_quantities
+from livesize.api.resources import VM_NAME, containers_of, same_quantities, vm_container
 
 _RESIZED_REASONS: dict[ResizePhase, Reason] = {
     ResizePhase.INFEASIBLE: Reason.UNRESIZABLE,
@@ -54,6 +58,8 @@ def strip_dialects(obj: Object) -> Object:
     if isinstance(obj.get("spec"), dict):
         stored["spec"] = _without_keys(obj["spec"], "containers", "resourcesAllocated")
         stored["spec"].pop("resizeRequest", None)
+        if isinstance(obj["spec"].get("virtualMachine"), dict):
+            stored["spec"] = _stripped_vm_spec(stored["spec"])
     if isinstance(obj.get("status"), dict):
         stored["status"] = _stripped_status(obj["status"])
     return stored
@@ -92,7 +98,7 @@ def node_allocation(incoming: Object, served_current: Object) -> list[Object] | 
     stored = lookup(served_current, "status", "resizeState", "allocated", default=[])
     desired = {
         container.get("name"): container.get("resources") or {}
-        for container in lookup(served_current, "spec", "containers", default=[])
+        for container in containers_of(served_current)
     }
     return [
         # ARK writes requests only: the limits go with them, as the spec asks.
@@ -108,19 +114,27 @@ def _limits(resources: Object) -> Object:
 
 
 def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
-    containers = []
-    for container in spec.get("containers") or ():
-        name = container.get("name")
-        if name in allocated:
-            requests = allocated[name]
-        else:
-            requests = (container.get("resources") or {}).get("requests")
-        containers.append({**container, "resourcesAllocated": requests} if requests else container)
+    containers = [
+        _with_allocated(container, container.get("name"), allocated)
+        for container in spec.get("containers") or ()
+    ]
     phase = ResizePhase(state.get("phase", ResizePhase.NONE))
     request: Object = {"requestStatus": REQUEST_STATUS[phase].value}
     if state.get("desired"):
         request["newResources"] = state["desired"]
-    return {**spec, "containers": containers, "resizeRequest": request}
+    served = {**spec, "containers": containers, "resizeRequest": request}
+    if spec.get("virtualMachine") is not None:
+        served["virtualMachine"] = _with_allocated(spec["virtualMachine"], VM_NAME, allocated)
+    return served
+
+
+def _with_allocated(container: Object, name: str | None, allocated: Object) -> Object:
+    """Allocated requests; until the pod is bound they follow the spec."""
+    if name in allocated:
+        requests = allocated[name]
+    else:
+        requests = (container.get("resources") or {}).get("requests")
+    return {**container, "resourcesAllocated": requests} if requests else container
 
 
 def _served_status(status: Object, state: Object, allocated: Object) -> Object:
@@ -132,6 +146,9 @@ def _served_status(status: Object, state: Object, allocated: Object) -> Object:
             else one
             for one in status["containerStatuses"]
         ]
+    vm = status.get("virtualMachineStatus")
+    if vm and allocated.get(VM_NAME):
+        served["virtualMachineStatus"] = {**vm, "allocatedResources": allocated[VM_NAME]}
     conditions = resize_conditions(state)
     if conditions:
         kept = [
@@ -172,6 +189,8 @@ def resize_conditions(state: Object) -> list[Object]:
 
 def _stripped_status(status: Object) -> Object:
     stored = _without_keys(status, "containerStatuses", "allocatedResources")
+    if isinstance(status.get("virtualMachineStatus"), dict):
+        stored = without(stored, ("virtualMachineStatus", "allocatedResources"))
     conditions = status.get("conditions")
     if isinstance(conditions, list):
         stored["conditions"] = [
@@ -182,6 +201,11 @@ def _stripped_status(status: Object) -> Object:
         if not stored["conditions"]:
             del stored["conditions"]
     return stored
+
+
+def _stripped_vm_spec(spec: Object) -> Object:
+    stored = without(spec, ("virtualMachine", "resourcesAllocated"))
+    return without(stored, ("containers",)) if stored.get("containers") == [] else stored
 
 
 def _without_keys(parent: Object, items_key: str, key: str) -> Object:
@@ -201,14 +225,14 @@ def _without_keys(parent: Object, items_key: str, key: str) -> Object:
 def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) -> list[FieldError]:
     served = _allocated_by_name(current)
     errors = []
-    for index, container in enumerate(_objects(incoming, "spec", "containers")):
+    for field, container in _sized(incoming):
         given, now = container.get("resourcesAllocated"), served.get(str(container.get("name")))
         if given is None or _equal_quantities(given, now):
             continue
         if from_own_node and isinstance(given, dict) and _only_cpu_and_memory_differ(given, now):
             continue
-        field = f"spec.containers[{index}].resourcesAllocated"
-        errors.append(_not_yours(field, "only the pod's node may write what it has allocated"))
+        where = f"{field}.resourcesAllocated"
+        errors.append(_not_yours(where, "only the pod's node may write what it has allocated"))
     return errors
 
 
@@ -223,17 +247,14 @@ def _check_resize_request(incoming: Object, current: Object) -> list[FieldError]
 
 
 def _check_statuses(incoming: Object, current: Object) -> list[FieldError]:
-    served = {
-        one.get("name"): one.get("allocatedResources")
-        for one in _objects(current, "status", "containerStatuses")
-    }
+    served = {one.get("name"): one.get("allocatedResources") for _, one in _reported(current)}
     errors = []
-    for index, one in enumerate(_objects(incoming, "status", "containerStatuses")):
+    for field, one in _reported(incoming):
         given = one.get("allocatedResources")
         if given is None or _equal_quantities(given, served.get(one.get("name"))):
             continue
-        field = f"status.containerStatuses[{index}].allocatedResources"
-        errors.append(_not_yours(field, "is derived; a node writes it through pods/resizing"))
+        where = f"{field}.allocatedResources"
+        errors.append(_not_yours(where, "is derived; a node writes it through pods/resizing"))
     return errors
 
 
@@ -262,10 +283,28 @@ def _objects(obj: Object, *path: str) -> list[Object]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
+def _sized(pod: Object) -> Iterator[tuple[str, Object]]:
+    """Containers, the VM as one of them, and where each stands."""
+    vm = lookup(pod, "spec", "virtualMachine")
+    if isinstance(vm, dict):
+        yield "spec.virtualMachine", vm_container(vm)
+    for index, container in enumerate(_objects(pod, "spec", "containers")):
+        yield f"spec.containers[{index}]", container
+
+
+def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
+    """The statuses of containers, that of the VM as one of them, and where each stands."""
+    vm = lookup(pod, "status", "virtualMachineStatus")
+    if isinstance(vm, dict):
+        yield "status.virtualMachineStatus", vm_container(vm)
+    for index, one in enumerate(_objects(pod, "status", "containerStatuses")):
+        yield f"status.containerStatuses[{index}]", one
+
+
 def _allocated_by_name(pod: Object) -> dict[str, Any]:
     return {
         str(container.get("name")): container.get("resourcesAllocated")
-        for container in _objects(pod, "spec", "containers")
+        for _, container in _sized(pod)
     }
 
 

@@ -64,6 +64,16 @@ def pod_kernel(containers: Iterable[KernelLimits], version: CgroupVersion) -> Ke
     )
 
 
+def pod_limits(sizes: Iterable[Resources], version: CgroupVersion) -> KernelLimits:
+    """The pod group for containers of these sizes. Its weight is that of the summed requests, as
+    in Kubernetes: a sum of rounded weights would move when CPU only moves between containers."""
+    sizes = tuple(sizes)
+    group = pod_kernel([to_kernel(size, version) for size in sizes], version)
+    asked_milli = sum(size.requests.cpu_milli or 0 for size in sizes)
+    together = to_kernel(Resources(requests=Amounts(cpu_milli=asked_milli)), version)
+    return msgspec.structs.replace(group, cpu_weight=together.cpu_weight)
+
+
 def from_kernel(limits: KernelLimits, version: CgroupVersion) -> Resources:
     """What the kernel's numbers mean; the smallest sizes that give these numbers.
 

@@ -8,6 +8,7 @@ from livesize.api.conditions import is_true
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import QuantityError
 from livesize.api.resources import ResourceName, format_amounts, parse_amounts, total
+from livesize.api.vm_status import statuses_of
 
 
 def pod_status_word(pod: Object) -> str:
@@ -60,7 +61,7 @@ def _init_word(pod: Object) -> str:
 def _container_word(pod: Object, word: str) -> str:
     """The first container, in spec order, that waits or has ended says what to show."""
     running = False
-    for status in reversed(lookup(pod, "status", "containerStatuses", default=[])):
+    for status in reversed(statuses_of(pod)):
         state = status.get("state") or {}
         if lookup(state, "waiting", "reason"):
             word = str(state["waiting"]["reason"])

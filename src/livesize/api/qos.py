@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from livesize.api.objects import Object, lookup
-from livesize.api.resources import ResourceName, Resources, resources_of
+from livesize.api.resources import Resources, containers_of, resources_of
 
 QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
 
@@ -13,11 +13,8 @@ QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
 def qos_class(pod: Object) -> QosClass:
     """Guaranteed: every container, init ones too, has cpu and memory limits equal to its
     requests. BestEffort: no container asks for anything. Burstable: the rest."""
-    sizes = [
-        resources_of(container)
-        for kind in ("containers", "initContainers")
-        for container in lookup(pod, "spec", kind, default=[])
-    ]
+    starting: list[Object] = lookup(pod, "spec", "initContainers", default=[])
+    sizes = [resources_of(container) for container in [*containers_of(pod), *starting]]
     if not any(_asks_for_something(size) for size in sizes):
         return "BestEffort"
     if all(_is_guaranteed(size) for size in sizes):
@@ -27,13 +24,10 @@ def qos_class(pod: Object) -> QosClass:
 
 def _asks_for_something(size: Resources) -> bool:
     # A quantity of zero asks for nothing, as in Kubernetes.
-    sides = (size.requests, size.limits)
-    return any(side.amount(resource) for side in sides for resource in ResourceName)
+    asked, limits = size.requests, size.limits
+    return any((asked.cpu_milli, asked.memory_bytes, limits.cpu_milli, limits.memory_bytes))
 
 
 def _is_guaranteed(size: Resources) -> bool:
-    return all(
-        size.limits.amount(resource)
-        and size.requests.amount(resource) == size.limits.amount(resource)
-        for resource in ResourceName
-    )
+    limits = size.limits
+    return bool(limits.cpu_milli and limits.memory_bytes) and size.requests == limits

@@ -14,7 +14,7 @@ import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind, forbidden, invalid
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, lookup, name_of
+from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.quantity import QuantityError
 from livesize.api.reasons import RESIZE_CONDITIONS
 from livesize.api.resize_phase import REQUEST_STATUS, SCHEDULER_PHASES, RequestStatus, ResizePhase
@@ -87,6 +87,8 @@ def _status(given: Object) -> Object:
             {key: value for key, value in status.items() if key != "allocatedResources"}
             for status in kept["containerStatuses"]
         ]
+    if isinstance(kept.get("virtualMachineStatus"), dict):
+        kept = without(kept, ("virtualMachineStatus", "allocatedResources"))
     if kept.get("conditions") is not None:
         kept["conditions"] = [
             condition
@@ -178,19 +180,26 @@ def _status_errors(status: Any) -> list[FieldError]:
         return []
     if not isinstance(status, dict):
         return [FieldError(FieldErrorKind.TYPE_INVALID, "status", "must be an object", status)]
-    statuses = status.get("containerStatuses")
+    statuses, vm = status.get("containerStatuses"), status.get("virtualMachineStatus")
     errors = _list_errors(status.get("conditions"), "status.conditions")
+    if vm is not None:
+        errors += _actual_errors(vm, "status.virtualMachineStatus")
     listed = _list_errors(statuses, "status.containerStatuses")
     if listed or statuses is None:
         return errors + listed
     for index, one in enumerate(statuses):
-        where = f"status.containerStatuses[{index}].resources"
-        if not isinstance(one.get("resources", {}), dict):
-            detail = "must be an object"
-            errors.append(FieldError(FieldErrorKind.TYPE_INVALID, where, detail))
-        else:
-            errors += _quantity_errors(one.get("resources", {}), where)
+        errors += _actual_errors(one, f"status.containerStatuses[{index}]")
     return errors
+
+
+def _actual_errors(status: Any, field: str) -> list[FieldError]:
+    """The status of one container, or of the virtual machine."""
+    detail = "must be an object"
+    if not isinstance(status, dict):
+        return [FieldError(FieldErrorKind.TYPE_INVALID, field, detail)]
+    if not isinstance(status.get("resources", {}), dict):
+        return [FieldError(FieldErrorKind.TYPE_INVALID, f"{field}.resources", detail)]
+    return _quantity_errors(status.get("resources", {}), f"{field}.resources")
 
 
 def _list_errors(items: Any, field: str) -> list[FieldError]:

@@ -22,6 +22,9 @@ from livesize.api.quantity import (
     parse_quantity,
 )
 
+VM_NAME = "vm"
+"""What the virtual machine of a pod is called where containers have their names."""
+
 
 class ResourceName(enum.StrEnum):
     CPU = "cpu"
@@ -93,9 +96,21 @@ def format_resources(resources: Resources) -> Object:
     return written
 
 
+def is_vm(pod: Object) -> bool:
+    """The pod is a virtual machine: it has spec.virtualMachine instead of containers."""
+    return isinstance(lookup(pod, "spec", "virtualMachine"), dict)
+
+
+def vm_container(vm: Object) -> Object:
+    """A virtual machine as the one container that it is to everything generic (B1)."""
+    return {**vm, "name": VM_NAME}
+
+
 def containers_of(pod: Object) -> list[Object]:
-    """App containers, in spec order."""
+    """App containers, in spec order; of a VM pod the virtual machine, as one container."""
     containers: list[Object] = lookup(pod, "spec", "containers", default=[])
+    if not containers and is_vm(pod):
+        return [vm_container(pod["spec"]["virtualMachine"])]
     return containers
 
 

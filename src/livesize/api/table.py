@@ -17,6 +17,8 @@ from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.resize_state import allocated_sizes
+from livesize.api.resources import containers_of
+from livesize.api.vm_status import statuses_of
 
 _UNKNOWN = "<unknown>"
 _NONE = "<none>"
@@ -99,13 +101,12 @@ def _at(*path: str | int, default: str = _NONE) -> Callable[[Object, float], Any
 
 
 def _ready(pod: Object, _now: float) -> str:
-    statuses = lookup(pod, "status", "containerStatuses", default=[])
-    ready = sum(1 for status in statuses if status.get("ready"))
-    return f"{ready}/{len(lookup(pod, 'spec', 'containers', default=[]))}"
+    ready = sum(1 for status in statuses_of(pod) if status.get("ready"))
+    return f"{ready}/{len(containers_of(pod))}"
 
 
 def _restarts(pod: Object, now: float) -> str:
-    statuses = lookup(pod, "status", "containerStatuses", default=[])
+    statuses = statuses_of(pod)
     count = sum(status.get("restartCount") or 0 for status in statuses)
     finished = [lookup(one, "lastState", "terminated", "finishedAt") for one in statuses]
     last = max((time for time in finished if time), default=None)
@@ -113,8 +114,7 @@ def _restarts(pod: Object, now: float) -> str:
 
 
 def _desired(pod: Object, _now: float) -> str:
-    containers = lookup(pod, "spec", "containers", default=[])
-    return resources_words([container.get("resources") or {} for container in containers])
+    return resources_words([container.get("resources") or {} for container in containers_of(pod)])
 
 
 def _allocated(pod: Object, _now: float) -> str:
@@ -122,8 +122,7 @@ def _allocated(pod: Object, _now: float) -> str:
 
 
 def _actual(pod: Object, _now: float) -> str:
-    statuses = lookup(pod, "status", "containerStatuses", default=[])
-    return resources_words([status.get("resources") or {} for status in statuses])
+    return resources_words([status.get("resources") or {} for status in statuses_of(pod)])
 
 
 def _node_status(node: Object, _now: float) -> str:

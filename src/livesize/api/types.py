@@ -105,8 +105,41 @@ class ResizeRequest(TypedDict, total=False):
     newResources: list[ContainerSize]
 
 
+class KernelBoot(TypedDict, total=False):
+    image: str
+    initrd: str
+    commandLine: str
+
+
+class DiskBoot(TypedDict, total=False):
+    image: str
+
+
+class VirtualMachineCpu(TypedDict, total=False):
+    max: Quantity
+
+
+class VirtualMachineMemory(TypedDict, total=False):
+    max: Quantity
+    boot: Quantity
+
+
+class PodVirtualMachine(TypedDict, total=False):
+    """Instead of containers: one virtual machine. It boots from a kernel or from a disk, each the
+    name of an image; maxima and boot memory are fixed when it is made."""
+
+    kernel: KernelBoot
+    disk: DiskBoot
+    cpu: VirtualMachineCpu
+    memory: VirtualMachineMemory
+    resources: ResourceRequirements
+    resizePolicy: list[ContainerResizePolicy]
+    resourcesAllocated: ResourceList  # derived (ARK)
+
+
 class PodSpec(TypedDict, total=False):
     containers: list[Container]
+    virtualMachine: PodVirtualMachine
     initContainers: list[Container]
     ephemeralContainers: list[Container]
     nodeName: str
@@ -139,6 +172,53 @@ class ContainerStatus(TypedDict, total=False):
     lastState: dict[str, Any]
     resources: ResourceRequirements  # actual
     allocatedResources: ResourceList  # derived
+
+
+class VirtualMachineGuest(TypedDict, total=False):
+    """What is plugged into the guest, and what the guest itself says."""
+
+    vcpusPlugged: int
+    vcpusOnline: int
+    memoryRequested: Quantity
+    memoryPlugged: Quantity
+    memorySeen: Quantity
+    memoryAvailable: Quantity
+    agent: bool
+    bootId: str
+    uptimeSeconds: float
+
+
+class VirtualMachineDevice(TypedDict, total=False):
+    alias: str
+    kind: str
+    node: int
+    size: Quantity
+    requested: Quantity
+    current: Quantity
+
+
+class VirtualMachineMaximum(TypedDict, total=False):
+    cpu: Quantity
+    memory: Quantity
+
+
+class PodVirtualMachineStatus(TypedDict, total=False):
+    state: str  # Waiting, Starting, Running, Stopped
+    reason: str
+    message: str
+    exitCode: int
+    startedAt: str
+    finishedAt: str
+    lastState: dict[str, Any]
+    restartCount: int
+    virtualMachineID: str
+    pid: int
+    accelerator: str
+    resources: ResourceRequirements  # actual
+    allocatedResources: ResourceList  # derived
+    maximum: VirtualMachineMaximum
+    guest: VirtualMachineGuest
+    devices: list[VirtualMachineDevice]
 
 
 class ResizeStep(TypedDict, total=False):
@@ -177,6 +257,7 @@ class PodStatus(TypedDict, total=False):
     observedGeneration: int
     containerStatuses: list[ContainerStatus]
     initContainerStatuses: list[ContainerStatus]
+    virtualMachineStatus: PodVirtualMachineStatus
     resizeState: ResizeState
 
 

@@ -11,6 +11,7 @@ from livesize.api.kernel_units import (
     KernelLimits,
     from_kernel,
     pod_kernel,
+    pod_limits,
     report_actual,
     to_kernel,
 )
@@ -162,3 +163,17 @@ def test_containers_never_exceed_their_pod(pod: list[Resources], version: Cgroup
         assert sum(one.cpu_quota_us or 0 for one in containers) <= group.cpu_quota_us
     if group.memory_limit_bytes is not None:
         assert sum(one.memory_limit_bytes or 0 for one in containers) <= group.memory_limit_bytes
+
+
+@pytest.mark.parametrize("version", list(CgroupVersion))
+def test_cpu_that_moves_between_containers_leaves_the_pod_group_alone(
+    version: CgroupVersion,
+) -> None:
+    """Decisions 9: "No net change of a resource: the pod group is not written"."""
+
+    def size(milli: int) -> Resources:
+        return Resources(Amounts(cpu_milli=milli), Amounts(cpu_milli=milli))
+
+    before = pod_limits([size(200), size(200)], version)
+    after = pod_limits([size(300), size(100)], version)
+    assert before == after

@@ -18,6 +18,7 @@ from livesize.api.validation.names import DnsRule
 from livesize.api.validation.pod import validate_pod
 from livesize.api.validation.pod_update import validate_pod_update
 from livesize.api.validation.resize import (
+    keep_policies,
     malformed_quantity,
     prepare_resize,
     validate_pod_resize,
@@ -25,6 +26,7 @@ from livesize.api.validation.resize import (
 from livesize.api.validation.shapes import check_shape
 
 __all__ = [
+    "keep_policies",
     "malformed_quantity",
     "prepare_resize",
     "validate_create",

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
-from livesize.api.resources import same_quantities
+from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.resources import (
     validate_quantities,
     validate_resize_policy,
     validate_resources,
 )
+from livesize.api.validation.vm import validate_vm, validate_vm_overhead
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -25,7 +26,10 @@ _POD_LEVEL = (
 
 def validate_pod(pod: Object) -> list[FieldError]:
     """Everything wrong with a new pod, apart from its metadata."""
-    return [*validate_pod_spec(pod), *_validate_allocated(pod)]
+    errors = [*validate_pod_spec(pod), *_validate_allocated(pod)]
+    if not errors and is_vm(pod):
+        return validate_vm_overhead(pod["spec"])
+    return errors
 
 
 def validate_pod_spec(pod: Object) -> list[FieldError]:
@@ -33,7 +37,9 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
     errors = [*_validate_scalars(spec), *_validate_volumes(spec)]
-    if not spec.get("containers"):
+    if is_vm(pod):
+        errors += validate_vm(spec, never=never)
+    elif not spec.get("containers"):
         errors.append(FieldError(FieldErrorKind.REQUIRED, "spec.containers", ""))
     seen: set[str] = set()
     for field, container in containers_by_field(pod):
@@ -50,6 +56,13 @@ def containers_by_field(pod: Object) -> Iterator[tuple[str, Object]]:
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(lookup(pod, "spec", kind, default=[])):
             yield f"spec.{kind}[{index}]", container
+
+
+def sizes_by_field(pod: Object) -> Iterator[tuple[str, Object]]:
+    """Everything that has resources: the containers, and the virtual machine as one of them."""
+    if is_vm(pod):
+        yield "spec.virtualMachine", vm_container(pod["spec"]["virtualMachine"])
+    yield from containers_by_field(pod)
 
 
 def _validate_scalars(spec: Object) -> list[FieldError]:
@@ -127,7 +140,7 @@ def _validate_ports(container: Object, field: str) -> list[FieldError]:
 def _validate_allocated(pod: Object) -> list[FieldError]:
     """resourcesAllocated of a new pod is its requests; it may say so itself (decisions 4)."""
     errors = []
-    for field, container in containers_by_field(pod):
+    for field, container in sizes_by_field(pod):
         given = container.get("resourcesAllocated")
         requests = (container.get("resources") or {}).get("requests")
         if given is not None and not same_quantities(given, requests):

@@ -7,6 +7,7 @@ from typing import Any
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup, without
+from livesize.api.resources import is_vm
 from livesize.api.validation.pod import validate_pod_spec
 from livesize.api.validation.resize import resize_errors
 
@@ -17,8 +18,15 @@ _MAY_CHANGE = (
     " additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set"
     " to 1 if it was previously negative)"
 )
+_VM_MAY_CHANGE = (
+    "updates of a virtual machine's pod may not change fields other than"
+    " `spec.virtualMachine.resources`,`spec.virtualMachine.resizePolicy`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations):"
+    " images, maxima and boot memory are fixed when the VM is made"
+)
 _POD_FIELDS = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"})
 _CONTAINER_FIELDS = frozenset({"image", "resources", "resizePolicy"})
+_VM_FIELDS = frozenset({"resources", "resizePolicy"})
 _CONTAINER_KINDS = ("containers", "initContainers")
 
 
@@ -28,7 +36,8 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     errors = [*_deadline_errors(new, old), *_toleration_errors(new, old), *_grace_errors(new, old)]
     changed = _other_fields_changed(new, old)
     if changed:
-        detail = f"{_MAY_CHANGE}; changed: {', '.join(changed)}"
+        may_change = _VM_MAY_CHANGE if is_vm(old) else _MAY_CHANGE
+        detail = f"{may_change}; changed: {', '.join(changed)}"
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec", detail))
     if _same_containers(new, old) and _size_changed(new, old):
         errors += resize_errors(new, old)
@@ -54,17 +63,25 @@ def _fixed_part(pod: Object) -> Object:
                 {key: value for key, value in container.items() if key not in _CONTAINER_FIELDS}
                 for container in spec[kind]
             ]
+    if is_vm(pod):
+        vm = fixed.pop("virtualMachine")
+        fixed |= {
+            f"virtualMachine.{key}": value for key, value in vm.items() if key not in _VM_FIELDS
+        }
     return fixed
 
 
 def _same_containers(new: Object, old: Object) -> bool:
-    return all(
+    return is_vm(new) == is_vm(old) and all(
         _picked(new, kind, "name") == _picked(old, kind, "name") for kind in _CONTAINER_KINDS
     )
 
 
 def _size_changed(new: Object, old: Object) -> bool:
     """Resources changed, or the policy of an init container, which may not."""
+    if is_vm(new):
+        path = ("spec", "virtualMachine", "resources")
+        return bool(lookup(new, *path) != lookup(old, *path))
     return any(
         _picked(new, kind, key) != _picked(old, kind, key)
         for kind, key in (

@@ -10,24 +10,26 @@ from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object, evolve, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, parse_quantity
-from livesize.api.resources import ResourceName, same_quantities
-from livesize.api.validation.pod import containers_by_field, validate_pod_spec
+from livesize.api.resources import ResourceName, containers_of, is_vm, same_quantities
+from livesize.api.validation.pod import sizes_by_field, validate_pod_spec
 from livesize.api.validation.shapes import check_shape
+from livesize.api.vm_status import statuses_of
 
 _MIRROR = "kubernetes.io/config.mirror"
 _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
 _SIDES = ("requests", "limits")
+_RESIZABLE = frozenset(name.value for name in ResourceName)
+_CHANGEABLE = frozenset({*_SIDES, "resizePolicy"})
 
 
 def prepare_resize(old: Object, incoming: Object) -> Object:
     """``old`` with the resources and policies of ``incoming``; what else it says is dropped.
 
-    A resizePolicy that is absent is kept: an older client does not know it (F27). Containers that
-    were added, removed, renamed or moved stay so, for validation to refuse, and so do the
-    resources of init containers.
+    Containers that were added, removed, renamed or moved stay so, for validation to refuse, and so
+    do the resources of init containers.
     """
     spec = incoming.get("spec")
     if not isinstance(spec, dict):
@@ -36,6 +38,8 @@ def prepare_resize(old: Object, incoming: Object) -> Object:
     for kind in ("containers", "initContainers"):
         if kind in spec:
             prepared[kind] = _take_sizes(prepared.get(kind) or [], spec[kind])
+    if "virtualMachine" in spec:
+        prepared["virtualMachine"] = _take_vm(prepared, spec["virtualMachine"])
     if prepared.get("initContainers") == []:
         del prepared["initContainers"]
     return {**old, "spec": prepared}
@@ -49,11 +53,50 @@ def _take_sizes(old: list[Object], incoming: Any) -> Any:
     return [_take_size(before, after) for before, after in zip(old, incoming, strict=True)]
 
 
+def _take_vm(old: Object, incoming: Any) -> Any:
+    before = old.get("virtualMachine")
+    if before is None or not isinstance(incoming, dict):
+        return incoming
+    return _take_size(before, incoming)
+
+
 def _take_size(before: Object, after: Object) -> Object:
+    after = _keep_policy(before, after)
     taken: Object = {"resources": after.get("resources") or {}}
     if after.get("resizePolicy") is not None:
         taken["resizePolicy"] = after["resizePolicy"]
-    return {**before, **taken}
+    return {**_without(before, frozenset({"resizePolicy"})), **taken}
+
+
+def keep_policies(old: Object, new: Object) -> Object:
+    """``new`` with the resize policies of ``old`` for containers that say nothing about theirs: an
+    older client does not know them and must not erase them (F27)."""
+    if is_vm(old) and is_vm(new):
+        path = ("spec", "virtualMachine")
+        return evolve(new, path, _keep_policy(lookup(old, *path), lookup(new, *path)))
+    before = {one.get("name"): one for one in lookup(old, "spec", "containers", default=[])}
+    containers = lookup(new, "spec", "containers")
+    if not isinstance(containers, list):
+        return new
+    kept = [
+        _keep_policy(before.get(one.get("name"), {}), one) if isinstance(one, dict) else one
+        for one in containers
+    ]
+    return evolve(new, ("spec", "containers"), kept)
+
+
+def _keep_policy(before: Object, after: Object) -> Object:
+    """Who names a policy in either dialect knows of both: then nothing is kept."""
+    resources = after.get("resources") or {}
+    says = after.get("resizePolicy") is not None
+    if says or not isinstance(resources, dict) or resources.get("resizePolicy") is not None:
+        return after
+    if before.get("resizePolicy") is not None:
+        after = {**after, "resizePolicy": before["resizePolicy"]}
+    mapped = lookup(before, "resources", "resizePolicy")
+    if mapped is None:
+        return after
+    return {**after, "resources": {**resources, "resizePolicy": mapped}}
 
 
 def validate_pod_resize(new: Object, old: Object) -> list[FieldError]:
@@ -83,7 +126,7 @@ def malformed_quantity(pod: Object) -> FieldError | None:
     the field ``patch``, of an object without a name."""
     if check_shape(PODS, pod):
         return None
-    for _, container in containers_by_field(pod):
+    for _, container in sizes_by_field(pod):
         resources = container.get("resources") or {}
         for quantities in (resources.get(side) or {} for side in _SIDES):
             for name, quantity in quantities.items():
@@ -103,6 +146,9 @@ def _unreadable(quantity: Any) -> str:
 
 def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
     errors = []
+    if is_vm(new) != is_vm(old):
+        detail = "a virtual machine may not be added or removed on resize"
+        errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.virtualMachine", detail))
     for kind in ("containers", "initContainers"):
         before = _names(old, kind)
         after = _names(new, kind)
@@ -128,7 +174,7 @@ def _unsupported(old: Object) -> list[FieldError]:
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "windows pods cannot be resized")]
     if _MIRROR in lookup(old, "metadata", "annotations", default={}):
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "static pods cannot be resized")]
-    for status in lookup(old, "status", "containerStatuses", default=[]):
+    for status in statuses_of(old):
         if lookup(status, "state", "running") is not None and status.get("resources") is None:
             detail = "Pod running on node without support for resize"
             return [FieldError(FieldErrorKind.FORBIDDEN, "spec", detail)]
@@ -151,12 +197,13 @@ def _init_errors(new: Object, old: Object) -> list[FieldError]:
 def _container_errors(new: Object, old: Object) -> list[FieldError]:
     errors = []
     others_changed = False
-    before = lookup(old, "spec", "containers", default=[])
-    for index, container in enumerate(lookup(new, "spec", "containers", default=[])):
+    before = containers_of(old)
+    for index, container in enumerate(containers_of(new)):
+        where = "virtualMachine" if is_vm(new) else f"containers[{index}]"
         was, now = before[index].get("resources") or {}, container.get("resources") or {}
         for side in _SIDES:
             if _removed(was.get(side) or {}, now.get(side) or {}):
-                field = f"spec.containers[{index}].resources.{side}"
+                field = f"spec.{where}.resources.{side}"
                 detail = f"resource {side} cannot be removed"
                 errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
         others_changed = others_changed or not _same_others(was, now)
@@ -166,18 +213,18 @@ def _container_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 def _removed(before: Object, after: Object) -> bool:
-    return any(resource in before and resource not in after for resource in ResourceName)
+    return any(resource in before and resource not in after for resource in _RESIZABLE)
 
 
 def _same_others(before: Object, after: Object) -> bool:
     """Everything in ``resources`` but cpu, memory and the policy is unchanged."""
-    resizable = frozenset(ResourceName)
     sides = all(
-        same_quantities(_without(before.get(side), resizable), _without(after.get(side), resizable))
+        same_quantities(
+            _without(before.get(side), _RESIZABLE), _without(after.get(side), _RESIZABLE)
+        )
         for side in _SIDES
     )
-    changeable = frozenset({*_SIDES, "resizePolicy"})
-    return sides and _without(before, changeable) == _without(after, changeable)
+    return sides and _without(before, _CHANGEABLE) == _without(after, _CHANGEABLE)
 
 
 def _without(obj: Object | None, keys: frozenset[str]) -> Object:

@@ -44,11 +44,11 @@ def validate_quantities(quantities: Object, field: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for name, quantity in quantities.items():
         errors += validate_key(name, f"{field}[{name}]")
-        errors += _validate_quantity(quantity, f"{field}[{name}]")
+        errors += validate_quantity(quantity, f"{field}[{name}]")
     return errors
 
 
-def _validate_quantity(quantity: Any, field: str) -> list[FieldError]:
+def validate_quantity(quantity: Any, field: str) -> list[FieldError]:
     try:
         nano = parse_quantity(quantity)
     except QuantityError as error:

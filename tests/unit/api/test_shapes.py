@@ -1,0 +1,69 @@
+"""Shapes: the quick check and the one that says what is wrong never disagree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.objects import Object, evolve
+from livesize.api.validation.shapes import _check, _shape, check_shape
+
+RESOURCES = (PODS, NODES, LEASES, EVENTS, NAMESPACES)
+POD: Object = {
+    "metadata": {"name": "db", "generation": 3, "labels": {"a": "b"}, "finalizers": ["x"]},
+    "spec": {
+        "containers": [
+            {
+                "name": "app",
+                "command": ["sh"],
+                "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": 1}},
+                "resizePolicy": [{"resourceName": "cpu"}],
+                "securityContext": {"runAsUser": 1, "privileged": False},
+            }
+        ],
+        "hostNetwork": True,
+        "tolerations": [{"key": "k"}],
+    },
+    "status": {
+        "conditions": [{"type": "Ready"}],
+        "containerStatuses": [{"name": "app", "ready": True, "state": {"running": {}}}],
+    },
+}
+_SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text()
+_TREES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def _paths(tree: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    below: list[tuple[str | int, ...]] = []
+    if isinstance(tree, dict):
+        below = [found for key, item in tree.items() for found in _paths(item, (*path, key))]
+    elif isinstance(tree, list):
+        below = [found for at, item in enumerate(tree) for found in _paths(item, (*path, at))]
+    return [path, *below] if path else below
+
+
+def test_a_good_pod_has_no_complaint() -> None:
+    assert check_shape(PODS, POD) == []
+
+
+@pytest.mark.parametrize("path", _paths(POD))
+def test_a_wrong_value_anywhere_is_found_by_both_or_by_none(path: tuple[str | int, ...]) -> None:
+    for wrong in ([], {}, "x", 1, 1.5, True, None, [None], {"a": None}, [[]], {"a": []}):
+        pod = evolve(POD, path, wrong)
+        assert check_shape(PODS, pod) == _check(pod, _shape("pods"), "")
+
+
+@given(st.sampled_from(_paths(POD)), _TREES, st.sampled_from(RESOURCES))
+def test_the_quick_check_never_lets_pass_what_the_slow_one_refuses(
+    path: tuple[str | int, ...], value: Any, resource: Resource
+) -> None:
+    obj = evolve(POD, path, value)
+    assert check_shape(resource, obj) == _check(obj, _shape(resource.plural), "")

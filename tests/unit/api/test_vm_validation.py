@@ -1,0 +1,393 @@
+"""What is wrong with a virtual machine is said with the field, the reason and the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.api.defaults import default_object
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, evolve, lookup, without
+from livesize.api.validation import (
+    keep_policies,
+    malformed_quantity,
+    prepare_resize,
+    validate_create,
+    validate_pod_resize,
+    validate_update,
+)
+from livesize.api.validation.vm import host_paths
+
+VM = "spec.virtualMachine"
+SIZE = {"cpu": "1", "memory": "512Mi"}
+APP = {"name": "app", "image": "busybox:1", "resources": {"limits": SIZE}}
+
+
+def raw_pod(vm: Any, **spec: Any) -> Object:
+    metadata = {"name": "vm1", "namespace": "default"}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"virtualMachine": vm, **spec}}
+
+
+def raw_vm(**more: Any) -> Object:
+    vm = {"kernel": {"image": "guest"}, "resources": {"limits": SIZE}, **more}
+    return {name: part for name, part in vm.items() if part is not None}
+
+
+def sentences(pod: Object) -> list[str]:
+    defaulted = default_object(PODS, pod)
+    return [error.sentence() for error in validate_create(PODS, defaulted)]
+
+
+def limits(**quantities: Any) -> Object:
+    return {"resources": {"limits": {**SIZE, **quantities}}}
+
+
+LIMITS, REQUESTS = f"{VM}.resources.limits", f"{VM}.resources.requests"
+WHOLE = "a virtual machine has whole CPUs"
+REFUSED = [
+    (
+        "a fraction of a cpu",
+        raw_vm(**limits(cpu="1500m")),
+        {f'limits[cpu]: Invalid value: "1500m": {WHOLE}: the nearest sizes are 1 and 2'},
+    ),
+    (
+        "a fraction in the request alone",
+        raw_vm(resources={"requests": {"cpu": "1500m"}, **limits(cpu="2")["resources"]}),
+        {f'requests[cpu]: Invalid value: "1500m": {WHOLE}: the nearest sizes are 1 and 2'},
+    ),
+    (
+        "a fraction too small for a thousandth",
+        raw_vm(resources={"requests": {"cpu": "0.9999999", "memory": "512Mi"}}),
+        {f'requests[cpu]: Invalid value: "999999900n": {WHOLE}: the nearest size is 1'},
+    ),
+    (
+        "no cpu at all",
+        raw_vm(**limits(cpu="0")),
+        {'limits[cpu]: Invalid value: "0": must be at least 1: the nearest size is 1'},
+    ),
+    (
+        "not a multiple of 2Mi",
+        raw_vm(**limits(memory="513Mi")),
+        {
+            (
+                'limits[memory]: Invalid value: "513Mi": must be a multiple of 2Mi: the nearest'
+                " sizes are 512Mi and 514Mi"
+            )
+        },
+    ),
+    (
+        "over the cpu maximum",
+        raw_vm(**limits(cpu="5"), cpu={"max": 4}),
+        {
+            (
+                'limits[cpu]: Invalid value: "5": must be at most 4, the maximum it was made with'
+                " (cpu.max; for more, make it again with more): the nearest size is 4"
+            )
+        },
+    ),
+    (
+        "over the memory maximum",
+        raw_vm(**limits(memory="4Gi"), memory={"max": "3Gi"}),
+        {
+            (
+                'limits[memory]: Invalid value: "4Gi": must be at most 3Gi, the maximum it was made'
+                " with (memory.max; for more, make it again with more): the nearest size is 3Gi"
+            )
+        },
+    ),
+    (
+        "below what it boots with",
+        raw_vm(memory={"boot": "1Gi"}),
+        {
+            (
+                'limits[memory]: Invalid value: "512Mi": must be at least 1Gi, the memory it boots'
+                " with (memory.boot): the nearest size is 1Gi"
+            )
+        },
+    ),
+    (
+        "a maximum that is none",
+        raw_vm(cpu={"max": "2.5"}, memory={"max": "1000001Ki", "boot": "2Mi"}),
+        {
+            f'cpu.max: Invalid value: "2500m": {WHOLE}: the nearest sizes are 2 and 3',
+            (
+                'memory.max: Invalid value: "1000001Ki": must be a multiple of 2Mi: the nearest'
+                " sizes are 976Mi and 978Mi"
+            ),
+            ('memory.boot: Invalid value: "2Mi": must be at least 64Mi: the nearest size is 64Mi'),
+        },
+    ),
+    (
+        "more vCPUs than any VM has",
+        raw_vm(**limits(cpu="300")),
+        {
+            'cpu.max: Invalid value: "300": must be at most 255: the nearest size is 255',
+        },
+    ),
+    (
+        "no size",
+        raw_vm(resources=None),
+        {
+            "limits[cpu]: Required value: a virtual machine says how many CPUs it has",
+            "limits[memory]: Required value: a virtual machine says how much memory it has",
+        },
+    ),
+    (
+        "nothing to boot from",
+        raw_vm(kernel=None),
+        {
+            (
+                "kernel: Required value: a virtual machine boots from a kernel or from a disk:"
+                " give one of the two"
+            )
+        },
+    ),
+    (
+        "two things to boot from",
+        raw_vm(disk={"image": "d"}),
+        {
+            (
+                "disk: Forbidden: a virtual machine boots from a kernel or from a disk: give one"
+                " of the two"
+            )
+        },
+    ),
+    ("a kernel without an image", raw_vm(kernel={}), {"kernel.image: Required value"}),
+    (
+        "an image outside the directory",
+        raw_vm(kernel={"image": "../secret"}),
+        {
+            (
+                'kernel.image: Invalid value: "../secret": must be the name of an image, such as'
+                " guest.qcow2, or for an admin an absolute path"
+            )
+        },
+    ),
+    (
+        "a command line of two lines",
+        raw_vm(kernel={"image": "guest", "commandLine": "a\nb"}),
+        {'kernel.commandLine: Invalid value: "a\\nb": must be one line of text'},
+    ),
+    (
+        "a command line nobody reads to its end",
+        raw_vm(kernel={"image": "guest", "commandLine": "a" * 2001}),
+        {"kernel.commandLine: Too long: may not be more than 2000 characters"},
+    ),
+    (
+        "a policy that does not exist",
+        raw_vm(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "Perhaps"}]),
+        {
+            (
+                'resizePolicy: Unsupported value: "Perhaps": supported values: "NotRequired",'
+                ' "RestartContainer"'
+            )
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("vm", "expected"), [pytest.param(vm, said, id=name) for name, vm, said in REFUSED]
+)
+def test_refused(vm: Object, expected: set[str]) -> None:
+    said = {
+        sentence.replace(f"{VM}.resources.", "").replace(f"{VM}.", "")
+        for sentence in sentences(raw_pod(vm))
+    }
+    assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(
+            {"containers": [APP]},
+            "spec.containers: Forbidden: a pod has either containers or a virtual machine: leave"
+            " one of the two out",
+            id="both",
+        ),
+        pytest.param(
+            {"initContainers": [APP]},
+            "spec.initContainers: Forbidden: a virtual machine's pod has no init containers",
+            id="init containers",
+        ),
+        pytest.param(
+            {"overhead": {"memory": "10Mi"}},
+            'spec.overhead[memory]: Invalid value: "10Mi": a virtual machine of this maximum needs'
+            " 232Mi, or leave it out",
+            id="too little overhead",
+        ),
+        pytest.param(
+            {"virtualMachine": {"kernel": 5}},
+            "spec.virtualMachine.kernel: Invalid value: 5: must be an object",
+            id="the wrong shape",
+        ),
+        pytest.param({"virtualMachine": None}, "spec.containers: Required value", id="none"),
+    ],
+)
+def test_refused_pods(spec: Object, expected: str) -> None:
+    assert expected in sentences(evolve(raw_pod(raw_vm()), ("spec",), {
+        "virtualMachine": raw_vm(), **spec,
+    }))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(raw_pod(raw_vm()), id="a kernel"),
+        pytest.param(raw_pod(raw_vm(kernel=None, disk={"image": "d.qcow2"})), id="a disk"),
+        pytest.param(raw_pod(raw_vm(kernel={"image": "/boot/vmlinuz"})), id="a path"),
+        pytest.param(raw_pod(raw_vm(), containers=[]), id="an empty list of containers"),
+        pytest.param(raw_pod(raw_vm(), overhead={"memory": "1Gi"}), id="more overhead"),
+        pytest.param(raw_pod(raw_vm(**limits(memory="500Mi"))), id="a multiple of 2Mi"),
+    ],
+)
+def test_accepted(pod: Object) -> None:
+    assert sentences(pod) == []
+    defaulted = default_object(PODS, pod)
+    assert default_object(PODS, defaulted) == defaulted
+
+
+def test_host_paths_are_found() -> None:
+    vm = raw_vm(kernel={"image": "/boot/vmlinuz", "initrd": "/boot/initrd"})
+    assert host_paths(vm) == [f"{VM}.kernel.image", f"{VM}.kernel.initrd"]
+    assert host_paths(raw_vm()) == host_paths({}) == []
+
+
+STORED = default_object(PODS, raw_pod(raw_vm(), nodeName="n1"))
+
+
+def changed(*path: str, to: Any) -> Object:
+    return evolve(STORED, ("spec", "virtualMachine", *path), to)
+
+
+BIGGER = {"requests": {"cpu": "4", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}
+ONLY = (
+    "updates of a virtual machine's pod may not change fields other than"
+    f" `{VM}.resources`,`{VM}.resizePolicy`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
+    " additions to existing tolerations): images, maxima and boot memory are fixed when the VM is"
+    " made"
+)
+QOS = "Pod QOS Class may not change as a result of resizing"
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(changed("resources", to=BIGGER), [], id="resources"),
+        pytest.param(changed("resizePolicy", to=[]), [], id="the policy"),
+        pytest.param(
+            changed("cpu", "max", to="8"),
+            [f"spec: Forbidden: {ONLY}; changed: {VM}.cpu"],
+            id="a maximum",
+        ),
+        pytest.param(
+            changed("kernel", "image", to="other"),
+            [f"spec: Forbidden: {ONLY}; changed: {VM}.kernel"],
+            id="the image",
+        ),
+        pytest.param(
+            changed("resources", "requests", "memory", to="256Mi"),
+            [f'spec: Invalid value: "Guaranteed": {QOS}'],
+            id="the class",
+        ),
+        pytest.param(
+            without(STORED, ("spec", "virtualMachine", "resources", "limits", "cpu")),
+            [
+                f"{LIMITS}: Forbidden: resource limits cannot be removed",
+                f'spec: Invalid value: "Guaranteed": {QOS}',
+            ],
+            id="a limit removed",
+        ),
+    ],
+)
+def test_updates_and_resizes(new: Object, expected: list[str]) -> None:
+    assert [error.sentence() for error in validate_update(PODS, new, STORED)] == expected
+    if not any("changed:" in sentence for sentence in expected):
+        assert [error.sentence() for error in validate_pod_resize(new, STORED)] == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ({"cpu": "1500m"}, f"{LIMITS}[cpu]"),
+        ({"cpu": "5"}, f"{LIMITS}[cpu]"),
+        ({"memory": "3Gi"}, f"{LIMITS}[memory]"),
+        ({"memory": "513Mi"}, f"{LIMITS}[memory]"),
+        ({"memory": "256Mi"}, f"{LIMITS}[memory]"),
+    ],
+)
+def test_a_resize_to_a_size_the_vm_cannot_have(resources: Object, field: str) -> None:
+    both = {**SIZE, **resources}
+    new = changed("resources", to={"requests": both, "limits": both})
+    for errors in (validate_pod_resize(new, STORED), validate_update(PODS, new, STORED)):
+        assert field in [error.field for error in errors]
+
+
+def test_a_vm_does_not_become_containers_nor_containers_a_vm() -> None:
+    containers = default_object(PODS, evolve(raw_pod(None), ("spec", "containers"), [APP]))
+    for new, old in ((STORED, containers), (containers, STORED)):
+        said = [error.field for error in validate_pod_resize(new, old)]
+        assert said == [VM, "spec.containers"]
+        assert validate_update(PODS, new, old) != []
+
+
+def test_a_resize_takes_resources_and_the_policy_and_drops_the_rest() -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    sent = {"resources": BIGGER, "resizePolicy": policy, "cpu": {"max": "64"}, "kernel": {}}
+    prepared = prepare_resize(STORED, {"spec": {"virtualMachine": sent, "nodeName": "n2"}})
+    expected = changed("resources", to=BIGGER)
+    assert prepared == evolve(expected, ("spec", "virtualMachine", "resizePolicy"), policy)
+    assert prepare_resize(STORED, {"spec": {}}) == STORED
+    forgotten = prepare_resize(prepared, {"spec": {"virtualMachine": {"resources": BIGGER}}})
+    assert forgotten == prepared
+    assert keep_policies(prepared, expected) == prepared
+
+
+def test_a_patch_with_an_unreadable_quantity() -> None:
+    broken = changed("resources", "limits", "cpu", to="many")
+    error = malformed_quantity(broken)
+    assert error is not None
+    assert error.field == "patch"
+
+
+quantities = st.one_of(
+    st.integers(-5, 300), st.sampled_from(["1", "1500m", "2Gi", "513Mi", "-1", "x", "", "1e3"]),
+    st.none(), st.booleans(), st.lists(st.just(1), max_size=1),
+)  # fmt: skip
+parts = st.dictionaries(st.sampled_from(["max", "boot", "image", "cpu", "memory"]), quantities)
+machines = st.dictionaries(
+    st.sampled_from(["kernel", "disk", "cpu", "memory", "resources", "resizePolicy"]),
+    st.one_of(
+        parts,
+        quantities,
+        st.fixed_dictionaries({}, optional={"limits": parts, "requests": parts}),
+    ),
+)
+
+
+@given(machines)
+def test_anything_is_refused_with_a_field_or_accepted_and_never_raises(vm: Object) -> None:
+    defaulted = default_object(PODS, raw_pod(vm))
+    errors = validate_create(PODS, defaulted)
+    assert all(error.field.startswith("spec") for error in errors)
+    if not errors:
+        assert lookup(defaulted, "spec", "overhead", "memory")
+
+
+@given(
+    st.integers(1, 8000).filter(lambda milli: milli % 1000), st.integers(0, 3 * 2**30 + 12345)
+)  # fmt: skip
+def test_the_nearest_sizes_named_are_accepted(milli: int, amount: int) -> None:
+    """Whoever follows the remedy gets the VM."""
+    wished = {"cpu": f"{milli}m", "memory": str(amount)}
+    size = {"cpu": {"max": 4}, "memory": {"max": "2Gi", "boot": "512Mi"}}
+    pod = default_object(PODS, raw_pod(raw_vm(resources={"limits": wished}, **size)))
+    for error in validate_create(PODS, pod):
+        name = error.field.rpartition("[")[2].rstrip("]")
+        for remedy in error.detail.rpartition(" nearest size")[2].split(" ", 2)[2].split(" and "):
+            wish = {**SIZE, name: remedy}
+            assert sentences(raw_pod(raw_vm(resources={"limits": wish}, **size))) == []
