@@ -156,6 +156,8 @@ async def test_a_started_container_runs_with_its_limits_set(runtime: Runtime) ->
     assert view.image_id.startswith("sha256:")
     assert runtime.read(ContainerGroup(UID, "main")).limits == LIMITS
     assert runtime.read(PodGroup(UID)).limits == POD_LIMITS
+    assert runtime.read_limits(ContainerGroup(UID, "main")) == LIMITS
+    assert runtime.read_limits(PodGroup(UID)) == POD_LIMITS
 
 
 async def test_pods_and_containers_are_listed(runtime: Runtime) -> None:
@@ -184,6 +186,8 @@ async def test_an_end_by_itself_is_an_event_with_an_exit_code(runtime: Runtime) 
     assert view.finished_at >= started.started_at
     with pytest.raises(GoneError):
         runtime.read(ContainerGroup(UID, "main"))
+    with pytest.raises(GoneError):
+        runtime.read_limits(ContainerGroup(UID, "main"))
 
 
 async def test_stop_sends_sigterm_first(runtime: Runtime) -> None:

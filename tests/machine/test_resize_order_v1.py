@@ -25,7 +25,6 @@ from livesize.runtime.interface import (
     ContainerGroup,
     Group,
     PodGroup,
-    Reading,
     Runtime,
     SetCpu,
     SetMemory,
@@ -63,8 +62,8 @@ class EmptyGroups:
     def remove_root(self) -> None:
         self._driver.remove(self._root)
 
-    def read(self, group: Group) -> Reading:
-        return self._driver.read(group_path(self._root, group))
+    def read_limits(self, group: Group) -> KernelLimits:
+        return self._driver.read_limits(group_path(self._root, group))
 
     async def write(self, group: Group, change: Change) -> None:
         path = group_path(self._root, group)

@@ -4,13 +4,14 @@
 it is what a test turns the knobs of. ``FakeRuntime`` is a driver on it and passes the same suite
 as the real one (tests/contract/test_runtime_contract.py). It keeps the kernel's rules where they
 matter for the order of writes: on version 1 a child's quota never exceeds its parent's, and a
-memory limit below what is in use is refused.
+memory limit below what is in use is refused. A virtual machine is a FakeVm (fake_vm.py), found in
+``FakeMachine.vms`` by its pod.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import safe_name, whole_pages
 from livesize.runtime.events import EventFeed
+from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
     Change,
     ContainerConfig,
@@ -39,8 +41,10 @@ from livesize.runtime.interface import (
     SetCpu,
     SetMemory,
 )
+from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
 FAKE_IMAGE = "localhost/livesize/busybox:1"
+FAKE_VM_IMAGES = ("guest.vmlinuz", "guest.initrd", "disk.qcow2")
 _GIB = 1024**3
 _FIRST_PID = 1000
 _SIGTERM_CODE = 143
@@ -87,7 +91,10 @@ class FakeMachine:
         self.version = version
         self.image_names = tuple(images)
         self.behaviours = dict(behaviours or {})  # by command and args
+        self.vm_image_names = FAKE_VM_IMAGES
+        self.accelerator = Accelerator.TCG
         self.writes: list[tuple[Group, Change]] = []  # those that succeeded, in order
+        self.actions: list[Change | VmChange] = []  # these and changes of VMs, in order
         self.log_directory: Path | None = None  # where given, output is written below it
         self.facts = MachineFacts(
             cpu_milli=cpu_milli,
@@ -100,6 +107,7 @@ class FakeMachine:
             runtime_version="fake://1",
         )
         self.pods: dict[str, _Pod] = {}
+        self.vms: dict[str, FakeVm] = {}  # by pod uid
         self.groups: dict[Group, _Group] = {}
         self.feed = EventFeed()
         self._failures: dict[Group, list[RuntimeCallError]] = {}
@@ -153,9 +161,29 @@ class FakeMachine:
         if oom_killed:
             self.group(PodGroup(pod_uid)).oom_kills += 1
         del self.groups[ContainerGroup(pod_uid, container)]
+        if container == VM_NAME and pod_uid in self.vms:
+            self.vms[pod_uid].end()
         self.feed.publish(RuntimeEvent(pod_uid, container))
 
     # What the driver below asks.
+
+    def boot_vm(self, config: ContainerConfig) -> None:
+        assert config.vm is not None
+        uid = config.pod_uid
+        self.vms[uid] = FakeVm(
+            uid,
+            config.vm,
+            self.clock,
+            lambda: self.feed.publish(RuntimeEvent(uid, VM_NAME)),
+            accelerator=self.accelerator,
+        )
+
+    def lacks_image(self, config: ContainerConfig) -> str:
+        """The name of an image that is not here; empty where all are."""
+        if config.vm is None:
+            return "" if config.image in self.image_names else config.image
+        wanted = filter(None, (config.vm.kernel, config.vm.initrd, config.vm.disk))
+        return next((name for name in wanted if name not in self.vm_image_names), "")
 
     def group(self, group: Group) -> _Group:
         try:
@@ -289,8 +317,9 @@ class FakeRuntime:
             if before.attempt == config.attempt:
                 return before
             raise RuntimeCallError(f"container {config.name} still runs; stop it first")
-        if config.image not in self.world.image_names:
-            raise ImageMissingError(f"image {config.image} is not on this machine")
+        missing = self.world.lacks_image(config)
+        if missing:
+            raise ImageMissingError(f"image {missing} is not on this machine")
         command = (*config.command, *config.args)
         behaviour = self.world.behaviours.get(command, Behaviour())
         if behaviour.start_error:
@@ -298,6 +327,8 @@ class FakeRuntime:
         self._make_group(config)
         pod.behaviours[config.name] = behaviour
         pod.containers[config.name] = self._new_view(config, behaviour)
+        if config.vm is not None:
+            self.world.boot_vm(config)
         self._run(config, behaviour)
         return pod.containers[config.name]
 
@@ -322,6 +353,7 @@ class FakeRuntime:
             if view.phase is ContainerPhase.RUNNING:
                 raise RuntimeCallError(f"pod {uid}: container {name} still runs; stop it first")
         del self.world.pods[uid]
+        self.world.vms.pop(uid, None)
         del self.world.groups[PodGroup(uid)]
         self.world.remove_logs(uid)
 
@@ -330,10 +362,36 @@ class FakeRuntime:
         usage_bytes = self.world.usage_bytes(group)
         return Reading(entry.limits, entry.cpu_usage_ns, usage_bytes, usage_bytes, entry.oom_kills)
 
+    def read_limits(self, group: Group) -> KernelLimits:
+        return self.world.group(group).limits
+
     async def write(self, group: Group, change: Change) -> None:
         await self.world.before_write(group)
         self.world.apply(group, change)
         self.world.writes.append((group, change))
+        self.world.actions.append(change)
+
+    def vm(self, pod_uid: str) -> VmView | None:
+        vm = self.world.vms.get(pod_uid)
+        return None if vm is None else vm.view()
+
+    async def refresh_vm(self, pod_uid: str) -> VmView:
+        return self._require_vm(pod_uid).view()
+
+    async def change_vm(self, pod_uid: str, change: VmChange) -> None:
+        self._require_vm(pod_uid).change(change)
+        self.world.actions.append(change)
+
+    async def wait_vm(
+        self, pod_uid: str, holds: Callable[[VmView], bool], timeout_seconds: float
+    ) -> VmView:
+        return await self._require_vm(pod_uid).wait(holds, timeout_seconds)
+
+    def _require_vm(self, pod_uid: str) -> FakeVm:
+        vm = self.world.vms.get(pod_uid)
+        if vm is None or not vm.running:
+            raise GoneError(f"pod {pod_uid} has no running VM on this machine")
+        return vm
 
     def _make_group(self, config: ContainerConfig) -> None:
         """With its limits; not counted among the writes, which are resizes."""

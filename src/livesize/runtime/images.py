@@ -84,7 +84,8 @@ class ImageStore:
                 digest = self._keep(layout, manifest)
                 self._save_refs({**self._refs(), name: digest})
         except (tarfile.TarError, OSError, KeyError, TypeError, ValueError) as failure:
-            raise RuntimeCallError(f"{path} is not a usable OCI image: {failure}") from failure
+            why = str(failure).partition("\n")[0]
+            raise RuntimeCallError(f"{path} is not a usable OCI image: {why}") from failure
         return name
 
     def _import_built_in(self) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.runtime.vm_config import VmConfig
 
 
 class RuntimeCallError(Exception):
@@ -77,6 +78,7 @@ class PodConfig(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     limits: KernelLimits
+    vm: bool = False  # its one container is a virtual machine
 
 
 class ContainerConfig(msgspec.Struct, frozen=True):
@@ -99,6 +101,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     read_only_root: bool = False
     oom_score_adj: int | None = None
     host_network: bool = True
+    vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
 
 
 class ContainerPhase(enum.StrEnum):
@@ -200,6 +203,10 @@ class Runtime(Protocol):
         ...
 
     def read(self, group: Group) -> Reading: ...
+
+    def read_limits(self, group: Group) -> KernelLimits:
+        """What ``read`` says of the limits, without the counters, which cost far more."""
+        ...
 
     async def write(self, group: Group, change: Change) -> None:
         """Change one group; only the named values are touched. A memory limit that would kill

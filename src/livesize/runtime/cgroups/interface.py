@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from livesize.api.kernel_units import CgroupVersion
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.interface import (
     ContainerGroup,
     Group,
@@ -54,6 +54,8 @@ class CgroupDriver(Protocol):
         ...
 
     def read(self, path: str) -> Reading: ...
+
+    def read_limits(self, path: str) -> KernelLimits: ...
 
     def memory_limit(self, path: str) -> int | None: ...
 

@@ -81,15 +81,18 @@ class CgroupsV1:
         held = ("total_inactive_anon", "total_active_anon", "total_unevictable")
         unreclaimable = sum(stat.get(name, 0) for name in held) + self._kernel_bytes(memory)
         return Reading(
-            limits=KernelLimits(
-                cpu_weight=read_number(f"{self._cpu}/{path}/cpu.shares"),
-                cpu_quota_us=self._quota(path),
-                memory_limit_bytes=self.memory_limit(path),
-            ),
+            limits=self.read_limits(path),
             cpu_usage_ns=read_number(f"{self._cpuacct}/{path}/cpuacct.usage"),
             memory_usage_bytes=usage_bytes,
             memory_unreclaimable_bytes=min(unreclaimable, usage_bytes),
             oom_kills=self.oom_kills(path),
+        )
+
+    def read_limits(self, path: str) -> KernelLimits:
+        return KernelLimits(
+            cpu_weight=read_number(f"{self._cpu}/{path}/cpu.shares"),
+            cpu_quota_us=self._quota(path),
+            memory_limit_bytes=self.memory_limit(path),
         )
 
     def memory_limit(self, path: str) -> int | None:

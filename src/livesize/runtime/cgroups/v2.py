@@ -64,15 +64,19 @@ class CgroupsV2:
     def read(self, path: str) -> Reading:
         group = f"{self._mount}/{path}"
         return Reading(
-            limits=KernelLimits(
-                cpu_weight=read_number(f"{group}/cpu.weight"),
-                cpu_quota_us=parse_cpu_max(read_text(f"{group}/cpu.max")),
-                memory_limit_bytes=self.memory_limit(path),
-            ),
+            limits=self.read_limits(path),
             cpu_usage_ns=read_table(f"{group}/cpu.stat").get("usage_usec", 0) * 1000,
             memory_usage_bytes=read_number(f"{group}/memory.current"),
             memory_unreclaimable_bytes=self._unreclaimable(group),
             oom_kills=self.oom_kills(path),
+        )
+
+    def read_limits(self, path: str) -> KernelLimits:
+        group = f"{self._mount}/{path}"
+        return KernelLimits(
+            cpu_weight=read_number(f"{group}/cpu.weight"),
+            cpu_quota_us=parse_cpu_max(read_text(f"{group}/cpu.max")),
+            memory_limit_bytes=self.memory_limit(path),
         )
 
     def memory_limit(self, path: str) -> int | None:

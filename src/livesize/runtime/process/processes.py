@@ -65,7 +65,7 @@ def signal_process(pid: int, is_same: Callable[[int], bool], number: signal.Sign
 
 def started_at_ticks(start_ticks: int) -> Callable[[int], bool]:
     """Is it the process that started then?"""
-    return lambda pid: _start_ticks(pid) == start_ticks
+    return lambda pid: read_start_ticks(pid) == start_ticks
 
 
 def has_argument(argument: str) -> Callable[[int], bool]:
@@ -73,7 +73,7 @@ def has_argument(argument: str) -> Callable[[int], bool]:
     return lambda pid: argument.encode() in _command_line(pid)
 
 
-def _start_ticks(pid: int) -> int | None:
+def read_start_ticks(pid: int) -> int | None:
     """From /proc/PID/stat (proc(5)); None for one that has ended, reaped or not."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -94,6 +94,7 @@ class ProcessRuntime:
         *,
         cgroups: CgroupDriver | None = None,
         settings: ProcessSettings = DEFAULT_SETTINGS,
+        feed: EventFeed | None = None,
     ) -> None:
         self._root = cgroup_root.strip("/")
         self._clock = clock
@@ -101,7 +102,7 @@ class ProcessRuntime:
         self._settings = settings
         self._records = Records(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
-        self._feed = EventFeed()
+        self._feed = feed or EventFeed()
         self._pods: dict[str, _Pod] = {}
         self._boot_id = boot_id()
         self._launcher = Path()
@@ -236,6 +237,9 @@ class ProcessRuntime:
 
     def read(self, group: Group) -> Reading:
         return self._cgroups.read(group_path(self._root, group))
+
+    def read_limits(self, group: Group) -> KernelLimits:
+        return self._cgroups.read_limits(group_path(self._root, group))
 
     async def write(self, group: Group, change: Change) -> None:
         path = group_path(self._root, group)

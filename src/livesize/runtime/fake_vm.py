@@ -1,0 +1,242 @@
+"""A virtual machine in memory, whose guest does as a test says.
+
+Left alone, the guest boots at once, brings every vCPU online and takes or gives back memory as
+soon as it is asked. It can be held (it does nothing until it is released), silent (nobody hears
+it, and its agent does not answer), keep memory it has in use (it gives back only a part), and
+reboot. What happens to it wakes whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from livesize.machinery.clock import Clock
+from livesize.runtime.interface import GoneError, RuntimeCallError
+from livesize.runtime.vm import (
+    Accelerator,
+    GuestSilentError,
+    GuestView,
+    OnlineVcpus,
+    PersistMemory,
+    PersistVcpus,
+    PlugVcpus,
+    RequestMemory,
+    UnplugVcpus,
+    VmChange,
+    VmDevice,
+    VmNote,
+    VmView,
+    WriteNote,
+)
+from livesize.runtime.vm_config import VmConfig
+
+BLOCK_BYTES = 2 * 1024 * 1024
+KERNEL_BYTES = 96 * 1024 * 1024  # of the guest's memory, never seen in its MemTotal
+_GUEST_USE_BYTES = 32 * 1024 * 1024
+
+
+class FakeVm:
+    """The world's side of a VM: it survives the driver, as QEMU survives the agent."""
+
+    def __init__(
+        self,
+        pod_uid: str,
+        size: VmConfig,
+        clock: Clock,
+        on_change: Callable[[], None],
+        *,
+        accelerator: Accelerator = Accelerator.TCG,
+    ) -> None:
+        self.pod_uid = pod_uid
+        self.size = size
+        self.accelerator = accelerator
+        self.running = True
+        self.plugged_vcpus = size.vcpus
+        self.persistent_vcpus = size.vcpus
+        self.requested_bytes = size.memory_bytes
+        self.plugged_bytes = size.memory_bytes
+        self.persistent_bytes = size.memory_bytes
+        self.online_vcpus = size.vcpus
+        self.used_bytes = _GUEST_USE_BYTES
+        self.note = VmNote()
+        self.boots = 1
+        self.has_agent = True
+        self._clock = clock
+        self._on_change = on_change
+        self._booted_at = clock.now()
+        self._is_silent = False
+        self._is_held = False
+        self._wanted_online = size.vcpus
+        self._failures: list[RuntimeCallError] = []
+        self._changed = asyncio.Event()
+
+    # Knobs.
+
+    def fail_next_change(self, error: RuntimeCallError) -> None:
+        """The next change raises this instead; several queue up."""
+        self._failures.append(error)
+
+    def hold(self) -> None:
+        """The guest answers, but takes nothing and gives nothing back until released."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._settle()
+
+    def be_silent(self) -> None:
+        """Nobody hears the guest, and nothing asked of its agent is answered."""
+        self._is_silent = True
+        self._tell()
+
+    def speak(self) -> None:
+        self._is_silent = False
+        self._settle()
+
+    def use_memory(self, used_bytes: int) -> None:
+        """What the guest's workload holds, and therefore does not give back."""
+        self.used_bytes = used_bytes
+        self._settle()
+
+    def reboot(self) -> None:
+        """The guest starts anew in the same machine: every plugged vCPU is online again."""
+        self.boots += 1
+        self._booted_at = self._clock.now()
+        self._wanted_online = self.plugged_vcpus
+        self._settle()
+
+    # What the driver asks.
+
+    def view(self) -> VmView:
+        extra_bytes = self.size.max_memory_bytes - self.size.boot_memory_bytes
+        device = VmDevice(
+            alias="ua-memory0",
+            kind="virtio-mem",
+            node=0,
+            size_bytes=extra_bytes,
+            requested_bytes=self.requested_bytes - self.size.boot_memory_bytes,
+            current_bytes=self.plugged_bytes - self.size.boot_memory_bytes,
+        )
+        return VmView(
+            pod_uid=self.pod_uid,
+            running=self.running,
+            accelerator=self.accelerator,
+            max_vcpus=self.size.max_vcpus,
+            plugged_vcpus=self.plugged_vcpus,
+            persistent_vcpus=self.persistent_vcpus,
+            boot_memory_bytes=self.size.boot_memory_bytes,
+            max_memory_bytes=self.size.max_memory_bytes,
+            requested_memory_bytes=self.requested_bytes,
+            plugged_memory_bytes=self.plugged_bytes,
+            persistent_memory_bytes=self.persistent_bytes,
+            devices=(device,) if extra_bytes else (),
+            guest=self._guest() if self.running and not self._is_silent else None,
+            note=self.note,
+            read_at=self._clock.now(),
+        )
+
+    def change(self, change: VmChange) -> None:
+        if self._failures:
+            raise self._failures.pop(0)
+        match change:
+            case PlugVcpus(count=count):
+                self._plug(count)
+            case UnplugVcpus(count=count):
+                self._unplug(count)
+            case OnlineVcpus(count=count):
+                self._switch(count)
+            case PersistVcpus(count=count):
+                self._check_vcpus(count)
+                self.persistent_vcpus = count
+            case RequestMemory(total_bytes=total_bytes):
+                self._check_memory(total_bytes)
+                self.requested_bytes = total_bytes
+            case PersistMemory(total_bytes=total_bytes):
+                self._check_memory(total_bytes)
+                self.persistent_bytes = total_bytes
+            case WriteNote(note=note):
+                self.note = note
+        self._settle()
+
+    async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
+        deadline = self._clock.monotonic() + timeout_seconds
+        while not holds(view := self.view()) and (left := deadline - self._clock.monotonic()) > 0:
+            await _first_of(self._changed.wait(), self._clock.sleep(left))
+            if not self.running:
+                raise GoneError(f"the VM of pod {self.pod_uid} does not run")
+        return view
+
+    def end(self) -> None:
+        self.running = False
+        self._tell()
+
+    def _guest(self) -> GuestView:
+        seen_bytes = self.plugged_bytes - KERNEL_BYTES
+        return GuestView(
+            boot_id=f"00000000-0000-0000-0000-{self.boots:012}",
+            uptime_seconds=self._clock.now() - self._booted_at,
+            vcpus_online=self.online_vcpus,
+            memory_seen_bytes=seen_bytes,
+            memory_available_bytes=max(seen_bytes - self.used_bytes, 0),
+            agent=self.has_agent,
+        )
+
+    def _plug(self, count: int) -> None:
+        self._check_vcpus(count)
+        if count < self.plugged_vcpus:
+            raise RuntimeCallError(f"{self.plugged_vcpus} vCPUs are plugged in, more than {count}")
+        self._wanted_online += count - self.plugged_vcpus
+        self.plugged_vcpus = count
+
+    def _unplug(self, count: int) -> None:
+        self._check_vcpus(count)
+        if self._is_silent or self._is_held:
+            raise RuntimeCallError("the guest did not let go of its vCPUs in time")
+        self.plugged_vcpus = min(self.plugged_vcpus, count)
+        self._wanted_online = min(self._wanted_online, count)
+
+    def _switch(self, count: int) -> None:
+        if self._is_silent or not self.has_agent:
+            raise GuestSilentError(f"the guest's agent of pod {self.pod_uid} does not answer")
+        if not 1 <= count <= self.plugged_vcpus:
+            raise RuntimeCallError(f"the guest has {self.plugged_vcpus} vCPUs, not {count}")
+        self._wanted_online = count
+
+    def _check_vcpus(self, count: int) -> None:
+        if not 1 <= count <= self.size.max_vcpus:
+            raise RuntimeCallError(f"a VM of at most {self.size.max_vcpus} vCPUs, not {count}")
+
+    def _check_memory(self, total_bytes: int) -> None:
+        fits = self.size.boot_memory_bytes <= total_bytes <= self.size.max_memory_bytes
+        if not fits or total_bytes % BLOCK_BYTES:
+            raise RuntimeCallError(
+                f"the VM can have between {self.size.boot_memory_bytes} and"
+                f" {self.size.max_memory_bytes} bytes of memory in steps of 2 MiB,"
+                f" not {total_bytes}"
+            )
+
+    def _settle(self) -> None:
+        """The guest does what it can of what it was asked."""
+        if self.running and not self._is_held:
+            self.online_vcpus = min(self._wanted_online, self.plugged_vcpus)
+            held_bytes = KERNEL_BYTES + self.used_bytes
+            least_bytes = -(-held_bytes // BLOCK_BYTES) * BLOCK_BYTES
+            floor_bytes = min(self.plugged_bytes, max(least_bytes, self.size.boot_memory_bytes))
+            self.plugged_bytes = max(self.requested_bytes, floor_bytes)
+        self._tell()
+
+    def _tell(self) -> None:
+        passed, self._changed = self._changed, asyncio.Event()
+        passed.set()
+        self._on_change()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one has ended; the others are cancelled."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(wait) for wait in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()

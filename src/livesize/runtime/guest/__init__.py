@@ -1,0 +1,1 @@
+"""Guest images: a kernel and an initial file system that QEMU boots, made without root."""

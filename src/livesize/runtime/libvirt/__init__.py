@@ -1,0 +1,1 @@
+"""Virtual machines through a private libvirtd: QEMU guests that are resized while they run."""

@@ -1,0 +1,90 @@
+"""Decides what a VM's domain looks like, and which vCPUs a guest is to switch. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.libvirt.model import (
+    MEMORY_BLOCK_BYTES,
+    Boot,
+    DomainModel,
+    MemoryDevice,
+)
+from livesize.runtime.vm import Accelerator
+from livesize.runtime.vm_config import VmConfig
+
+MEMORY_ALIAS = "ua-memory0"
+# What a guest adds and removes at once; the end of a device that is not whole would be lost.
+_SECTION_BYTES = 128 * 1024 * 1024
+_NAMESPACE = uuid.UUID("6f0d4f5c-3f5e-5d0e-9b1c-6a1f6c1f0a11")
+
+
+def domain_name(pod_uid: str) -> str:
+    return f"pod-{pod_uid}"
+
+
+def compose_domain(
+    pod_uid: str, vm: VmConfig, boot: Boot, console_log: str, accelerator: Accelerator
+) -> DomainModel:
+    check_sizes(vm)
+    room_bytes = vm.max_memory_bytes - vm.boot_memory_bytes
+    size_bytes = -(-room_bytes // _SECTION_BYTES) * _SECTION_BYTES
+    extra_bytes = vm.memory_bytes - vm.boot_memory_bytes
+    device = MemoryDevice(MEMORY_ALIAS, 0, size_bytes, extra_bytes)
+    return DomainModel(
+        name=domain_name(pod_uid),
+        uuid=str(uuid.uuid5(_NAMESPACE, pod_uid)),
+        accelerator=accelerator,
+        max_vcpus=vm.max_vcpus,
+        vcpus=vm.vcpus,
+        boot_memory_bytes=vm.boot_memory_bytes,
+        max_memory_bytes=vm.boot_memory_bytes + size_bytes,
+        boot=boot,
+        console_log=console_log,
+        channels=(AGENT_CHANNEL, CHANNEL),
+        devices=(device,) if size_bytes else (),
+    )
+
+
+def check_sizes(vm: VmConfig) -> None:
+    """The API has checked this already; a domain must never be made from nonsense."""
+    wrong = ""
+    if not 1 <= vm.vcpus <= vm.max_vcpus:
+        wrong = f"{vm.vcpus} vCPUs of at most {vm.max_vcpus}"
+    elif not 0 < vm.boot_memory_bytes <= vm.memory_bytes <= vm.max_memory_bytes:
+        wrong = f"{vm.memory_bytes} bytes, between {vm.boot_memory_bytes} and {vm.max_memory_bytes}"
+    elif any(
+        size % MEMORY_BLOCK_BYTES
+        for size in (vm.boot_memory_bytes, vm.memory_bytes, vm.max_memory_bytes)
+    ):
+        wrong = "memory that is not a multiple of 2 MiB"
+    elif bool(vm.kernel) == bool(vm.disk):
+        wrong = "a kernel and a disk to boot from" if vm.kernel else "nothing to boot from"
+    if wrong:
+        raise RuntimeCallError(f"a VM cannot be made with {wrong}")
+
+
+def plan_switch(
+    online: Sequence[int], offlinable: Sequence[int], present: Sequence[int], count: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which vCPUs to switch on and which to switch off, so that ``count`` are on.
+
+    The lowest that are off come on first, the highest that can be go off first.
+    """
+    off = [number for number in sorted(present) if number not in online]
+    missing = count - len(online)
+    if missing >= 0:
+        if missing > len(off):
+            raise RuntimeCallError(
+                f"the guest has {len(present)} vCPUs and cannot use {count}; plug them in first"
+            )
+        return tuple(off[:missing]), ()
+    movable = [number for number in sorted(online, reverse=True) if number in offlinable]
+    if -missing > len(movable):
+        raise RuntimeCallError(
+            f"the guest can switch off {len(movable)} of its {len(online)} vCPUs, not {-missing}"
+        )
+    return (), tuple(sorted(movable[:-missing]))

@@ -1,0 +1,293 @@
+"""One domain of our libvirtd: calls that block, made by its VM's own thread and no other.
+
+Every call says what is to be, not what is to be done, so that one cut off by the end of libvirtd
+is simply made again on the next connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from livesize.runtime.interface import GoneError, RuntimeCallError
+from livesize.runtime.libvirt.compose import domain_name, plan_switch
+from livesize.runtime.libvirt.facts import DomainFacts, listed_cpus, parse_facts, with_requested
+from livesize.runtime.libvirt.link import Link, load_libvirt
+from livesize.runtime.libvirt.model import (
+    MEMORY_BLOCK_BYTES,
+    NOTE_KEY,
+    NOTE_URI,
+    DomainModel,
+    render,
+    render_note,
+)
+from livesize.runtime.vm import (
+    GuestSilentError,
+    GuestView,
+    OnlineVcpus,
+    PersistMemory,
+    PersistVcpus,
+    PlugVcpus,
+    RequestMemory,
+    UnplugVcpus,
+    VmChange,
+    WriteNote,
+)
+
+_AGENT_SECONDS = 5
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+T = TypeVar("T")
+
+
+class DomainReading(msgspec.Struct, frozen=True):
+    live: DomainFacts
+    persistent: DomainFacts
+    is_running: bool
+
+
+class Domain:
+    def __init__(self, link: Link, pod_uid: str, what: str) -> None:
+        self._link = link
+        self._name = domain_name(pod_uid)
+        self._what = what  # for sentences: the VM of which pod
+
+    def start_paused(self, model: DomainModel) -> None:
+        """Define it anew and start it; the guest does not run yet. What ran before is gone."""
+        self.destroy()
+        self._on_connection(
+            f"define the domain of {self._what}",
+            lambda connection: connection.defineXML(render(model)),
+        )
+        self._do("start", self._create)
+
+    def resume(self) -> None:
+        def call(domain: Any) -> None:
+            domain.resume()
+            domain.agentSetResponseTimeout(_AGENT_SECONDS)
+
+        self._do("run", call)
+
+    def resume_if_new(self) -> None:
+        """The agent was killed after the VM had been started and before it ran."""
+        libvirt = load_libvirt()
+
+        def call(domain: Any) -> None:
+            new = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP]
+            if domain.state() == new:
+                domain.resume()
+            domain.agentSetResponseTimeout(_AGENT_SECONDS)
+
+        self._do("run", call)
+
+    def read(self) -> DomainReading:
+        libvirt = load_libvirt()
+
+        def call(domain: Any) -> DomainReading:
+            live, persistent = domain.XMLDesc(0), domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+            is_running = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+            return DomainReading(parse_facts(live), parse_facts(persistent), is_running)
+
+        return self._do("read", call)
+
+    def was_shut_down(self) -> bool:
+        """Did it end because its guest powered off?"""
+        libvirt = load_libvirt()
+        ended = [libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN]
+        return self._do("read", lambda domain: bool(domain.state() == ended))
+
+    def change(self, change: VmChange) -> None:
+        match change:
+            case PlugVcpus(count=count):
+                self._do(f"plug vCPUs up to {count} into", lambda domain: self._plug(domain, count))
+            case UnplugVcpus(count=count):
+                self._do(f"unplug vCPUs down to {count} from", lambda one: self._unplug(one, count))
+            case OnlineVcpus(count=count):
+                self._do(f"have {count} vCPUs used by", lambda one: self._switch(one, count))
+            case PersistVcpus(count=count):
+                self._do(f"persist {count} vCPUs for", lambda one: self._persist_vcpus(one, count))
+            case RequestMemory(total_bytes=total_bytes):
+                self._do(
+                    f"request {total_bytes} bytes of memory for",
+                    lambda domain: self._request(domain, total_bytes, live=True),
+                )
+            case PersistMemory(total_bytes=total_bytes):
+                self._do(
+                    f"persist {total_bytes} bytes of memory for",
+                    lambda domain: self._request(domain, total_bytes, live=False),
+                )
+            case WriteNote(note=note):
+                self._do("note the state of", lambda one: self._note(one, render_note(note)))
+
+    def shut_down(self, *, by_agent: bool) -> None:
+        """Ask the guest to power off; it may take its time, or not listen."""
+        libvirt = load_libvirt()
+        button, agent = "VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN", "VIR_DOMAIN_SHUTDOWN_GUEST_AGENT"
+        flags = getattr(libvirt, agent if by_agent else button)
+        self._do("shut down", lambda domain: domain.shutdownFlags(flags))
+
+    def destroy(self) -> None:
+        """Harmless where it does not run or does not exist."""
+
+        def call(domain: Any) -> None:
+            if domain.isActive():
+                domain.destroy()
+
+        try:
+            self._do("end", call)
+        except GoneError:
+            return
+
+    def forget(self) -> None:
+        """End it and remove its definition."""
+        libvirt = load_libvirt()
+        flags = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+
+        def call(domain: Any) -> None:
+            if domain.isActive():
+                domain.destroy()
+            domain.undefineFlags(flags)
+
+        try:
+            self._do("remove the domain of", call)
+        except GoneError:
+            return
+
+    def ask_agent(self) -> GuestView | None:
+        """What a guest without our own line says through its agent; None where it does not."""
+        try:
+            return self._do("ask the agent of", self._ask_agent)
+        except (RuntimeCallError, ValueError, KeyError):
+            return None
+
+    def _create(self, domain: Any) -> None:
+        libvirt = load_libvirt()
+        if not domain.isActive():
+            domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+
+    def _plug(self, domain: Any, count: int) -> None:
+        libvirt = load_libvirt()
+        domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+    def _unplug(self, domain: Any, count: int) -> None:
+        """libvirt removes one at a time. Under TCG QEMU does not say when one has gone, so that
+        each times out once although it went; asked again, libvirt sees it."""
+        libvirt = load_libvirt()
+        before = domain.vcpusFlags(libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        for left in range(max(before - count, 0), -1, -1):
+            try:
+                domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            except libvirt.libvirtError as failure:
+                if failure.get_error_code() != libvirt.VIR_ERR_OPERATION_TIMEOUT or not left:
+                    raise
+            else:
+                return
+
+    def _switch(self, domain: Any, count: int) -> None:
+        told = domain.guestVcpus()
+        online, offlinable, present = (
+            listed_cpus(told.get(key, "")) for key in ("online", "offlinable", "vcpus")
+        )
+        switch_on, switch_off = plan_switch(online, offlinable, present, count)
+        for chosen, state in ((switch_on, 1), (switch_off, 0)):
+            if chosen:
+                domain.setGuestVcpus(",".join(str(number) for number in chosen), state)
+
+    def _persist_vcpus(self, domain: Any, count: int) -> None:
+        libvirt = load_libvirt()
+        flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_VCPU_HOTPLUGGABLE
+        domain.setVcpusFlags(count, flags)
+
+    def _request(self, domain: Any, total_bytes: int, *, live: bool) -> None:
+        libvirt = load_libvirt()
+        xml = domain.XMLDesc(0 if live else libvirt.VIR_DOMAIN_XML_INACTIVE)
+        facts = parse_facts(xml)
+        alias, requested_bytes = _share(facts, total_bytes)
+        if alias:
+            flags = libvirt.VIR_DOMAIN_AFFECT_LIVE if live else libvirt.VIR_DOMAIN_AFFECT_CONFIG
+            domain.updateDeviceFlags(with_requested(xml, alias, requested_bytes), flags)
+
+    def _note(self, domain: Any, element: str) -> None:
+        libvirt = load_libvirt()
+        kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+        flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+        if domain.isActive():
+            flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE
+        domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, flags)
+
+    def _ask_agent(self, domain: Any) -> GuestView:
+        """Files are read through the agent: it has no word for memory or for the boot id."""
+        import libvirt_qemu
+
+        def command(name: str, **arguments: object) -> Any:
+            words = json.dumps({"execute": name, "arguments": arguments})
+            told = libvirt_qemu.qemuAgentCommand(domain, words, _AGENT_SECONDS, 0)
+            return json.loads(told)["return"]
+
+        def read(path: str) -> str:
+            handle = command("guest-file-open", path=path)
+            try:
+                told = command("guest-file-read", handle=handle, count=4096)
+            finally:
+                command("guest-file-close", handle=handle)
+            return base64.b64decode(told["buf-b64"]).decode()
+
+        memory = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines())
+        return GuestView(
+            boot_id=read(_BOOT_ID).strip(),
+            uptime_seconds=float(read("/proc/uptime").split()[0]),
+            vcpus_online=len(listed_cpus(domain.guestVcpus().get("online", ""))),
+            memory_seen_bytes=_kib(memory["MemTotal"]),
+            memory_available_bytes=_kib(memory["MemAvailable"]),
+            agent=True,
+        )
+
+    def _do(self, what: str, call: Callable[[Any], T]) -> T:
+        return self._on_connection(
+            f"{what} {self._what}", lambda connection: call(connection.lookupByName(self._name))
+        )
+
+    def _on_connection(self, what: str, call: Callable[[Any], T]) -> T:
+        libvirt = load_libvirt()
+        for last in (False, True):
+            connection = self._link.connection()
+            try:
+                return call(connection)
+            except libvirt.libvirtError as failure:
+                if last or connection.isAlive() == 1:
+                    raise _failed(libvirt, what, failure) from failure
+        raise AssertionError("unreachable")
+
+
+def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:
+    """Which device gets how much of a new total; no name where there is nothing to change."""
+    extra_bytes = total_bytes - facts.boot_memory_bytes
+    if not facts.devices and extra_bytes == 0:
+        return "", 0
+    room_bytes = facts.devices[0].size_bytes if facts.devices else 0
+    if not 0 <= extra_bytes <= room_bytes or extra_bytes % MEMORY_BLOCK_BYTES:
+        raise RuntimeCallError(
+            f"the VM can have between {facts.boot_memory_bytes} and"
+            f" {facts.boot_memory_bytes + room_bytes} bytes of memory in steps of 2 MiB,"
+            f" not {total_bytes}"
+        )
+    return facts.devices[0].alias, extra_bytes
+
+
+def _failed(libvirt: Any, what: str, failure: Any) -> RuntimeCallError:
+    sentence = f"cannot {what}: {failure.get_error_message()}"
+    code = failure.get_error_code()
+    if code == libvirt.VIR_ERR_NO_DOMAIN:
+        return GoneError(sentence)
+    silent = ("AGENT_UNRESPONSIVE", "AGENT_UNSYNCED", "AGENT_COMMAND_TIMEOUT")
+    if code in {getattr(libvirt, f"VIR_ERR_{name}", -1) for name in silent}:
+        return GuestSilentError(f"{sentence}; the guest still boots, has no agent, or hangs")
+    return RuntimeCallError(sentence)
+
+
+def _kib(text: str) -> int:
+    return int(text.split(maxsplit=1)[0]) * 1024

@@ -1,0 +1,115 @@
+"""Reads what libvirt says of a domain. Pure: from its XML to values.
+
+Sums are made from the parts: libvirt's own totals count a memory device at its full size, or
+lag behind it.
+"""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from livesize.runtime.guest.vm_guest import AGENT_CHANNEL
+from livesize.runtime.libvirt.model import (
+    accelerator_of,
+    boot_memory,
+    parse_note,
+    required,
+    size_bytes,
+)
+from livesize.runtime.vm import Accelerator, VmDevice, VmNote
+
+
+class DomainFacts(msgspec.Struct, frozen=True):
+    """One definition of a domain: the live one, or the persistent one."""
+
+    accelerator: Accelerator
+    max_vcpus: int
+    vcpus: int
+    boot_memory_bytes: int
+    devices: tuple[VmDevice, ...]
+    note: VmNote
+    agent_connected: bool
+    channels: dict[str, str]  # name to the path of its socket; empty where it does not run
+
+    @property
+    def requested_memory_bytes(self) -> int:
+        return self.boot_memory_bytes + sum(device.requested_bytes for device in self.devices)
+
+    @property
+    def plugged_memory_bytes(self) -> int:
+        return self.boot_memory_bytes + sum(device.current_bytes for device in self.devices)
+
+    @property
+    def size_memory_bytes(self) -> int:
+        return self.boot_memory_bytes + sum(device.size_bytes for device in self.devices)
+
+
+def parse_facts(xml: str) -> DomainFacts:
+    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+    vcpu = required(root, "vcpu")
+    targets = {str(target.get("name")): target for target in root.findall("devices/channel/target")}
+    agent = targets.get(AGENT_CHANNEL)
+    return DomainFacts(
+        accelerator=accelerator_of(root),
+        max_vcpus=int(vcpu.text or 0),
+        vcpus=int(vcpu.get("current") or vcpu.text or 0),
+        boot_memory_bytes=boot_memory(root),
+        devices=tuple(_device(element) for element in _memory_elements(root)),
+        note=parse_note(root),
+        agent_connected=agent is not None and agent.get("state") == "connected",
+        channels=_channels(root),
+    )
+
+
+def with_requested(xml: str, alias: str, requested_bytes: int) -> str:
+    """The device's own element with only <requested> changed, as libvirt wants it."""
+    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+    for element in _memory_elements(root):
+        if _alias(element) == alias:
+            requested = required(element, "target/requested")
+            requested.text = str(requested_bytes // 1024)
+            requested.set("unit", "KiB")
+            return ET.tostring(element, encoding="unicode")
+    raise ValueError(f"the domain has no memory device {alias}")
+
+
+def listed_cpus(ranges: str) -> tuple[int, ...]:
+    """The CPUs a list like "0-3,6" names."""
+    numbers: list[int] = []
+    for part in filter(None, ranges.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
+
+
+def _memory_elements(root: ET.Element) -> list[ET.Element]:
+    return root.findall("devices/memory[@model='virtio-mem']")
+
+
+def _device(element: ET.Element) -> VmDevice:
+    """<current> is exact, and only a running domain has it."""
+    current = element.find("target/current")
+    return VmDevice(
+        alias=_alias(element),
+        kind=str(element.get("model")),
+        node=int(element.findtext("target/node", default="0")),
+        size_bytes=size_bytes(required(element, "target/size")),
+        requested_bytes=size_bytes(required(element, "target/requested")),
+        current_bytes=0 if current is None else size_bytes(current),
+    )
+
+
+def _alias(element: ET.Element) -> str:
+    alias = element.find("alias")
+    return "" if alias is None else str(alias.get("name"))
+
+
+def _channels(root: ET.Element) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for channel in root.findall("devices/channel"):
+        source, target = channel.find("source"), channel.find("target")
+        if source is not None and target is not None and source.get("path"):
+            found[str(target.get("name"))] = str(source.get("path"))
+    return found

@@ -1,0 +1,116 @@
+"""The control groups of VM pods: one for the pod, one below it for QEMU and all its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import Executor
+from pathlib import Path
+
+from livesize.api.kernel_units import KernelLimits
+from livesize.machinery.clock import Clock
+from livesize.runtime.cgroups.interface import CgroupDriver, group_path
+from livesize.runtime.interface import (
+    Change,
+    GoneError,
+    Group,
+    PodGroup,
+    Reading,
+    RuntimeCallError,
+    SetCpu,
+    SetMemory,
+)
+
+_REMOVE_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+
+
+class VmGroups:
+    def __init__(self, cgroups: CgroupDriver, root: str, clock: Clock, threads: Executor) -> None:
+        self.cgroups = cgroups
+        self.root = root.strip("/")
+        self._clock = clock
+        self._threads = threads
+
+    def make(self, group: Group, limits: KernelLimits | None) -> None:
+        """None: no limits are set."""
+        path = group_path(self.root, group)
+        self.cgroups.make(path)
+        if limits is not None:
+            self.cgroups.write_memory(path, limits.memory_limit_bytes)
+            self.cgroups.write_cpu(path, limits.cpu_weight, limits.cpu_quota_us)
+
+    def limit_processes(self, group: Group, maximum: int) -> None:
+        self.cgroups.write_pids(group_path(self.root, group), maximum)
+
+    def join(self, group: Group, pid: int) -> None:
+        """Every thread of the process; those it starts later inherit the group."""
+        for name in self.cgroups.join_files(group_path(self.root, group)):
+            try:
+                Path(name).write_text(str(pid))
+            except OSError as failure:
+                raise RuntimeCallError(
+                    f"cannot put process {pid} into {name}: {failure.strerror}"
+                ) from failure
+
+    def oom_kills(self, group: Group) -> int:
+        try:
+            return self.cgroups.oom_kills(group_path(self.root, group))
+        except RuntimeCallError:
+            return 0
+
+    def read(self, group: Group) -> Reading:
+        return self.cgroups.read(group_path(self.root, group))
+
+    def read_limits(self, group: Group) -> KernelLimits:
+        return self.cgroups.read_limits(group_path(self.root, group))
+
+    async def write(self, group: Group, change: Change) -> None:
+        path = group_path(self.root, group)
+        match change:
+            case SetCpu(weight=weight, quota_us=quota_us):
+                self.cgroups.write_cpu(path, weight, quota_us)
+            case SetMemory(limit_bytes=limit_bytes):
+                if self._lowers(path, limit_bytes):  # reclaiming may take its time
+                    loop = asyncio.get_running_loop()
+                    call = self.cgroups.write_memory
+                    await loop.run_in_executor(self._threads, call, path, limit_bytes)
+                else:
+                    self.cgroups.write_memory(path, limit_bytes)
+
+    def kill(self, group: Group) -> None:
+        with contextlib.suppress(GoneError):
+            self.cgroups.kill(group_path(self.root, group))
+
+    async def remove(self, group: Group) -> None:
+        """With all that is left in it, and all below."""
+        path = group_path(self.root, group)
+        if isinstance(group, PodGroup):
+            for name in self.cgroups.children(path):
+                await self._remove(f"{path}/{name}")
+        await self._remove(path)
+
+    def pods(self) -> list[str]:
+        """The names of the groups directly below the root."""
+        return list(self.cgroups.children(self.root))
+
+    async def remove_named(self, name: str) -> None:
+        for child in self.cgroups.children(f"{self.root}/{name}"):
+            await self._remove(f"{self.root}/{name}/{child}")
+        await self._remove(f"{self.root}/{name}")
+
+    async def _remove(self, path: str) -> None:
+        """The kernel needs a moment after the last process has ended."""
+        for delay_seconds in _REMOVE_DELAYS:
+            if self.cgroups.remove(path):
+                return
+            self.cgroups.kill(path)
+            await self._clock.sleep(delay_seconds)
+        if not self.cgroups.remove(path):
+            left = self.cgroups.processes(path)
+            raise RuntimeCallError(f"cannot remove group {path}: processes {left} are still in it")
+
+    def _lowers(self, path: str, limit_bytes: int | None) -> bool:
+        if limit_bytes is None:
+            return False
+        before = self.cgroups.memory_limit(path)
+        return before is None or limit_bytes < before

@@ -1,0 +1,98 @@
+"""What the libvirt runtime keeps in files, so that everything survives the agent.
+
+    pods/<uid>/pod.json       the pod
+    pods/<uid>/record.json    what was asked of the newest start of its VM; written first
+    pods/<uid>/started.json   QEMU's pid; from here on the VM counts as started
+    pods/<uid>/outcome.json   how it ended; final
+
+A file appears whole: it is written under another name and renamed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from livesize.runtime.cgroups.interface import safe_name
+from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.runtime.process.records import Outcome, write_whole
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class VmRecord(msgspec.Struct, frozen=True):
+    id: str
+    config: ContainerConfig
+    boot_id: str  # of this machine
+    created_at: float
+
+
+class Started(msgspec.Struct, frozen=True):
+    pid: int
+    start_ticks: int
+    started_at: float
+
+
+class PodFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pod(self) -> PodConfig | None:
+        return self._load("pod.json", PodConfig)
+
+    def save_pod(self, config: PodConfig) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._save("pod.json", config)
+
+    def record(self) -> VmRecord | None:
+        return self._load("record.json", VmRecord)
+
+    def started(self) -> Started | None:
+        return self._load("started.json", Started)
+
+    def save_started(self, started: Started) -> None:
+        self._save("started.json", started)
+
+    def outcome(self) -> Outcome | None:
+        return self._load("outcome.json", Outcome)
+
+    def save_outcome(self, outcome: Outcome) -> None:
+        if self.path.is_dir():
+            self._save("outcome.json", outcome)
+
+    def begin(self, record: VmRecord) -> None:
+        """A new start: what is known of the one before goes."""
+        self.forget_start()
+        self._save("record.json", record)
+
+    def forget_start(self) -> None:
+        for name in ("record.json", "started.json", "outcome.json"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """The pod goes first: what a killed removal leaves is no pod any more."""
+        (self.path / "pod.json").unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _load(self, name: str, kind: type[S]) -> S | None:
+        try:
+            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
+        except FileNotFoundError:
+            return None
+
+    def _save(self, name: str, value: msgspec.Struct) -> None:
+        write_whole(self.path / name, msgspec.json.encode(value))
+
+
+class Folders:
+    def __init__(self, state_dir: Path) -> None:
+        self._pods = state_dir / "pods"
+
+    def uids(self) -> list[str]:
+        return sorted(path.name for path in self._pods.iterdir()) if self._pods.is_dir() else []
+
+    def of(self, uid: str) -> PodFolder:
+        return PodFolder(self._pods / safe_name(uid))

@@ -1,0 +1,387 @@
+"""Runs virtual machines under a private libvirtd: the driver for VM pods.
+
+A VM pod has one container, ``vm``: its QEMU. It needs root, libvirtd, QEMU and libvirt-python,
+all of them only when the first VM comes. It may be killed between any two of its actions: each
+of them is either found again or cleaned away by the next ``open``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.accelerator import find_accelerator
+from livesize.runtime.cgroups.detect import open_cgroups
+from livesize.runtime.cgroups.interface import POD_PREFIX
+from livesize.runtime.events import EventFeed
+from livesize.runtime.interface import (
+    Change,
+    ContainerConfig,
+    ContainerGroup,
+    ContainerView,
+    GoneError,
+    Group,
+    MachineFacts,
+    PodConfig,
+    PodGroup,
+    PodView,
+    Reading,
+    RuntimeCallError,
+    RuntimeEvent,
+)
+from livesize.runtime.libvirt.compose import check_sizes, domain_name
+from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.groups import VmGroups
+from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
+from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
+from livesize.runtime.libvirt.vm import Surroundings, Vm
+from livesize.runtime.process.machine_facts import boot_id, observe_machine
+from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
+
+log = get_logger("libvirt")
+
+_THREADS = 4
+
+T = TypeVar("T")
+
+
+class LibvirtSettings(msgspec.Struct, frozen=True):
+    accelerator: Accelerator | None = None  # None: find out
+    points: CrashPoints = NO_CRASH_POINTS
+
+
+DEFAULT_SETTINGS = LibvirtSettings()
+
+
+class _Pod:
+    def __init__(self, config: PodConfig, folder: PodFolder) -> None:
+        self.config = config
+        self.folder = folder
+        self.vm: Vm | None = None
+
+    def view(self) -> PodView:
+        containers = () if self.vm is None else (self.vm.container_view(),)
+        return PodView(self.config.uid, self.config.namespace, self.config.name, containers)
+
+
+class LibvirtRuntime:
+    """One per node. Everything it makes stands below ``state_dir`` and below the control group
+    ``cgroup_root``; both are its own. ``images_dir`` holds what VMs boot from."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        images_dir: Path,
+        cgroup_root: str,
+        clock: Clock,
+        *,
+        feed: EventFeed | None = None,
+        settings: LibvirtSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self._state_dir = state_dir.absolute()
+        self._images_dir = images_dir.absolute()
+        self._clock = clock
+        self._settings = settings
+        self._feed = feed or EventFeed()
+        self._folders = Folders(self._state_dir)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
+        self._groups = VmGroups(open_cgroups(), cgroup_root, clock, self._threads)
+        self._pods: dict[str, _Pod] = {}
+        self._surroundings: Surroundings | None = None
+        self._lock_descriptor = -1
+
+    @property
+    def cgroup_version(self) -> CgroupVersion:
+        return self._groups.cgroups.version
+
+    def machine(self) -> MachineFacts:
+        return observe_machine()
+
+    # Opening and closing.
+
+    async def open(self) -> None:
+        self._lock()
+        self._groups.cgroups.make(self._groups.root)
+        for uid in self._folders.uids():
+            folder = self._folders.of(uid)
+            config = folder.pod()
+            if config is None:
+                folder.remove()
+                continue
+            # After a reboot the group is made without limits: those noted may be older than the
+            # last resize, and the agent sets a pod's limits from what it allocated.
+            self._groups.make(PodGroup(uid), None)
+            self._pods[uid] = _Pod(config, folder)
+        if self._pods:
+            await self._attach()
+        await self._remove_strange_groups()
+
+    async def close(self) -> None:
+        for vm in self._vms():
+            vm.close()
+        if self._surroundings is not None:
+            link, daemon = self._surroundings.link, self._surroundings.daemon
+            await self._in_thread(link.close)
+            if not self._pods:
+                await self._in_thread(daemon.stop)
+        if not self._pods and self._lock_descriptor >= 0:
+            self._groups.cgroups.remove(self._groups.root)
+        self._feed.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+    # What there is.
+
+    def images(self) -> tuple[str, ...]:
+        if not self._images_dir.is_dir():
+            return ()
+        names = (path.name for path in self._images_dir.iterdir() if path.is_file())
+        return tuple(sorted(name for name in names if not name.startswith(".")))
+
+    def list_pods(self) -> tuple[PodView, ...]:
+        return tuple(self._pods[uid].view() for uid in sorted(self._pods))
+
+    def pod(self, uid: str) -> PodView | None:
+        pod = self._pods.get(uid)
+        return None if pod is None else pod.view()
+
+    def events(self) -> AsyncIterator[RuntimeEvent]:
+        return self._feed.listen()
+
+    def vm(self, pod_uid: str) -> VmView | None:
+        pod = self._pods.get(pod_uid)
+        return None if pod is None or pod.vm is None else pod.vm.view()
+
+    # Pods and their VMs.
+
+    async def create_pod(self, config: PodConfig) -> None:
+        if config.uid in self._pods:
+            return
+        folder = self._folders.of(config.uid)
+        self._groups.make(PodGroup(config.uid), config.limits)
+        self._settings.points.reach("vm-pod/group")
+        folder.save_pod(config)
+        self._settings.points.reach("vm-pod/record")
+        self._pods[config.uid] = _Pod(config, folder)
+
+    async def start_container(self, config: ContainerConfig) -> ContainerView:
+        pod = self._require_pod(config.pod_uid)
+        self._check(config)
+        before = pod.vm
+        if before is not None and before.is_running:
+            if before.record.config.attempt == config.attempt:
+                return before.container_view()
+            raise RuntimeCallError(
+                f"the VM of pod {config.pod_uid} still runs"
+                f" (attempt {before.record.config.attempt}); stop it first"
+            )
+        around = await self._ready()
+        group = ContainerGroup(config.pod_uid, VM_NAME)
+        await self._groups.remove(group)  # of the start before, with its counters
+        if before is not None:
+            before.close()
+            pod.vm = None
+        record = self._record(config)
+        pod.folder.begin(record)
+        self._settings.points.reach("vm-start/record")
+        vm = Vm(record, pod.folder, around)
+        try:
+            await vm.start()
+        except BaseException:
+            vm.close()
+            raise
+        pod.vm = vm
+        return vm.container_view()
+
+    async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        pod = self._pods.get(pod_uid)
+        if pod is not None and pod.vm is not None and container == VM_NAME:
+            await pod.vm.stop(grace_seconds)
+
+    async def remove_pod(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        if pod.vm is not None:
+            if pod.vm.is_running:
+                raise RuntimeCallError(f"pod {uid}: its VM still runs; stop it first")
+            await pod.vm.forget()
+            pod.vm.close()
+            pod.vm = None
+        await self._groups.remove(PodGroup(uid))
+        self._settings.points.reach("vm-remove/groups")
+        pod.folder.remove()
+        self._settings.points.reach("vm-remove/record")
+        del self._pods[uid]
+
+    def read(self, group: Group) -> Reading:
+        return self._groups.read(group)
+
+    def read_limits(self, group: Group) -> KernelLimits:
+        return self._groups.read_limits(group)
+
+    async def write(self, group: Group, change: Change) -> None:
+        await self._groups.write(group, change)
+
+    # What only VMs have.
+
+    async def refresh_vm(self, pod_uid: str) -> VmView:
+        return await self._require_vm(pod_uid).refresh()
+
+    async def change_vm(self, pod_uid: str, change: VmChange) -> None:
+        await self._require_vm(pod_uid).change(change)
+
+    async def wait_vm(
+        self, pod_uid: str, holds: Callable[[VmView], bool], timeout_seconds: float
+    ) -> VmView:
+        return await self._require_vm(pod_uid).wait(holds, timeout_seconds)
+
+    # Inside.
+
+    def _lock(self) -> None:
+        """Two agents on one state folder would start everything twice."""
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        path = self._state_dir / "lock"
+        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as failure:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+            raise RuntimeCallError(
+                f"{self._state_dir} is used by another agent; give this one its own"
+            ) from failure
+
+    async def _ready(self) -> Surroundings:
+        """Libraries, accelerator and libvirtd, made ready for the first VM."""
+        if self._surroundings is None:
+            load_libvirt()
+            self._surroundings = await self._surround()
+        await self._in_thread(self._surroundings.link.connection)
+        return self._surroundings
+
+    async def _surround(self) -> Surroundings:
+        accelerator = self._settings.accelerator
+        if accelerator is None:
+            found = await self._in_thread(find_accelerator, self._state_dir)
+            accelerator = found.accelerator
+            log.info("accelerator", accelerator=accelerator, why=found.why)
+        use_kvm = accelerator is Accelerator.KVM
+        daemon = Daemon(self._state_dir / "libvirt", self._images_dir, use_kvm=use_kvm)
+        return Surroundings(
+            link=Link(daemon, self._heard, self._connected),
+            daemon=daemon,
+            groups=self._groups,
+            clock=self._clock,
+            points=self._settings.points,
+            accelerator=accelerator,
+            on_change=self._tell,
+        )
+
+    async def _attach(self) -> None:
+        """QEMU's processes first, which needs nobody; then, if it can be reached, libvirtd."""
+        self._surroundings = await self._surround()
+        unwatched: list[Vm] = []
+        for pod in self._pods.values():
+            record = pod.folder.record()
+            if record is None or pod.folder.started() is None:
+                pod.folder.forget_start()  # killed in the middle of a start
+                continue
+            pod.vm = Vm(record, pod.folder, self._surroundings)
+            known = pod.folder.outcome() is not None
+            pod.vm.attach(boot_id())
+            if not known and not pod.vm.is_running:
+                unwatched.append(pod.vm)
+        try:
+            await self._in_thread(self._forget_strange_domains)
+            for vm in unwatched:
+                vm.learn_end(powered_off=await vm.was_shut_down())
+            async with asyncio.TaskGroup() as tasks:
+                for vm in self._vms():
+                    tasks.create_task(self._reconnect(vm))
+        except RuntimeCallError as failure:
+            log.warning("VMs were found, but libvirtd cannot be reached", why=str(failure))
+
+    async def _reconnect(self, vm: Vm) -> None:
+        try:
+            await vm.reconnect()
+        except RuntimeCallError as failure:
+            log.warning("cannot read a VM again", pod=vm.uid, why=str(failure))
+
+    def _forget_strange_domains(self) -> None:
+        """Domains of starts that were cut off, and of pods that are gone."""
+        assert self._surroundings is not None
+        libvirt = load_libvirt()
+        known = {domain_name(vm.uid) for vm in self._vms()}
+        for domain in self._surroundings.link.connection().listAllDomains():
+            if domain.name() not in known:
+                with contextlib.suppress(libvirt.libvirtError):
+                    if domain.isActive():
+                        domain.destroy()
+                    domain.undefine()
+
+    async def _remove_strange_groups(self) -> None:
+        """Groups that no pod or running VM stands for: leftovers of a killed agent."""
+        for name in self._groups.pods():
+            pod = self._pods.get(name.removeprefix(POD_PREFIX))
+            if pod is None:
+                await self._groups.remove_named(name)
+            elif pod.vm is None or not pod.vm.is_running:
+                await self._groups.remove(ContainerGroup(pod.config.uid, VM_NAME))
+
+    def _check(self, config: ContainerConfig) -> None:
+        if config.vm is None or config.name != VM_NAME:
+            raise RuntimeCallError(f"container {config.name} of a VM pod is not a virtual machine")
+        check_sizes(config.vm)
+
+    def _record(self, config: ContainerConfig) -> VmRecord:
+        now = self._clock.now()
+        name = f"{config.pod_uid}/{config.name}/{config.attempt}/{now}"
+        return VmRecord(hashlib.sha256(name.encode()).hexdigest(), config, boot_id(), now)
+
+    def _heard(self, event: DomainEvent) -> None:
+        for vm in self._vms():
+            if domain_name(vm.uid) == event.domain:
+                vm.heard(event)
+
+    def _connected(self) -> None:
+        """libvirtd was started again: what happened meanwhile was not told."""
+        for vm in self._vms():
+            vm.heard(DomainEvent(domain_name(vm.uid), "CONNECTED"))
+
+    def _tell(self, uid: str) -> None:
+        self._feed.publish(RuntimeEvent(uid, VM_NAME))
+
+    def _vms(self) -> list[Vm]:
+        return [pod.vm for pod in self._pods.values() if pod.vm is not None]
+
+    def _require_pod(self, uid: str) -> _Pod:
+        pod = self._pods.get(uid)
+        if pod is None:
+            raise GoneError(f"pod {uid} does not exist on this machine")
+        return pod
+
+    def _require_vm(self, uid: str) -> Vm:
+        pod = self._pods.get(uid)
+        if pod is None or pod.vm is None:
+            raise GoneError(f"pod {uid} has no VM on this machine")
+        return pod.vm
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, call, *arguments)

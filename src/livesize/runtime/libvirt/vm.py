@@ -1,0 +1,443 @@
+"""One virtual machine as this agent sees it: one owner, one thread for what blocks, one view.
+
+    files say outcome ───────────────────► ended
+    QEMU lives ──────────────────────────► running; the end of QEMU is the VM's
+    QEMU gone, or another boot ──────────► ended; libvirt may still know how
+
+Whether it runs is learned from QEMU's process, which needs no libvirtd; everything else from the
+domain and the guest. What the guest says unasked, and what libvirt tells, wakes whoever waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import CrashPoints
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.guest.vm_guest import CHANNEL
+from livesize.runtime.interface import (
+    ContainerGroup,
+    ContainerPhase,
+    ContainerView,
+    GoneError,
+    RuntimeCallError,
+)
+from livesize.runtime.libvirt.compose import compose_domain, domain_name
+from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.domain import Domain, DomainReading
+from livesize.runtime.libvirt.facts import listed_cpus
+from livesize.runtime.libvirt.files import VmFiles
+from livesize.runtime.libvirt.groups import VmGroups
+from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
+from livesize.runtime.libvirt.link import DomainEvent, Link
+from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
+from livesize.runtime.libvirt.watching import Pulse
+from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
+from livesize.runtime.process.processes import (
+    ProcessWatch,
+    open_process,
+    read_start_ticks,
+    signal_process,
+    started_at_ticks,
+)
+from livesize.runtime.process.records import Outcome
+from livesize.runtime.vm import VM_NAME, Accelerator, GuestView, VmChange, VmView
+from livesize.runtime.vm_config import VmConfig
+
+log = get_logger("vm")
+
+_KILLED_CODE = 137
+_KILL_SECONDS = 30.0
+_PROCESSES = 4096  # threads of one QEMU
+_SHUTDOWN_EVENT = 6  # of LIFECYCLE; its detail says who asked
+_BY_HOST = 2
+_LAST_WORDS_SECONDS = 0.3  # libvirt's event may come after the end of the process
+_ANSWER_SECONDS = 2.0
+_FIRST_ANSWER_SECONDS = 0.5
+_SILENT_ANSWER_SECONDS = 0.05
+_FIRST_LOOK_SECONDS = 0.02
+_LAST_LOOK_SECONDS = 0.25
+
+T = TypeVar("T")
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What all VMs of one runtime share."""
+
+    link: Link
+    daemon: Daemon
+    groups: VmGroups
+    clock: Clock
+    points: CrashPoints
+    accelerator: Accelerator
+    on_change: Callable[[str], None]  # told the pod's uid
+
+
+class Vm:
+    def __init__(self, record: VmRecord, folder: PodFolder, around: Surroundings) -> None:
+        config = record.config
+        assert config.vm is not None
+        self.record = record
+        self.size: VmConfig = config.vm
+        self.uid = config.pod_uid
+        self.group = ContainerGroup(config.pod_uid, VM_NAME)
+        self.ended = asyncio.Event()
+        self._folder = folder
+        self._around = around
+        self._files = VmFiles(around.daemon, self.uid)
+        self._domain = Domain(around.link, self.uid, f"the VM of pod {self.uid}")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"livesize-vm-{self.uid[:8]}")
+        self._channel = GuestChannel(self._reported, self._hung_up)
+        self._pulse = Pulse()
+        self._started: Started | None = None
+        self._outcome: Outcome | None = None
+        self._watch: ProcessWatch | None = None
+        self._reading: DomainReading | None = None
+        self._guest: GuestView | None = None
+        self._read_at = 0.0
+        self._powered_off = False
+        self._killed = False
+        self._is_reading = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._started is not None and self._outcome is None
+
+    # What there is.
+
+    def container_view(self) -> ContainerView:
+        config, outcome, started = self.record.config, self._outcome, self._started
+        return ContainerView(
+            id=self.record.id,
+            pod_uid=self.uid,
+            name=VM_NAME,
+            phase=ContainerPhase.RUNNING if outcome is None else ContainerPhase.EXITED,
+            attempt=config.attempt,
+            image=self.size.kernel or self.size.disk,
+            image_id=self.size.kernel or self.size.disk,
+            hash=config.hash,
+            hash_without_resources=config.hash_without_resources,
+            pid=started.pid if started else 0,
+            started_at=started.started_at if started else self.record.created_at,
+            finished_at=outcome.finished_at if outcome else None,
+            exit_code=outcome.exit_code if outcome else None,
+            oom_killed=outcome.oom_killed if outcome else False,
+            log_path=str(self._files.log(config.attempt)),
+        )
+
+    def view(self) -> VmView | None:
+        """As read last; None before the first reading."""
+        reading = self._reading
+        if reading is None:
+            return None
+        live, is_running = reading.live, reading.is_running and self.is_running
+        return VmView(
+            pod_uid=self.uid,
+            running=is_running,
+            accelerator=live.accelerator,
+            max_vcpus=live.max_vcpus,
+            plugged_vcpus=live.vcpus,
+            persistent_vcpus=reading.persistent.vcpus,
+            boot_memory_bytes=live.boot_memory_bytes,
+            max_memory_bytes=min(self.size.max_memory_bytes, live.size_memory_bytes),
+            requested_memory_bytes=live.requested_memory_bytes,
+            plugged_memory_bytes=live.plugged_memory_bytes,
+            persistent_memory_bytes=reading.persistent.requested_memory_bytes,
+            devices=live.devices,
+            guest=self._guest if is_running else None,
+            note=live.note,
+            read_at=self._read_at,
+        )
+
+    # Starting, and finding again.
+
+    async def start(self) -> None:
+        """Define, start paused, into the group, run. Either all of it or nothing."""
+        points = self._around.points
+        try:
+            boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
+            console = self._around.daemon.inside(self._files.log(self.record.config.attempt))
+            model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
+            self._around.groups.make(self.group, self.record.config.limits)
+            self._around.groups.limit_processes(self.group, _PROCESSES)
+            points.reach("vm-start/group")
+            await self._run(self._domain.start_paused, model)
+            points.reach("vm-start/paused")
+            self._take_process(self._qemu_pid())
+            points.reach("vm-start/joined")
+            await self._run(self._domain.resume)
+            points.reach("vm-start/running")
+        except BaseException:
+            self._abandon()
+            raise
+        await self.look(ask_guest=False)
+
+    def attach(self, boot_id: str) -> None:
+        """Find out from files and /proc what became of it, and watch it if it lives."""
+        self._started, self._outcome = self._folder.started(), self._folder.outcome()
+        if self._outcome is not None:
+            self.ended.set()
+            return
+        assert self._started is not None
+        pid = self._started.pid
+        is_same = started_at_ticks(self._started.start_ticks)
+        descriptor = open_process(pid, is_same) if self.record.boot_id == boot_id else None
+        if descriptor is None:
+            self._finish()
+        else:
+            self._watch = ProcessWatch(pid, descriptor, self._qemu_ended)
+
+    async def reconnect(self) -> None:
+        """After ``attach``, or when libvirtd has been started again."""
+        if not self.is_running:
+            return
+        await self._run(self._domain.resume_if_new)
+        await self.refresh()
+
+    def learn_end(self, *, powered_off: bool) -> None:
+        """libvirt still knew how a VM ended that nobody watched."""
+        if powered_off and self._outcome is not None:
+            self._outcome = msgspec.structs.replace(self._outcome, exit_code=0)
+            self._folder.save_outcome(self._outcome)
+
+    # Reading and changing.
+
+    async def refresh(self) -> VmView:
+        return await self.look(ask_guest=True)
+
+    async def look(self, *, ask_guest: bool) -> VmView:
+        """Read the domain, and ask the guest too or keep what it said last."""
+        self._require_running()
+        reading = await self._run(self._domain.read)
+        if not self._channel.is_open:
+            self._open_channel(reading)
+        if ask_guest:
+            self._guest = await self._ask_guest(reading)
+        return self._take(reading)
+
+    async def change(self, change: VmChange) -> None:
+        self._require_running()
+        await self._run(self._domain.change, change)
+        await self.look(ask_guest=False)
+        self._pulse.beat()
+
+    async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
+        """Looks again, less and less often, because a domain's memory moves without a word for
+        up to a second. The guest is asked once the domain has settled: asking costs it time."""
+        clock = self._around.clock
+        deadline = clock.monotonic() + timeout_seconds
+        pause_seconds = _FIRST_LOOK_SECONDS
+        view = await self.refresh()
+        while not holds(view) and (left := deadline - clock.monotonic()) > 0:
+            woken = await self._pulse.wait(min(pause_seconds, left))
+            if not woken:
+                pause_seconds = min(pause_seconds * 1.5, _LAST_LOOK_SECONDS)
+            settled = view.plugged_memory_bytes == view.requested_memory_bytes
+            view = await self.look(ask_guest=settled and not woken)
+        return view
+
+    # Ending.
+
+    async def stop(self, grace_seconds: float) -> None:
+        if self.is_running and grace_seconds > 0:
+            with contextlib.suppress(RuntimeCallError):  # then it is ended the hard way
+                async with asyncio.timeout(grace_seconds):
+                    await self._shut_down()
+            await self._ends_within(grace_seconds)
+        if self.is_running:
+            self._killed = True
+            self._kill()
+            if not await self._ends_within(_KILL_SECONDS):
+                raise RuntimeCallError(
+                    f"the VM of pod {self.uid} did not end within {_KILL_SECONDS:.0f} s of SIGKILL;"
+                    " it may hang in the kernel"
+                )
+        await self._around.groups.remove(self.group)
+
+    async def forget(self) -> None:
+        """Remove the domain and every file."""
+        await self._run(self._domain.forget)
+        await self._run(self._files.remove)
+
+    async def was_shut_down(self) -> bool:
+        return await self._run(self._domain.was_shut_down)
+
+    def heard(self, event: DomainEvent) -> None:
+        """libvirt told something of this domain."""
+        if event.kind == "LIFECYCLE" and event.number == _SHUTDOWN_EVENT:
+            self._powered_off = event.detail != _BY_HOST
+        if self.is_running and not self._is_reading:
+            self._is_reading = True
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(self._thread, self._domain.read)
+            future.add_done_callback(self._read_in_passing)
+
+    def close(self) -> None:
+        """Let go of it; it goes on."""
+        self._channel.close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # Inside.
+
+    def _require_running(self) -> None:
+        if not self.is_running:
+            raise GoneError(f"the VM of pod {self.uid} does not run")
+
+    def _take(self, reading: DomainReading) -> VmView:
+        self._reading, self._read_at = reading, self._around.clock.now()
+        view = self.view()
+        assert view is not None
+        return view
+
+    def _read_in_passing(self, future: asyncio.Future[DomainReading]) -> None:
+        self._is_reading = False
+        if future.cancelled() or future.exception() is not None:
+            return
+        self._take(future.result())
+        self._tell()
+
+    def _qemu_pid(self) -> int:
+        path = self._around.daemon.root / "run" / "qemu" / f"{domain_name(self.uid)}.pid"
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError) as failure:
+            raise RuntimeCallError(f"QEMU of pod {self.uid} was started and is gone") from failure
+
+    def _take_process(self, pid: int) -> None:
+        ticks = read_start_ticks(pid)
+        if ticks is None:
+            raise RuntimeCallError(f"QEMU of pod {self.uid} was started and is gone")
+        self._around.groups.join(self.group, pid)
+        score = self.record.config.oom_score_adj
+        if score is not None:
+            Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
+        started = Started(pid, ticks, self._around.clock.now())
+        descriptor = open_process(pid, started_at_ticks(ticks))
+        if descriptor is None:
+            raise RuntimeCallError(f"QEMU of pod {self.uid} was started and is gone")
+        self._watch = ProcessWatch(pid, descriptor, self._qemu_ended)
+        self._folder.save_started(started)
+        self._started = started
+
+    def _abandon(self) -> None:
+        """A start that failed leaves nothing that runs."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        self._around.groups.kill(self.group)
+        self._started = None
+        self._folder.forget_start()
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._thread.submit(self._destroy_quietly)
+
+    def _destroy_quietly(self) -> None:
+        with contextlib.suppress(RuntimeCallError):
+            self._domain.destroy()
+
+    def _open_channel(self, reading: DomainReading) -> None:
+        path = reading.live.channels.get(CHANNEL, "")
+        if path:
+            with contextlib.suppress(OSError):  # QEMU has just ended, or somebody else listens
+                self._channel.open(self._around.daemon.outside(path))
+
+    async def _ask_guest(self, reading: DomainReading) -> GuestView | None:
+        """Through our own line where the guest has one, else through its agent."""
+        has_agent = reading.live.agent_connected
+        report = await self._channel.ask(self._patience())
+        if report is not None:
+            return _guest_view(report, agent=has_agent)
+        if self._channel.last is None and has_agent:
+            return await self._run(self._domain.ask_agent)
+        return None
+
+    def _patience(self) -> float:
+        if self._channel.is_silent:
+            return _SILENT_ANSWER_SECONDS
+        return _FIRST_ANSWER_SECONDS if self._channel.last is None else _ANSWER_SECONDS
+
+    def _reported(self, report: GuestReport) -> None:
+        agent = self._reading is not None and self._reading.live.agent_connected
+        before, self._guest = self._guest, _guest_view(report, agent=agent)
+        if before is None or _shape(before) != _shape(self._guest):
+            self._tell()
+        self._pulse.beat()
+
+    def _hung_up(self) -> None:
+        self._guest = None
+
+    def _tell(self) -> None:
+        self._pulse.beat()
+        self._around.on_change(self.uid)
+
+    async def _shut_down(self) -> None:
+        reading = await self._run(self._domain.read)
+        by_agent = reading.live.agent_connected
+        await self._run(lambda: self._domain.shut_down(by_agent=by_agent))
+
+    def _kill(self) -> None:
+        """QEMU at once; libvirt, where it can be reached, tidies up behind it."""
+        if self._started is not None:
+            ticks = started_at_ticks(self._started.start_ticks)
+            signal_process(self._started.pid, ticks, signal.SIGKILL)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _qemu_ended(self) -> None:
+        self._watch = None
+        if self._powered_off or self._killed:
+            self._finish()
+        else:
+            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._finish)
+
+    def _finish(self) -> None:
+        if self._outcome is not None:
+            return
+        oom_killed = not self._powered_off and self._around.groups.oom_kills(self.group) > 0
+        code = 0 if self._powered_off else UNKNOWN_EXIT_CODE
+        if not self._powered_off and (oom_killed or self._killed):
+            code = _KILLED_CODE
+        self._outcome = Outcome(code, self._around.clock.now(), oom_killed)
+        self._folder.save_outcome(self._outcome)
+        self._channel.close()
+        self._around.groups.kill(self.group)
+        self.ended.set()
+        log.info("VM ended", pod=self.uid, code=code)
+        self._tell()
+
+    async def _run(self, call: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, call, *arguments)
+
+
+def _guest_view(report: GuestReport, *, agent: bool) -> GuestView:
+    return GuestView(
+        boot_id=report.boot_id,
+        uptime_seconds=report.uptime,
+        vcpus_online=len(listed_cpus(report.online)),
+        memory_seen_bytes=report.mem_total * 1024,
+        memory_available_bytes=report.available * 1024,
+        agent=agent,
+    )
+
+
+def _shape(guest: GuestView) -> tuple[str, int, int, bool]:
+    """What is worth telling when it changes."""
+    return guest.boot_id, guest.vcpus_online, guest.memory_seen_bytes, guest.agent

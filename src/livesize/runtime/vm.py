@@ -1,0 +1,143 @@
+"""What the node agent asks of virtual machines, beyond what every runtime offers.
+
+To the agent a VM is one container of its pod (``VM_NAME``): it is started, stopped, found again
+and grouped through runtime.interface. What only a VM has stands here: its size has several
+truths (what is plugged, what the guest sees, what a restart would give), and each is changed and
+read by itself. A driver makes no choices; agent/vm/plan.py does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from livesize.runtime.interface import Runtime, RuntimeCallError
+
+VM_NAME = "vm"
+
+
+class Accelerator(enum.StrEnum):
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+class VmDevice(msgspec.Struct, frozen=True):
+    """A memory device of the running domain."""
+
+    alias: str
+    kind: str  # virtio-mem
+    node: int
+    size_bytes: int
+    requested_bytes: int
+    current_bytes: int
+
+
+class GuestView(msgspec.Struct, frozen=True):
+    """What the guest itself says. None in a view: it was not heard yet, or did not answer when
+    it was asked last."""
+
+    boot_id: str
+    uptime_seconds: float
+    vcpus_online: int
+    memory_seen_bytes: int  # MemTotal
+    memory_available_bytes: int
+    agent: bool  # qemu-guest-agent answers
+
+
+class VmNote(msgspec.Struct, frozen=True):
+    """Kept with the domain, durable: a memory change under way survives any restart (F46)."""
+
+    memory_bytes_being_updated: int | None = None
+
+
+class VmView(msgspec.Struct, frozen=True):
+    """The domain as it was read last. ``persistent``: what a restart of the VM would give."""
+
+    pod_uid: str
+    running: bool
+    accelerator: Accelerator
+    max_vcpus: int
+    plugged_vcpus: int
+    persistent_vcpus: int
+    boot_memory_bytes: int
+    max_memory_bytes: int
+    requested_memory_bytes: int  # base + what the devices were asked for
+    plugged_memory_bytes: int  # base + what the devices hold
+    persistent_memory_bytes: int
+    devices: tuple[VmDevice, ...]
+    guest: GuestView | None
+    note: VmNote
+    read_at: float  # seconds since the epoch
+
+
+class PlugVcpus(msgspec.Struct, frozen=True, tag=True):
+    """Raise the running domain's count; the persistent one is left."""
+
+    count: int
+
+
+class UnplugVcpus(msgspec.Struct, frozen=True, tag=True):
+    """Lower the running domain's count by real unplug (KVM); the persistent one is left."""
+
+    count: int
+
+
+class OnlineVcpus(msgspec.Struct, frozen=True, tag=True):
+    """Have the guest use that many of its vCPUs, up or down, through the guest agent."""
+
+    count: int
+
+
+class PersistVcpus(msgspec.Struct, frozen=True, tag=True):
+    count: int
+
+
+class RequestMemory(msgspec.Struct, frozen=True, tag=True):
+    """Ask for a total; the guest takes or gives back memory in its own time."""
+
+    total_bytes: int
+
+
+class PersistMemory(msgspec.Struct, frozen=True, tag=True):
+    total_bytes: int
+
+
+class WriteNote(msgspec.Struct, frozen=True, tag=True):
+    note: VmNote
+
+
+VmChange: TypeAlias = (
+    PlugVcpus | UnplugVcpus | OnlineVcpus | PersistVcpus | RequestMemory | PersistMemory | WriteNote
+)
+
+
+class GuestSilentError(RuntimeCallError):
+    """The guest does not answer: still booting, no agent, or hung."""
+
+
+class VmRuntime(Runtime, Protocol):
+    """``start_container`` takes a ContainerConfig with ``vm`` set. Events of the domain and of
+    the guest come through ``events`` like everything else."""
+
+    def vm(self, pod_uid: str) -> VmView | None:
+        """As read last; None where there is no such VM."""
+        ...
+
+    async def refresh_vm(self, pod_uid: str) -> VmView:
+        """Read the domain and ask the guest, now. GoneError where there is no such VM."""
+        ...
+
+    async def change_vm(self, pod_uid: str, change: VmChange) -> None:
+        """Do it, or raise RuntimeCallError and leave the domain as it was."""
+        ...
+
+    async def wait_vm(
+        self, pod_uid: str, holds: Callable[[VmView], bool], timeout_seconds: float
+    ) -> VmView:
+        """Return when ``holds`` does, or with the last view when the time is up. Wakes on
+        notifications of the domain and the guest; asks again only where there are none.
+        GoneError when the VM ends meanwhile."""
+        ...

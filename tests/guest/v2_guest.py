@@ -1,0 +1,108 @@
+"""The guest in which the machine tests meet real control groups of version 2.
+
+Inside are our Python with our sources and tests at the same paths as here, busybox, and the few
+programs the process runtime calls; a disk, to have a page cache; and a port for the results.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from guest.boot import GuestRun, run_guest
+from guest.python_tree import compiled_entries, python_entries, tree_files
+from livesize.runtime.guest.cpio import Entry, File, HostFile
+from livesize.runtime.guest.host_files import program_entries
+from livesize.runtime.guest.image import GuestRecipe, build_image
+from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
+
+ROOT = Path(__file__).parents[2]
+INSIDE = (
+    "tests/contract/test_runtime_contract.py",
+    "tests/guest/inside_memory.py",
+    "tests/guest/inside_cpu.py",
+    "tests/guest/inside_resize_order.py",
+)
+NEEDED = (
+    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py"),
+    *("tests/guest", "tests/machine/test_resize_order_v1.py", *INSIDE),
+)
+DISTRIBUTIONS = ("msgspec", "pytest", "pytest-asyncio", "typing-extensions")
+PROGRAMS = ("sh", "unshare", "cp", "mount", "umount")
+MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "overlay")
+MEMORY_MIB = 1536
+LIMIT_SECONDS = 165
+
+# Instead of the one here: each plugin that is not needed inside costs seconds there.
+CONFTEST = b'"""What runs inside the guest."""\n\npytest_plugins = ["tiers", "leaks"]\n'
+COMMANDS = """\
+(sleep {limit}; echo 'guest: out of time'; poweroff -f) &
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+cd {root}
+export PYTHONPATH={root}/tests
+{python} -m pytest -p guest.report -p no:cacheprovider -v --tier machine --color=no {tests}
+echo "guest: pytest ended with $?"
+"""
+
+
+class Result(NamedTuple):
+    test: str
+    outcome: str
+    seconds: float
+    text: str
+    flaky: bool
+
+
+class Session(NamedTuple):
+    results: list[Result]
+    exit_status: int | None  # None: pytest did not come to its end
+    run: GuestRun
+
+
+def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
+    kernel = fetch_kernel(cache_dir)
+    commands = COMMANDS.format(
+        root=ROOT, python=sys.executable, tests=" ".join(INSIDE), limit=LIMIT_SECONDS + 15
+    )
+    recipe = GuestRecipe("cgroup-v2", commands, MODULES, _entries(cache_dir))
+    return kernel, build_image(recipe, kernel, cache_dir)
+
+
+def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
+    done = run_guest(kernel, image, folder, memory_mib=MEMORY_MIB, limit_seconds=LIMIT_SECONDS)
+    return parse_session(done)
+
+
+def parse_session(done: GuestRun) -> Session:
+    """What was reported in whole lines; the last may have been cut off."""
+    lines = [json.loads(line) for line in done.results.split("\n")[:-1]]
+    results = [
+        Result(one["test"], one["outcome"], one["seconds"], one["text"], one.get("flaky", False))
+        for one in lines
+        if "test" in one
+    ]
+    ends = [int(one["finished"]) for one in lines if "finished" in one]
+    return Session(results, ends[-1] if ends else None, done)
+
+
+def _entries(cache_dir: Path) -> dict[str, Entry]:
+    sources = list(tree_files(ROOT / "src"))
+    tests = [path for name in NEEDED for path in _files(ROOT / name)]
+    own = {inside(path): HostFile(path, 0o644) for path in [*sources, *tests]}
+    return {
+        **program_entries(PROGRAMS),
+        **python_entries(DISTRIBUTIONS, ["livesize"], cache_dir),
+        **own,
+        inside(ROOT / "tests/conftest.py"): File(CONFTEST),
+        **compiled_entries(sources, cache_dir),
+    }
+
+
+def inside(path: Path) -> str:
+    return str(path).lstrip("/")
+
+
+def _files(path: Path) -> list[Path]:
+    return list(tree_files(path)) if path.is_dir() else [path]
