@@ -32,7 +32,8 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.interface import PodView, Runtime
+from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
+from livesize.runtime.vm import VmRuntime
 
 log = get_logger("agent")
 
@@ -46,6 +47,7 @@ class Agent:
     settings: AgentSettings
     points: CrashPoints = NO_CRASH_POINTS
     source: random.Random = field(default_factory=random.SystemRandom)
+    vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
 
     def __post_init__(self) -> None:
         self._workers: dict[str, PodWorker] = {}
@@ -55,6 +57,7 @@ class Agent:
             event_poster(self.client),
             clock=self.clock,
             source=EventSource("livesize-agent", self.settings.node_name),
+            delay_seconds=self.settings.event_delay_seconds,
             jitter=self.source,
         )
         self._outside = Outside(
@@ -67,6 +70,7 @@ class Agent:
             self.source,
             self._recorder,
             self.runtime.machine(),
+            self.vms,
         )
         self._node = NodeKeeper(self._outside)
         self._informer = Informer(
@@ -82,7 +86,7 @@ class Agent:
         """Until cancelled. Workloads go on; a new agent finds them."""
         loaded = await self.checkpoint.load()
         ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
-        self._books = NodeBooks(ledger, Judge(ledger))
+        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None))
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._recorder.run())
@@ -91,19 +95,41 @@ class Agent:
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())
 
-    async def stop_workloads(self) -> None:
-        """Stop and remove every pod on this machine; their objects stay. Not while running."""
+    async def stop_workloads(self, hurry: asyncio.Event) -> None:
+        """Stop and remove every pod on this machine; their objects stay. Not while running.
+        With ``hurry`` set the grace that is left is not given any more."""
         async with asyncio.TaskGroup() as tasks:
             for view in self.runtime.list_pods():
-                tasks.create_task(self._stop_pod(view))
+                tasks.create_task(self._stop_pod(view, hurry))
 
-    async def _stop_pod(self, view: PodView) -> None:
+    async def _stop_pod(self, view: PodView, hurry: asyncio.Event) -> None:
+        """What cannot be stopped keeps none of the others from it; the next agent finds it."""
         pod = self._informer.get(view.namespace, view.name) or {}
         grace = float(lookup(pod, "spec", "terminationGracePeriodSeconds", default=30))
         async with asyncio.TaskGroup() as tasks:
+            patient = tasks.create_task(self._stop_containers(view, grace))
+            hasty = tasks.create_task(self._stop_in_a_hurry(view, hurry))
+            patient.add_done_callback(lambda _: hasty.cancel())
+            hasty.add_done_callback(lambda _: patient.cancel())
+        try:
+            await self.runtime.remove_pod(view.uid)
+        except RuntimeCallError as failure:
+            log.warning("pod not removed", pod=view.name, reason=str(failure))
+
+    async def _stop_in_a_hurry(self, view: PodView, hurry: asyncio.Event) -> None:
+        await hurry.wait()
+        await self._stop_containers(view, 0.0)
+
+    async def _stop_containers(self, view: PodView, grace_seconds: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
             for container in view.containers:
-                tasks.create_task(self.runtime.stop_container(view.uid, container.name, grace))
-        await self.runtime.remove_pod(view.uid)
+                tasks.create_task(self._stop_container(view.uid, container.name, grace_seconds))
+
+    async def _stop_container(self, uid: str, name: str, grace_seconds: float) -> None:
+        try:
+            await self.runtime.stop_container(uid, name, grace_seconds)
+        except RuntimeCallError as failure:
+            log.warning("container not stopped", container=name, reason=str(failure))
 
     async def _begin(self, loaded: tuple[Allocation, ...]) -> None:
         """The first list is complete: admit all, then judge resizes, then let the workers go."""

@@ -44,8 +44,9 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, runs_vms: bool = False) -> None:
         self._ledger = ledger
+        self._runs_vms = runs_vms
         self._refusals: dict[str, Refusal] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
         self._arrivals = 0
@@ -57,7 +58,9 @@ class Judge:
         """A pod this node does not know yet. One that already runs here was admitted before."""
         uid = uid_of(pod)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
-        verdict: Admission = Admit() if already_runs else judge_new(pod, room)
+        verdict: Admission = (
+            Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
+        )
         match verdict:
             case Admit() if already_runs:
                 self._ledger.record(self._first_allocation(pod))

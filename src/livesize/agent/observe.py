@@ -15,25 +15,28 @@ from livesize.runtime.interface import (
     PodView,
     Runtime,
 )
+from livesize.runtime.vm import VmRuntime, VmView
 
 
 class PodSnapshot(msgspec.Struct, frozen=True):
-    """``view`` None: the machine does not have the pod. ``groups`` None: nor its group."""
+    """``view`` None: the machine does not have the pod. ``groups`` None: nor its group.
+    ``vm``: the running virtual machine, as it was read last."""
 
     view: PodView | None
     groups: PodObservation | None
+    vm: VmView | None = None
 
     @property
     def containers(self) -> dict[str, ContainerView]:
         return {} if self.view is None else {one.name: one for one in self.view.containers}
 
 
-def observe_pod(runtime: Runtime, uid: str) -> PodSnapshot:
+def observe_pod(runtime: Runtime, uid: str, vms: VmRuntime | None = None) -> PodSnapshot:
     view = runtime.pod(uid)
     if view is None:
         return PodSnapshot(None, None)
     try:
-        pod = runtime.read(PodGroup(uid)).limits
+        pod = runtime.read_limits(PodGroup(uid))
     except GoneError:
         return PodSnapshot(view, None)
     containers: dict[str, KernelLimits] = {}
@@ -42,7 +45,9 @@ def observe_pod(runtime: Runtime, uid: str) -> PodSnapshot:
         if container.phase is not ContainerPhase.RUNNING:
             continue
         try:
-            containers[container.name] = runtime.read(ContainerGroup(uid, container.name)).limits
+            containers[container.name] = runtime.read_limits(ContainerGroup(uid, container.name))
         except GoneError:
             continue
-    return PodSnapshot(view, PodObservation(pod, containers))
+    groups = PodObservation(pod, containers)
+    vm = vms.vm(uid) if vms is not None and containers else None
+    return PodSnapshot(view, groups, vm if vm is not None and vm.running else None)

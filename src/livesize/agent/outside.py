@@ -14,6 +14,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSeverity
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.interface import MachineFacts, Runtime
+from livesize.runtime.vm import VmRuntime
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Outside:
     random: random.Random
     recorder: EventRecorder
     machine: MachineFacts  # as it was when the agent began: reading it takes files
+    vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
 
     def tell(self, pod: Object, reason: EventReason, message: str) -> None:
         """Record an event about ``pod``; never waits, never fails."""

@@ -12,13 +12,17 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
+from livesize.agent.vm.report import build_vm_status, steadied, vm_held
+from livesize.agent.vm.sizes import overhead_of
 from livesize.api.conditions import set_condition
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, report_actual, to_kernel
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.qos import qos_class
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_state import ResizePhase, phase_of
-from livesize.api.resources import containers_of, parse_resources, size_of
+from livesize.api.resources import containers_of, is_vm, parse_resources, size_of
+from livesize.api.vm_kernel import report_vm_actual
+from livesize.api.vm_status import statuses_of
 from livesize.machinery.clock import format_time
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
@@ -48,16 +52,18 @@ class StatusFacts(msgspec.Struct, frozen=True):
     runtime_name: str
     host_ip: str
     now: float
+    ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
 
 
 def build_status(facts: StatusFacts) -> Object:
     """Everything of the pod's status that the node owns; None means: leave the field out."""
     containers = [_container_status(facts, one) for one in containers_of(facts.pod)]
     phase = _phase(facts)
+    virtual = is_vm(facts.pod)
     status: Object = {
         "phase": phase,
         "conditions": _conditions(facts, containers, phase),
-        "containerStatuses": containers,
+        "containerStatuses": [] if virtual else containers,
         "hostIP": facts.host_ip,
         "hostIPs": [{"ip": facts.host_ip}],
         "podIP": facts.host_ip,
@@ -68,6 +74,10 @@ def build_status(facts: StatusFacts) -> Object:
         "reason": None,
         "message": None,
     }
+    if virtual:
+        (vm,) = containers
+        before = lookup(facts.pod, "status", "virtualMachineStatus", default={})
+        status["virtualMachineStatus"] = steadied(before, build_vm_status(vm, facts.snapshot))
     if facts.ending is not None and facts.ending.reason:
         status |= {"reason": facts.ending.reason, "message": facts.ending.message}
     return status
@@ -79,6 +89,12 @@ def observed_generation(pod: Object) -> int:
     if phase_of(pod) in (ResizePhase.REQUESTED, ResizePhase.ACCEPTED):
         return int(lookup(pod, "status", "observedGeneration", default=0))
     return generation_of(pod)
+
+
+def starts_told(pod: Object, container: str) -> int:
+    """How often the container was started, as the status last said."""
+    told = _told(pod, container)
+    return int(told.get("restartCount", 0)) + 1 if told.get("containerID") else 0
 
 
 def changed_status(pod: Object, built: Object) -> Object:
@@ -132,14 +148,17 @@ def _phase(facts: StatusFacts) -> str:
 def _container_status(facts: StatusFacts, container: Object) -> Object:
     name = container["name"]
     view = facts.snapshot.containers.get(name)
+    told = _told(facts.pod, name)
     state, last = _states(facts, name, view)
     running = "running" in state
+    # A virtual machine is ready when its guest is heard.
+    silent = is_vm(facts.pod) and (facts.snapshot.vm is None or facts.snapshot.vm.guest is None)
     status: Object = {
         "name": name,
         "image": container.get("image", ""),
         "imageID": "" if view is None else view.image_id,
-        "restartCount": 0 if view is None else view.attempt,
-        "ready": running,
+        "restartCount": told.get("restartCount", 0) if view is None else view.attempt,
+        "ready": running and not silent,
         "started": running,
         "state": state,
         "lastState": last,
@@ -147,7 +166,15 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
     }
     if view is not None:
         status["containerID"] = _container_id(facts, view)
+    elif told.get("containerID"):
+        status["containerID"] = told["containerID"]
     return status
+
+
+def _told(pod: Object, container: str) -> Object:
+    """What the status last said of the container."""
+    statuses: list[Object] = statuses_of(pod)
+    return next((one for one in statuses if one.get("name") == container), {})
 
 
 def _states(facts: StatusFacts, name: str, view: ContainerView | None) -> tuple[Object, Object]:
@@ -187,17 +214,15 @@ def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
 
 
 def _last_state(facts: StatusFacts, name: str, view: ContainerView | None) -> Object:
-    """The machine knows only the newest start; how the one before ended was in our last report."""
-    if view is None:
-        return {}
-    for before in lookup(facts.pod, "status", "containerStatuses", default=[]):
-        if before.get("name") != name:
-            continue
-        if before.get("containerID") == _container_id(facts, view):
-            return dict(before.get("lastState") or {})
-        ended = lookup(before, "state", "terminated")
-        return {"terminated": ended} if ended else dict(before.get("lastState") or {})
-    return {}
+    """The machine knows only the newest start; how the one before ended we have seen, or it was
+    in our last report."""
+    seen = facts.ended.get(name)
+    if view is not None and seen is not None and seen.attempt < view.attempt:
+        return {"terminated": _terminated(facts, seen)}
+    told = _told(facts.pod, name)
+    ended = lookup(told, "state", "terminated")
+    is_another = view is None or told.get("containerID") != _container_id(facts, view)
+    return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})
 
 
 def _actual(facts: StatusFacts, container: Object) -> Object:
@@ -209,7 +234,22 @@ def _actual(facts: StatusFacts, container: Object) -> Object:
     if groups is None or name not in groups.containers:
         return _resources(size)
     before = facts.allocation.size_before(name)
+    if is_vm(facts.pod):
+        return _vm_actual(facts, size, before, groups.containers[name])
     return actual_resources(size, before, groups.containers[name], facts.cgroup_version)
+
+
+def _vm_actual(facts: StatusFacts, size: Object, before: Object, group: KernelLimits) -> Object:
+    view = facts.snapshot.vm
+    if view is None:
+        return dict(lookup(facts.pod, "status", "virtualMachineStatus", "resources", default={}))
+    return report_vm_actual(
+        _resources(size),
+        _resources(before),
+        vm_held(view, group),
+        overhead_of(facts.pod),
+        facts.cgroup_version,
+    )
 
 
 def _container_id(facts: StatusFacts, view: ContainerView) -> str:

@@ -105,7 +105,7 @@ def test_a_resize(
     assert isinstance(judge_resize(Amounts(*desired), Amounts(*held), room), kind)
 
 
-def test_deferred_ones_are_tried_by_priority_then_guaranteed_then_arrival() -> None:
+def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class() -> None:
     burstable = pod("b")
     burstable = evolve(burstable, ("spec", "containers", 0, "resources", "limits"), {})
     keys = {
@@ -116,9 +116,9 @@ def test_deferred_ones_are_tried_by_priority_then_guaranteed_then_arrival() -> N
     }
     assert sorted(keys, key=lambda name: keys[name]) == [
         "important",
+        "burstable, before all",
         "guaranteed, first",
         "guaranteed, second",
-        "burstable, before all",
     ]
 
 

@@ -395,6 +395,6 @@ async def test_stop_workloads_empties_the_machine_and_keeps_the_objects(world: W
     agent = world.agent
     assert agent is not None
     await world.stop()
-    await agent.stop_workloads()
+    await agent.stop_workloads(asyncio.Event())
     assert world.machine.pods == {}
     assert world.api.has("db")

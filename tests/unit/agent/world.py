@@ -25,6 +25,7 @@ from livesize.api.kinds import EVENTS, NODES, PODS, Resource
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.patch.merge import merge_patch
 from livesize.api.resize_state import apply_resizing, bind_allocated, request_resize, resize_state
+from livesize.api.resources import is_vm
 from livesize.client.interface import (
     EVERYTHING,
     EventType,
@@ -182,9 +183,8 @@ class MemoryApi:
     def resize(self, name: str, container: str, **amounts: str) -> None:
         """Ask for cpu and memory, requests and limits alike; a limit-only word: ``limit_cpu``."""
         pod = self.pod(name)
-        containers = pod["spec"]["containers"]
-        index = next(i for i, one in enumerate(containers) if one["name"] == container)
-        before = containers[index]["resources"]
+        path = _resources_path(pod, container)
+        before = lookup(pod, *path)
         sides = {"requests": dict(before["requests"]), "limits": dict(before["limits"])}
         for word, amount in amounts.items():
             if word.startswith("limit_"):
@@ -192,13 +192,15 @@ class MemoryApi:
             else:
                 sides["requests"][word] = sides["limits"][word] = amount
         resources = {**before, **sides}
-        new = evolve(pod, ("spec", "containers", index, "resources"), resources)
+        new = evolve(pod, path, resources)
         new = evolve(new, ("metadata", "generation"), generation_of(pod) + 1)
         asked = request_resize(pod, new, requested_by="test", now=format_micro_time(self._revision))
         self._store(EventType.MODIFIED, ("pods", "default", name), asked)
 
-    def mark_deleted(self, name: str) -> None:
+    def mark_deleted(self, name: str, *, grace_seconds: int | None = None) -> None:
         pod = evolve(self.pod(name), ("metadata", "deletionTimestamp"), "2026-01-01T00:00:00Z")
+        if grace_seconds is not None:
+            pod = evolve(pod, ("metadata", "deletionGracePeriodSeconds"), grace_seconds)
         self._store(EventType.MODIFIED, ("pods", "default", name), pod)
 
     def vanish(self, name: str) -> None:
@@ -263,6 +265,13 @@ class MemoryApi:
             if plural == key[0]:
                 queue.put_nowait(WatchEvent(event, served))
         return served
+
+
+def _resources_path(pod: Object, container: str) -> tuple[str | int, ...]:
+    if is_vm(pod):
+        return "spec", "virtualMachine", "resources"
+    names = [one["name"] for one in pod["spec"]["containers"]]
+    return "spec", "containers", names.index(container), "resources"
 
 
 def container(name: str = "app", cpu: str = "500m", memory: str = "64Mi", **more: Any) -> Object:

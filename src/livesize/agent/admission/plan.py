@@ -14,9 +14,8 @@ import msgspec
 
 from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, footprint
 from livesize.api.objects import Object, lookup
-from livesize.api.qos import qos_class
 from livesize.api.reasons import Reason
-from livesize.api.resources import Amounts, ResourceName
+from livesize.api.resources import Amounts, ResourceName, is_vm
 
 UNSUPPORTED = "UnsupportedByNode"
 FIELD_PATHS = (
@@ -65,9 +64,11 @@ class NodeRoom(msgspec.Struct, frozen=True):
     used_by_others: Amounts
 
 
-def judge_new(pod: Object, room: NodeRoom) -> Admission:
+def judge_new(pod: Object, room: NodeRoom, *, runs_vms: bool = False) -> Admission:
     """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
     unsupported = unsupported_field(pod)
+    if is_vm(pod) and not runs_vms:
+        unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:
         return Reject(UNSUPPORTED, unsupported)
     verdict = fits([room.used_by_others], footprint(pod), room.allocatable)
@@ -96,13 +97,13 @@ def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
             return Infeasible(verdict.sentence())
 
 
-RetryKey: TypeAlias = tuple[int, int, int]
+RetryKey: TypeAlias = tuple[int, int]
 
 
 def retry_key(pod: Object, arrival: int) -> RetryKey:
-    """Deferred resizes are tried again by priority, then Guaranteed first, then arrival."""
+    """Deferred resizes are tried again by priority, then arrival (decisions 6)."""
     priority = int(lookup(pod, "spec", "priority", default=0))
-    return (-priority, 0 if qos_class(pod) == "Guaranteed" else 1, arrival)
+    return (-priority, arrival)
 
 
 def unsupported_field(pod: Object) -> str:

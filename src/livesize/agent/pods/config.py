@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.api.hashes import container_hash, container_hash_without_resources
-from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel, to_kernel
+from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_limits, to_kernel
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.qos import qos_class
-from livesize.api.resources import parse_resources
+from livesize.api.resources import is_vm, parse_resources
 from livesize.runtime.interface import ContainerConfig, PodConfig
 
 _GUARANTEED_OOM_SCORE = -997
@@ -25,7 +25,7 @@ def wanted_limits(allocation: Allocation, version: CgroupVersion) -> dict[str, K
 
 
 def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelLimits:
-    return pod_kernel(wanted_limits(allocation, version).values(), version)
+    return pod_limits([parse_resources(size) for size in allocation.allocated], version)
 
 
 def start_limits(allocation: Allocation, container: str, version: CgroupVersion) -> KernelLimits:
@@ -36,15 +36,19 @@ def start_limits(allocation: Allocation, container: str, version: CgroupVersion)
     if allocation.settled:
         return new
     old = to_kernel(parse_resources(allocation.size_before(container)), version)
+    return smaller_limits(old, new)
+
+
+def smaller_limits(left: KernelLimits, right: KernelLimits) -> KernelLimits:
     return KernelLimits(
-        cpu_weight=min(old.cpu_weight, new.cpu_weight),
-        cpu_quota_us=_smaller(old.cpu_quota_us, new.cpu_quota_us),
-        memory_limit_bytes=_smaller(old.memory_limit_bytes, new.memory_limit_bytes),
+        cpu_weight=min(left.cpu_weight, right.cpu_weight),
+        cpu_quota_us=_smaller(left.cpu_quota_us, right.cpu_quota_us),
+        memory_limit_bytes=_smaller(left.memory_limit_bytes, right.memory_limit_bytes),
     )
 
 
 def pod_config(pod: Object, limits: KernelLimits) -> PodConfig:
-    return PodConfig(uid_of(pod), namespace_of(pod), name_of(pod), limits)
+    return PodConfig(uid_of(pod), namespace_of(pod), name_of(pod), limits, vm=is_vm(pod))
 
 
 def sized(container: Object, size: Object) -> Object:

@@ -34,19 +34,26 @@ class StartHistory:
         self._forgotten_seconds = forgotten_seconds
         self._exits: dict[str, tuple[int, int]] = {}  # container: (attempt, exits in a row)
         self._failures: dict[str, StartFailure] = {}
+        self.ended: dict[str, ContainerView] = {}  # the newest end of each that was seen
 
     def facts(
-        self, name: str, view: ContainerView | None, *, definition_changed: bool
+        self, name: str, view: ContainerView | None, *, definition_changed: bool, starts: int = 0
     ) -> ContainerFacts:
+        """``starts``: how often it was started before, where the machine no longer knows."""
+        self.saw(view)
         failure = self._failures.get(name)
         return ContainerFacts(
             name=name,
-            state=container_state(view),
+            state=container_state(view, starts),
             attempt=0 if view is None else view.attempt,
             definition_changed=definition_changed,
             exits_in_a_row=self._exits_in_a_row(view),
             not_before=0.0 if failure is None else failure.not_before,
         )
+
+    def saw(self, view: ContainerView | None) -> None:
+        if view is not None and view.phase is ContainerPhase.EXITED:
+            self.ended[view.name] = view
 
     def started(self, name: str) -> None:
         self._failures.pop(name, None)
@@ -97,9 +104,9 @@ class StartHistory:
         return exits
 
 
-def container_state(view: ContainerView | None) -> ContainerState:
+def container_state(view: ContainerView | None, starts: int = 0) -> ContainerState:
     if view is None:
-        return Missing()
+        return Missing(starts)
     if view.phase is ContainerPhase.RUNNING:
         return Running()
     finished_at = view.started_at if view.finished_at is None else view.finished_at

@@ -1,17 +1,21 @@
 """Does one pod's part on the machine: makes its group, starts, stops and removes; tells events.
 
-Makes no choices: the worker says what, and with which limits.
+Makes no choices: the worker says what, and the pod's shape how large.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
-from livesize.agent.pods.config import container_config, pod_config, wanted_pod_limits
+from livesize.agent.pods.config import container_config, pod_config
 from livesize.agent.pods.post import PodRecord
-from livesize.api.kernel_units import KernelLimits
+from livesize.agent.shape import Shape
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.resources import containers_of
@@ -20,10 +24,20 @@ from livesize.runtime.interface import PodView
 _DEFAULT_GRACE_SECONDS = 30.0
 
 
+@contextlib.asynccontextmanager
+async def _first_failure() -> AsyncIterator[None]:
+    """Callers know single failures of the machine, not groups of them."""
+    try:
+        yield
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
 class PodMachine:
-    def __init__(self, outside: Outside, record: PodRecord) -> None:
+    def __init__(self, outside: Outside, record: PodRecord, shape: Shape) -> None:
         self._outside = outside
         self._record = record
+        self._shape = shape
 
     @property
     def grace_seconds(self) -> float:
@@ -38,32 +52,46 @@ class PodMachine:
         return _DEFAULT_GRACE_SECONDS
 
     async def make_group(self, entry: Allocation) -> None:
-        limits = wanted_pod_limits(entry, self._outside.runtime.cgroup_version)
+        limits = self._shape.pod_limits(entry)
         await self._outside.runtime.create_pod(pod_config(self._record.pod, limits))
 
-    async def start(self, name: str, attempt: int, entry: Allocation, limits: KernelLimits) -> None:
+    async def start(self, name: str, attempt: int, entry: Allocation, *, in_full: bool) -> None:
+        """``in_full``: with all that is allocated, whatever else is being applied."""
         pod = self._with_addresses()
         container = next(one for one in containers_of(pod) if one["name"] == name)
+        size = self._shape.start_size(entry, name, in_full=in_full)
         config = container_config(
             pod,
             container,
             entry,
-            limits,
+            size.limits,
             attempt=attempt,
             node_memory_bytes=self._outside.machine.memory_bytes,
         )
-        await self._outside.runtime.start_container(config)
+        await self._outside.runtime.start_container(msgspec.structs.replace(config, vm=size.vm))
         self._outside.tell(pod, EventReason.CREATED, f"Created container {name}")
         self._outside.tell(pod, EventReason.STARTED, f"Started container {name}")
 
     async def stop(self, name: str, why: str) -> None:
         message = f"Stopping container {name}: {why}"
         self._outside.tell(self._record.pod, EventReason.KILLING, message)
-        uid = uid_of(self._record.pod)
+        uid, grace_seconds = uid_of(self._record.pod), self.grace_seconds
+        async with _first_failure(), asyncio.TaskGroup() as tasks:
+            stop = self._outside.runtime.stop_container(uid, name, grace_seconds)
+            stopping = tasks.create_task(stop)
+            hastening = tasks.create_task(self._hasten(uid, name, grace_seconds))
+            stopping.add_done_callback(lambda _: hastening.cancel())
+            hastening.add_done_callback(lambda _: stopping.cancel())
+
+    async def _hasten(self, uid: str, name: str, grace_seconds: float) -> None:
+        """Somebody may lose patience and delete the pod with less grace."""
+        while self.grace_seconds >= grace_seconds:
+            self._record.changed.clear()
+            await self._record.changed.wait()
         await self._outside.runtime.stop_container(uid, name, self.grace_seconds)
 
     async def stop_all(self, view: PodView) -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with _first_failure(), asyncio.TaskGroup() as tasks:
             for container in view.containers:
                 tasks.create_task(self.stop(container.name, "the pod is deleted"))
 

@@ -53,7 +53,9 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
 
 
 class Missing(msgspec.Struct, frozen=True, tag=True):
-    pass
+    """The machine has nothing of it, though it may have been started ``starts`` times."""
+
+    starts: int = 0
 
 
 ContainerState: TypeAlias = Running | Exited | Missing
@@ -163,8 +165,8 @@ def _plan_admitted(facts: PodFacts) -> PodPlan:
 
 def _start(container: ContainerFacts) -> Start:
     match container.state:
-        case Missing():
-            return Start(container.name, 0)
+        case Missing(starts=starts):
+            return Start(container.name, starts)
         case Running():
             return Start(container.name, container.attempt + 1, stop_first=True)
         case Exited():

@@ -6,6 +6,8 @@ StatusError go to the caller, who tries again.
 
 from __future__ import annotations
 
+import asyncio
+
 from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
@@ -23,12 +25,14 @@ class PodRecord:
         self._outside = outside
         self.pod = _stored(pod)
         self.gone = False
+        self.changed = asyncio.Event()  # set with every news; who waits for it clears it
 
     def seen(self, pod: Object) -> bool:
         """Take in what the watch or an answer brought; False where it is not news."""
         if uid_of(pod) != uid_of(self.pod) or _version(pod) <= _version(self.pod):
             return False
         self.pod = _stored(pod)
+        self.changed.set()
         return True
 
     async def post_resizing(self, body: Object) -> None:

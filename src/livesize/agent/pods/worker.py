@@ -17,7 +17,6 @@ from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot, observe_pod
 from livesize.agent.outside import Outside
-from livesize.agent.pods.config import start_limits
 from livesize.agent.pods.history import StartHistory
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
@@ -34,16 +33,22 @@ from livesize.agent.pods.plan import (
     plan_pod,
 )
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.report import Ending, StatusFacts, build_status, changed_status
+from livesize.agent.report import (
+    Ending,
+    StatusFacts,
+    build_status,
+    changed_status,
+    starts_told,
+)
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
 from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
 from livesize.agent.resize.restarts import is_due
+from livesize.agent.shapes import shape_of
 from livesize.api.hashes import container_hash_without_resources
-from livesize.api.kernel_units import to_kernel
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
-from livesize.api.resources import containers_of, parse_resources
+from livesize.api.resources import containers_of
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
@@ -69,11 +74,12 @@ class PodWorker:
         self._room_appeared = room_appeared
         self._record = PodRecord(outside, pod)
         self._entry = SecuredEntry(outside.checkpoint, secured)
-        self._machine = PodMachine(outside, self._record)
+        shape = shape_of(outside, self._record)
+        self._machine = PodMachine(outside, self._record, shape)
         hands = PodHands(
             self._stop_for_size, self._start_at_size, self._build_status, room_appeared
         )
-        self._driver = ResizeDriver(outside, books, self._record, self._entry, hands)
+        self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
         self._crash_backoff = CrashBackoff(
             settings.crash_backoff_seconds, settings.crash_backoff_maximum_seconds
         )
@@ -140,7 +146,7 @@ class PodWorker:
         return self._backoff.seconds(self._failures)
 
     async def _turn(self) -> float:
-        snapshot = observe_pod(self._outside.runtime, self.uid)
+        snapshot = self._observe()
         match plan_pod(self._facts(snapshot)):
             case Remove():
                 await self._remove(snapshot)
@@ -156,6 +162,21 @@ class PodWorker:
         return NEVER
 
     # Facts
+
+    def _observe(self) -> PodSnapshot:
+        return observe_pod(self._outside.runtime, self.uid, self._outside.vms)
+
+    async def _read_again(self, snapshot: PodSnapshot) -> PodSnapshot:
+        """Not all that happens to a virtual machine is told: what was read long ago is read again,
+        so that what somebody changed by hand is found."""
+        vm, vms = snapshot.vm, self._outside.vms
+        if vm is None or vms is None:
+            return snapshot
+        if self._outside.clock.now() - vm.read_at < self._outside.settings.recheck_seconds / 2:
+            return snapshot
+        with contextlib.suppress(RuntimeCallError):
+            await vms.refresh_vm(self.uid)
+        return self._observe()
 
     def _facts(self, snapshot: PodSnapshot) -> PodFacts:
         pod = self._record.pod
@@ -185,6 +206,7 @@ class PodWorker:
                 container["name"],
                 views.get(container["name"]),
                 definition_changed=self._must_start_anew(container, views.get(container["name"])),
+                starts=starts_told(self._record.pod, container["name"]),
             )
             for container in containers_of(self._record.pod)
         )
@@ -204,15 +226,16 @@ class PodWorker:
     async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
         if run.make_group:
             await self._begin()
-            snapshot = observe_pod(self._outside.runtime, self.uid)
+            snapshot = self._observe()
         if snapshot.groups is None:
             raise GoneError(f"the group of pod {self.uid} cannot be read, though it was made")
+        snapshot = await self._read_again(snapshot)
         resize_seconds = await self._driver.drive(self._allocation(), snapshot)
         for start in run.starts:
             await self._start(start)
         await self._driver.post_refusal()
         await self._report_status()
-        facts = self._facts(observe_pod(self._outside.runtime, self.uid))
+        facts = self._facts(self._observe())
         match plan_pod(facts):
             case Run(starts=(), wait_seconds=wait_seconds):
                 return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
@@ -239,16 +262,14 @@ class PodWorker:
     async def _start(self, start: Start) -> None:
         """One container that cannot start keeps none of the others from starting."""
         entry = self._allocation()
-        view = observe_pod(self._outside.runtime, self.uid).containers.get(start.container)
+        view = self._observe().containers.get(start.container)
         if view is not None and view.attempt >= start.attempt:
             return  # the resize of this very turn has started it
 
         async def begin() -> None:
             if start.stop_first:
                 await self._machine.stop(start.container, "its definition was changed")
-            version = self._outside.runtime.cgroup_version
-            limits = start_limits(entry, start.container, version)
-            await self._machine.start(start.container, start.attempt, entry, limits)
+            await self._machine.start(start.container, start.attempt, entry, in_full=False)
 
         try:
             await self._run_steps("start", [Step(start.container, begin)])
@@ -261,11 +282,12 @@ class PodWorker:
 
     async def _stop_for_size(self, name: str) -> None:
         await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
+        self._history.saw(self._observe().containers.get(name))
 
     async def _start_at_size(self, name: str, attempt: int) -> None:
-        entry = self._allocation()
-        limits = to_kernel(parse_resources(entry.size(name)), self._outside.runtime.cgroup_version)
-        await self._machine.start(name, attempt, entry, limits)
+        if self.is_leaving:
+            raise GoneError(f"pod {name_of(self._record.pod)} was deleted meanwhile")
+        await self._machine.start(name, attempt, self._allocation(), in_full=True)
         self._history.started(name)
 
     async def _run_steps(self, plan: str, steps: list[Step]) -> None:
@@ -311,7 +333,7 @@ class PodWorker:
     # Reporting
 
     def _build_status(self) -> Object:
-        snapshot = observe_pod(self._outside.runtime, self.uid)
+        snapshot = self._observe()
         facts = self._facts(snapshot)
         return build_status(
             StatusFacts(
@@ -319,6 +341,7 @@ class PodWorker:
                 snapshot=snapshot,
                 allocation=self._books.ledger.get(self.uid),
                 waiting=self._history.waiting(facts.containers, facts.restart_policy),
+                ended=self._history.ended,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
                 runtime_name=self._outside.machine.runtime_version.partition("://")[0],

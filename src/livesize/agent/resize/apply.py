@@ -28,10 +28,10 @@ from livesize.runtime.interface import (
 
 def group_steps(runtime: Runtime, pod_uid: str, plan: ResizePlan) -> list[Step]:
     """The plan as steps for machinery.steps."""
-    return [_step(runtime, pod_uid, planned) for planned in plan.steps]
+    return [group_step(runtime, pod_uid, planned) for planned in plan.steps]
 
 
-def _step(runtime: Runtime, pod_uid: str, planned: SetGroup) -> Step:
+def group_step(runtime: Runtime, pod_uid: str, planned: SetGroup) -> Step:
     group = _group(pod_uid, planned)
     change = _change(planned)
 
@@ -39,7 +39,7 @@ def _step(runtime: Runtime, pod_uid: str, planned: SetGroup) -> Step:
         await runtime.write(group, change)
 
     async def read_back() -> None:
-        limits = runtime.read(group).limits
+        limits = runtime.read_limits(group)
         setting = cpu_setting if isinstance(planned.after, CpuSetting) else memory_setting
         found = setting(limits)
         if found != planned.after:

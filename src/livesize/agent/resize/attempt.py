@@ -3,7 +3,7 @@
     checkpoint   the promise is durable on this node
     accept       the API hears of it, at the same time as the machine is changed
     stop:NAME    containers that restart by policy
-    pod:cpu …    the groups, in the order agent/resize/plan.py gives
+    pod:cpu …    the machine, in the order the plan of the pod's shape gives
     start:NAME
     actuated     what was applied is durable
     report       Done, with actual as read back, the steps and their times, in one request
@@ -26,8 +26,7 @@ from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.answers import accept_body, done_body, event_message
-from livesize.agent.resize.apply import group_steps
-from livesize.agent.resize.plan import ResizePlan
+from livesize.agent.shape import MachineWork
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, generation_of
 from livesize.api.reasons import EventReason
@@ -73,7 +72,7 @@ class ResizeAttempt:
     ledger: Ledger
     record: PodRecord
     target: Allocation
-    plan: ResizePlan
+    work: MachineWork
     restarts: tuple[Restart, ...]
     hands: PodHands
     entry: SecuredEntry
@@ -99,7 +98,7 @@ class ResizeAttempt:
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
         steps += [self._stop(one.container) for one in self.restarts if one.running]
-        steps += group_steps(self.outside.runtime, self.target.uid, self.plan)
+        steps += self.work.steps
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
             steps.append(Step("actuated", self._actuated))

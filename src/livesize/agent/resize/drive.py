@@ -1,4 +1,4 @@
-"""Drives one pod's groups to what is allocated, and tells the API how it goes.
+"""Drives one pod on the machine to what is allocated, and tells the API how it goes.
 
 Decides whether there is anything to do, runs one attempt, and on failure says so (phase Error,
 with what the machine said), backs off with jitter, and begins again from what the machine says.
@@ -15,10 +15,8 @@ from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.judge import Judge
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.outside import Outside
-from livesize.agent.pods.config import wanted_limits, wanted_pod_limits
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.answers import error_body, event_message, refusal_body
-from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.attempt import (
     POST_ERRORS,
     WORLD_ERRORS,
@@ -27,8 +25,9 @@ from livesize.agent.resize.attempt import (
     ResizeAttempt,
     Restart,
 )
-from livesize.agent.resize.plan import PodObservation, ResizePlan, plan_resize
 from livesize.agent.resize.restarts import is_due, plan_restarts
+from livesize.agent.shape import MachineWork, Shape
+from livesize.api.objects import lookup
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resources import containers_of, size_of
@@ -57,6 +56,7 @@ class ResizeDriver:
         record: PodRecord,
         entry: SecuredEntry,
         hands: PodHands,
+        shape: Shape,
     ) -> None:
         settings = outside.settings
         self._outside = outside
@@ -64,6 +64,7 @@ class ResizeDriver:
         self._record = record
         self._entry = entry
         self._hands = hands
+        self._shape = shape
         self._resize_backoff = Backoff(
             settings.resize_backoff_seconds,
             settings.resize_backoff_maximum_seconds,
@@ -82,17 +83,20 @@ class ResizeDriver:
             self._generation, self._failures, self._retry_at = target.generation, 0, 0.0
         target = self._decide_restarts(target, snapshot)
         restarts = _due_restarts(target, snapshot)
-        plan = self._plan(target, snapshot, restarts)
         unfinished = not target.settled or self._is_asked(target)
-        if not unfinished and plan.empty:
-            return NEVER
         wait_seconds = self._retry_at - self._outside.clock.monotonic()
-        if wait_seconds > 0:
+        if unfinished and wait_seconds > 0:
             return wait_seconds
+        leaving = {one.container for one in restarts}
+        work = await self._shape.plan(target, snapshot, leaving, lambda: self._is_overtaken(target))
         if unfinished:
-            outcome = await self._attempt(target, plan, restarts)
+            outcome = await self._attempt(target, work, restarts)
+        elif not work.changing:
+            return NEVER
+        elif wait_seconds > 0:
+            return wait_seconds
         else:
-            outcome = await self._drive_back(target, plan)
+            outcome = await self._drive_back(target, work)
         return await self._after(target, outcome)
 
     async def post_refusal(self) -> None:
@@ -127,48 +131,32 @@ class ResizeDriver:
         self._books.ledger.record(target)
         return target
 
-    def _plan(
-        self, target: Allocation, snapshot: PodSnapshot, restarts: tuple[Restart, ...]
-    ) -> ResizePlan:
-        """A container about to restart leaves its group, and gets its size with the new one."""
-        assert snapshot.groups is not None
-        leaving = {one.container for one in restarts}
-        staying = {
-            name: limits
-            for name, limits in snapshot.groups.containers.items()
-            if name not in leaving
-        }
-        version = self._outside.runtime.cgroup_version
-        return plan_resize(
-            PodObservation(snapshot.groups.pod, staying),
-            wanted_limits(target, version),
-            wanted_pod_limits(target, version),
-        )
+    def _is_overtaken(self, target: Allocation) -> bool:
+        """A newer promise was made, or the pod is on its way out."""
+        current = self._books.ledger.get(target.uid)
+        leaving = lookup(self._record.pod, "metadata", "deletionTimestamp") or self._record.gone
+        return bool(leaving) or current is None or current.generation != target.generation
 
     async def _attempt(
-        self, target: Allocation, plan: ResizePlan, restarts: tuple[Restart, ...]
+        self, target: Allocation, work: MachineWork, restarts: tuple[Restart, ...]
     ) -> AttemptOutcome:
         attempt = ResizeAttempt(
             self._outside,
             self._books.ledger,
             self._record,
             target,
-            plan,
+            work,
             restarts,
             self._hands,
             self._entry,
         )
         return await attempt.run()
 
-    async def _drive_back(self, target: Allocation, plan: ResizePlan) -> AttemptOutcome:
-        log.warning(
-            "limits drifted",
-            pod=target.name,
-            groups=",".join(step.name for step in plan.steps),
-        )
+    async def _drive_back(self, target: Allocation, work: MachineWork) -> AttemptOutcome:
+        log.warning("machine drifted", pod=target.name, changes=",".join(work.changing))
         outcome = await run_steps(
             "drift",
-            group_steps(self._outside.runtime, target.uid, plan),
+            work.steps,
             clock=self._outside.clock,
             points=self._outside.points,
             errors=WORLD_ERRORS,

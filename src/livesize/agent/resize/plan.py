@@ -95,6 +95,10 @@ def memory_setting(limits: KernelLimits) -> MemorySetting:
     return MemorySetting(limits.memory_limit_bytes)
 
 
+def shrinks(change: SetGroup) -> bool:
+    return _size(change.after) < _size(change.before)
+
+
 def _plan_resource(
     read: _Reader,
     observed: PodObservation,
@@ -106,18 +110,14 @@ def _plan_resource(
         for name in sorted(observed.containers.keys() & wanted.keys())
         if read(wanted[name]) != read(observed.containers[name])
     ]
-    decreases = [change for change in changes if _shrinks(change)]
-    increases = [change for change in changes if not _shrinks(change)]
+    decreases = [change for change in changes if shrinks(change)]
+    increases = [change for change in changes if not shrinks(change)]
     containers = [*decreases, *increases]
 
     pod = SetGroup(None, read(pod_wanted), read(observed.pod))
     if pod.before == pod.after:
         return containers
-    return [*containers, pod] if _shrinks(pod) else [pod, *containers]
-
-
-def _shrinks(change: SetGroup) -> bool:
-    return _size(change.after) < _size(change.before)
+    return [*containers, pod] if shrinks(pod) else [pod, *containers]
 
 
 def _size(setting: Setting) -> tuple[float, int]:

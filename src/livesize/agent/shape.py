@@ -1,0 +1,58 @@
+"""What differs between a pod of containers and a virtual machine; all else is the same code (B1).
+
+Judging, promising, accepting, retrying, reporting and history know no shape. A shape says what the
+groups are to hold and how to get there: agent/resize/shape.py and agent/vm/shape.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+import msgspec
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.observe import PodSnapshot
+from livesize.api.kernel_units import KernelLimits
+from livesize.machinery.steps import Step
+from livesize.runtime.vm_config import VmConfig
+
+
+class MachineWork(msgspec.Struct, frozen=True):
+    """Ordered steps on the machine. ``changing`` names those that do more than wait: without
+    any, a pod whose resize is finished is in step."""
+
+    steps: tuple[Step, ...] = ()
+    changing: tuple[str, ...] = ()
+
+
+class StartSize(msgspec.Struct, frozen=True):
+    """What one start of a container gets; ``vm`` where it is a virtual machine."""
+
+    limits: KernelLimits
+    vm: VmConfig | None = None
+
+
+class Shape(Protocol):
+    def pod_limits(self, entry: Allocation) -> KernelLimits:
+        """What the pod's group is to hold."""
+        ...
+
+    def start_size(self, entry: Allocation, name: str, *, in_full: bool) -> StartSize:
+        """``in_full``: all that is allocated, for which the pod's group has room. Else, in the
+        middle of a resize, the smaller of old and new: as if its own decrease were done and its
+        increase were not, which keeps within the pod's limit whatever has been applied."""
+        ...
+
+    async def plan(
+        self,
+        entry: Allocation,
+        snapshot: PodSnapshot,
+        leaving: AbstractSet[str],
+        is_overtaken: Callable[[], bool],
+    ) -> MachineWork:
+        """From what the machine says to what is allocated. ``leaving``: containers about to
+        restart, which get their size with their new group. ``is_overtaken``: whether waiting for
+        the machine has lost its point."""
+        ...

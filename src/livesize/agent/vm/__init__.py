@@ -1,0 +1,1 @@
+"""Changes the size of a running virtual machine: plan, then apply."""

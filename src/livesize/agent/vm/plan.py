@@ -1,0 +1,251 @@
+"""Decides the order in which a virtual machine and its groups change. Pure.
+
+A VM's size stands in several places: the groups of the pod and of QEMU, the running domain, the
+guest, the persistent definition. For each resource by itself (decisions 21):
+
+    grow     pod group, VM group → note → domain → the guest confirms → persistent → note cleared
+    shrink   note → the guest gives back → it confirms → persistent → note cleared
+             → VM group, pod group
+
+Every prefix is safe: as long as the plan began so, the groups hold all the memory the domain has
+or was asked to take and the overhead, and CPU time for every vCPU the guest has online. Planning
+again from what the machine says after any prefix gives the rest of the plan.
+
+A guest is never asked for more memory than it can spare (``smallest_safe_bytes``): a shrink below
+that goes as far as it may, and ends in a step that says how much is left. CPU comes before memory,
+so that memory which has to wait holds up nothing, unless it was CPU that failed the last time.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.agent.resize.plan import (
+    CpuSetting,
+    MemorySetting,
+    PodObservation,
+    SetGroup,
+    Setting,
+    cpu_setting,
+    memory_setting,
+    shrinks,
+)
+from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
+from livesize.api.resources import VM_NAME
+from livesize.api.vm_size import MEBIBYTE, MEMORY_BLOCK_BYTES
+
+_RESERVE_BYTES = 64 * MEBIBYTE
+_RESERVE_SHARE = 20  # or 5 % of the size it is to have
+
+
+class VmFacts(msgspec.Struct, frozen=True):
+    """A running VM as it was read. ``online_vcpus``, ``seen_bytes`` and ``available_bytes`` are
+    the guest's own words: None, where it was not heard."""
+
+    unplugs_vcpus: bool  # really; without, the guest takes them offline
+    plugged_vcpus: int
+    persistent_vcpus: int
+    online_vcpus: int | None
+    requested_bytes: int
+    plugged_bytes: int
+    persistent_bytes: int
+    seen_bytes: int | None
+    available_bytes: int | None
+    noted_bytes: int | None  # the target of a change of memory under way
+
+
+class VmTarget(msgspec.Struct, frozen=True):
+    """``limits`` are what both groups are to hold, the overhead included."""
+
+    vcpus: int
+    memory_bytes: int
+    overhead_bytes: int
+    limits: KernelLimits
+
+
+class VcpuAction(enum.StrEnum):
+    PLUG = "plug"
+    UNPLUG = "unplug"
+    ONLINE = "online"
+    PERSIST = "persist"
+
+
+class ChangeVcpus(msgspec.Struct, frozen=True, tag=True):
+    action: VcpuAction
+    count: int
+
+    @property
+    def name(self) -> str:
+        return f"vm:vcpus:{self.action.value}"
+
+
+class ConfirmVcpus(msgspec.Struct, frozen=True, tag=True):
+    """The guest itself says that it uses that many."""
+
+    count: int
+
+    @property
+    def name(self) -> str:
+        return "vm:vcpus:guest"
+
+
+class MemoryAction(enum.StrEnum):
+    REQUEST = "request"
+    PERSIST = "persist"
+
+
+class ChangeMemory(msgspec.Struct, frozen=True, tag=True):
+    action: MemoryAction
+    total_bytes: int
+
+    @property
+    def name(self) -> str:
+        return f"vm:memory:{self.action.value}"
+
+
+class ConfirmMemory(msgspec.Struct, frozen=True, tag=True):
+    """The guest has taken or given back memory until it holds ``asked_bytes``, and sees the
+    difference. Where that is more than ``wanted_bytes``, it cannot give the rest now."""
+
+    wanted_bytes: int
+    asked_bytes: int
+    plugged_before_bytes: int
+    seen_before_bytes: int | None
+
+    @property
+    def name(self) -> str:
+        return "vm:memory:guest"
+
+
+class SetNote(msgspec.Struct, frozen=True, tag=True):
+    """Remember with the domain that its memory is on the way to a size; None: it has arrived."""
+
+    memory_bytes: int | None
+
+    @property
+    def name(self) -> str:
+        return "vm:memory:clear" if self.memory_bytes is None else "vm:memory:note"
+
+
+VmStep: TypeAlias = SetGroup | ChangeVcpus | ConfirmVcpus | ChangeMemory | ConfirmMemory | SetNote
+
+
+class VmPlan(msgspec.Struct, frozen=True):
+    steps: tuple[VmStep, ...] = ()
+
+    @property
+    def changing(self) -> tuple[VmStep, ...]:
+        """Without what only waits for the guest."""
+        return tuple(
+            step for step in self.steps if not isinstance(step, ConfirmVcpus | ConfirmMemory)
+        )
+
+
+def plan_vm_resize(
+    facts: VmFacts, groups: PodObservation, target: VmTarget, *, memory_first: bool = False
+) -> VmPlan:
+    """Return the ordered steps from what is to ``target``; the VM's own group is there."""
+    cpu = _within(cpu_setting, groups, target, _vcpu_steps(facts, target.vcpus))
+    memory = _within(memory_setting, groups, target, _memory_steps(facts, target.memory_bytes))
+    return VmPlan((*memory, *cpu) if memory_first else (*cpu, *memory))
+
+
+def smallest_safe_bytes(facts: VmFacts, wanted_bytes: int) -> int:
+    """The smallest size that leaves the guest what it uses and a reserve; what it has now, where
+    it does not say."""
+    if facts.available_bytes is None:
+        return facts.plugged_bytes
+    reserve = max(_RESERVE_BYTES, wanted_bytes // _RESERVE_SHARE)
+    spare = max(0, facts.available_bytes - reserve)
+    return facts.plugged_bytes - spare // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES
+
+
+def plan_roll_back(
+    grown: Iterable[SetGroup], facts: VmFacts, overhead_bytes: int
+) -> tuple[SetGroup, ...]:
+    """Groups that were widened for a domain which then refused: back to what they had, or to what
+    the domain still holds where that is more. The inner one first (F49)."""
+    undone = [
+        SetGroup(change.container, _kept(change.before, facts, overhead_bytes), change.after)
+        for change in grown
+    ]
+    return tuple(change for change in reversed(undone) if shrinks(change))
+
+
+def _within(
+    read: Callable[[KernelLimits], Setting],
+    groups: PodObservation,
+    target: VmTarget,
+    inner: list[VmStep],
+) -> list[VmStep]:
+    after = read(target.limits)
+    observed = ((None, groups.pod), (VM_NAME, groups.containers[VM_NAME]))
+    changes = [
+        SetGroup(name, after, read(limits)) for name, limits in observed if read(limits) != after
+    ]
+    widened = [change for change in changes if not shrinks(change)]
+    narrowed = [change for change in reversed(changes) if shrinks(change)]
+    return [*widened, *inner, *narrowed]
+
+
+def _vcpu_steps(facts: VmFacts, count: int) -> list[VmStep]:
+    steps: list[VmStep] = []
+    online, plugged = facts.online_vcpus, facts.plugged_vcpus
+    if plugged > count and facts.unplugs_vcpus:
+        steps.append(ChangeVcpus(VcpuAction.UNPLUG, count))
+    usable = min(count, plugged)
+    if online is not None and (online < usable or (online > count and not facts.unplugs_vcpus)):
+        steps.append(ChangeVcpus(VcpuAction.ONLINE, usable))
+    if plugged < count:
+        steps.append(ChangeVcpus(VcpuAction.PLUG, count))
+    if steps or online != count:
+        steps.append(ConfirmVcpus(count))
+    if facts.persistent_vcpus != count:
+        steps.append(ChangeVcpus(VcpuAction.PERSIST, count))
+    return steps
+
+
+def _memory_steps(facts: VmFacts, wanted_bytes: int) -> list[VmStep]:
+    steps: list[VmStep] = []
+    asked_bytes = _asked_bytes(facts, wanted_bytes)
+    if facts.requested_bytes != asked_bytes:
+        steps.append(ChangeMemory(MemoryAction.REQUEST, asked_bytes))
+    if steps or facts.plugged_bytes != wanted_bytes:
+        # Of memory that moves while it is read, what the guest sees and what it holds do not match.
+        seen = facts.seen_bytes if facts.requested_bytes == facts.plugged_bytes else None
+        steps.append(ConfirmMemory(wanted_bytes, asked_bytes, facts.plugged_bytes, seen))
+    if facts.persistent_bytes != wanted_bytes:
+        steps.append(ChangeMemory(MemoryAction.PERSIST, wanted_bytes))
+    if steps and facts.noted_bytes != wanted_bytes:
+        steps.insert(0, SetNote(wanted_bytes))
+    if steps or facts.noted_bytes is not None:
+        steps.append(SetNote(None))
+    return steps
+
+
+def _asked_bytes(facts: VmFacts, wanted_bytes: int) -> int:
+    """What the guest may be asked for now; more than wanted only while a shrink is not safe."""
+    if wanted_bytes >= facts.plugged_bytes:
+        return wanted_bytes
+    if facts.available_bytes is None:
+        # It cannot be asked what it needs: nothing is taken from it that was not asked before.
+        return max(wanted_bytes, min(facts.requested_bytes, facts.plugged_bytes))
+    return max(wanted_bytes, smallest_safe_bytes(facts, wanted_bytes))
+
+
+def _kept(before: Setting, facts: VmFacts, overhead_bytes: int) -> Setting:
+    match before:
+        case CpuSetting(weight=weight, quota_us=quota_us):
+            online = facts.plugged_vcpus if facts.online_vcpus is None else facts.online_vcpus
+            return CpuSetting(weight, _larger(quota_us, online * CPU_PERIOD_US))
+        case MemorySetting(limit_bytes=limit_bytes):
+            held_bytes = max(facts.requested_bytes, facts.plugged_bytes)
+            return MemorySetting(_larger(limit_bytes, held_bytes + overhead_bytes))
+
+
+def _larger(limit: int | None, needed: int) -> int | None:
+    return None if limit is None else max(limit, needed)

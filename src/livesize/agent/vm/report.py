@@ -1,0 +1,100 @@
+"""Builds status.virtualMachineStatus from what was read of a virtual machine. Pure."""
+
+from __future__ import annotations
+
+from livesize.agent.observe import PodSnapshot
+from livesize.api.kernel_units import KernelLimits
+from livesize.api.objects import Object, lookup
+from livesize.api.quantity import format_cpu, format_memory, memory_bytes
+from livesize.api.resources import VM_NAME
+from livesize.api.vm_kernel import VmHolding
+from livesize.api.vm_size import MEBIBYTE
+from livesize.api.vm_status import vm_status_of
+from livesize.runtime.interface import ContainerPhase
+from livesize.runtime.vm import VmDevice, VmView
+
+_AVAILABLE_STEP_BYTES = 16 * MEBIBYTE
+_AVAILABLE_SHARE = 20
+
+
+def vm_held(view: VmView, group: KernelLimits) -> VmHolding:
+    """What the VM really holds: the guest's word for CPUs, the domain's where it is silent."""
+    online = view.plugged_vcpus if view.guest is None else view.guest.vcpus_online
+    return VmHolding(vcpus=online, memory_bytes=view.plugged_memory_bytes, group=group)
+
+
+def build_vm_status(container_status: Object, snapshot: PodSnapshot) -> Object:
+    """The status of the VM as the one container of its pod, and what only a VM has."""
+    status = vm_status_of(container_status)
+    container = snapshot.containers.get(VM_NAME)
+    if container is not None and container.phase is ContainerPhase.RUNNING:
+        status["pid"] = container.pid
+    view = snapshot.vm
+    if view is None:
+        return status
+    return {
+        **status,
+        "accelerator": view.accelerator.value,
+        "maximum": {
+            "cpu": format_cpu(1000 * view.max_vcpus),
+            "memory": format_memory(view.max_memory_bytes),
+        },
+        "guest": _guest(view),
+        "devices": [_device(device) for device in view.devices],
+    }
+
+
+def steadied(before: Object, built: Object) -> Object:
+    """``before``, where ``built`` has nothing to add but the passing of time: a guest's uptime
+    and a little more or less free memory are no news of their own."""
+    if _without_passing(before) != _without_passing(built):
+        return built
+    was, now = _available(before), _available(built)
+    step = max(_AVAILABLE_STEP_BYTES, max(was, now) // _AVAILABLE_SHARE)
+    return before if abs(was - now) < step else built
+
+
+def _guest(view: VmView) -> Object:
+    told: Object = {
+        "vcpusPlugged": view.plugged_vcpus,
+        "memoryRequested": format_memory(view.requested_memory_bytes),
+        "memoryPlugged": format_memory(view.plugged_memory_bytes),
+    }
+    if view.guest is None:
+        return {**told, "agent": False}
+    return {
+        **told,
+        "vcpusOnline": view.guest.vcpus_online,
+        "memorySeen": format_memory(view.guest.memory_seen_bytes),
+        "memoryAvailable": format_memory(view.guest.memory_available_bytes),
+        "agent": view.guest.agent,
+        "bootId": view.guest.boot_id,
+        "uptimeSeconds": round(view.guest.uptime_seconds, 2),
+    }
+
+
+def _device(device: VmDevice) -> Object:
+    return {
+        "alias": device.alias,
+        "kind": device.kind,
+        "node": device.node,
+        "size": format_memory(device.size_bytes),
+        "requested": format_memory(device.requested_bytes),
+        "current": format_memory(device.current_bytes),
+    }
+
+
+def _without_passing(status: Object) -> Object:
+    guest = status.get("guest")
+    if not isinstance(guest, dict):
+        return status
+    lasting = {
+        name: value
+        for name, value in guest.items()
+        if name not in ("uptimeSeconds", "memoryAvailable")
+    }
+    return {**status, "guest": lasting}
+
+
+def _available(status: Object) -> int:
+    return memory_bytes(lookup(status, "guest", "memoryAvailable", default="0"))

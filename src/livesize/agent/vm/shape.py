@@ -1,0 +1,86 @@
+"""A virtual machine: its size stands in the groups, the domain and the guest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.observe import PodSnapshot
+from livesize.agent.pods.config import smaller_limits
+from livesize.agent.pods.post import PodRecord
+from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.plan import PodObservation, plan_resize
+from livesize.agent.shape import MachineWork, StartSize
+from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
+from livesize.agent.vm.plan import plan_vm_resize
+from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
+from livesize.api.kernel_units import KernelLimits
+from livesize.api.objects import Object
+from livesize.api.resources import VM_NAME, parse_resources
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.vm import VmRuntime, VmView
+
+
+class VmShape:
+    def __init__(self, runtime: VmRuntime, record: PodRecord, guest_seconds: float) -> None:
+        self._runtime = runtime
+        self._record = record
+        self._guest_seconds = guest_seconds
+        self._vcpus_failed = False
+
+    def pod_limits(self, entry: Allocation) -> KernelLimits:
+        return self._limits(entry.size(VM_NAME))
+
+    def start_size(self, entry: Allocation, name: str, *, in_full: bool) -> StartSize:
+        pod, new = self._record.pod, entry.size(name)
+        if in_full or entry.settled:
+            return StartSize(self._limits(new), vm_config(pod, parse_resources(new)))
+        old = entry.size_before(name)
+        limits = smaller_limits(self._limits(old), self._limits(new))
+        return StartSize(limits, vm_config(pod, smaller_size(old, new)))
+
+    async def plan(
+        self,
+        entry: Allocation,
+        snapshot: PodSnapshot,
+        leaving: AbstractSet[str],
+        is_overtaken: Callable[[], bool],
+    ) -> MachineWork:
+        assert snapshot.groups is not None
+        if VM_NAME in leaving or VM_NAME not in snapshot.groups.containers:
+            return self._pod_group_only(entry, snapshot.groups)
+        target = vm_target(self._record.pod, entry, self._runtime.cgroup_version)
+        try:
+            view = await self._fresh_for(target.memory_bytes, snapshot.vm, entry.uid)
+        except RuntimeCallError as failure:
+            return MachineWork((unread_step(failure),), ("vm:read",))
+        plan = plan_vm_resize(
+            vm_facts(view), snapshot.groups, target, memory_first=self._vcpus_failed
+        )
+        hands = VmHands(
+            self._runtime, entry.uid, target, self._guest_seconds, is_overtaken, self._failed
+        )
+        names = tuple(step.name for step in plan.changing)
+        return MachineWork(tuple(vm_steps(hands, plan)), names)
+
+    async def _fresh_for(self, memory_bytes: int, view: VmView | None, uid: str) -> VmView:
+        """Before memory is taken the guest is asked what it can spare, now."""
+        if view is None:
+            return await self._runtime.refresh_vm(uid)
+        if memory_bytes >= max(view.plugged_memory_bytes, view.requested_memory_bytes):
+            return view
+        return await self._runtime.refresh_vm(uid)
+
+    def _pod_group_only(self, entry: Allocation, groups: PodObservation) -> MachineWork:
+        """It does not run: it gets its size when it starts."""
+        plan = plan_resize(PodObservation(groups.pod, {}), {}, self.pod_limits(entry))
+        names = tuple(step.name for step in plan.steps)
+        return MachineWork(tuple(group_steps(self._runtime, entry.uid, plan)), names)
+
+    def _limits(self, size: Object) -> KernelLimits:
+        return vm_limits(self._record.pod, size, self._runtime.cgroup_version)
+
+    def _failed(self, resource: str) -> None:
+        """What failed goes last the next time, so that it holds up nothing else."""
+        self._vcpus_failed = resource == "vcpus"

@@ -1,0 +1,211 @@
+"""One verb and one state machine (B1): the same resize of a container pod and of a VM pod.
+
+States, conditions, events and history are asked for in the same words; only the size differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livesize.api.conditions import find_condition
+from livesize.api.objects import Object, lookup
+from livesize.api.resize_state import resize_state
+from livesize.api.vm_status import statuses_of
+from livesize.runtime.interface import ContainerGroup, RuntimeCallError
+from unit.agent.vm_world import VmWorld
+from unit.agent.world import container
+
+SMALL = {"cpu": "1", "memory": "512Mi"}
+LARGE = {"cpu": "3", "memory": "1Gi"}
+
+
+def both(size: dict[str, str]) -> Object:
+    return {"requests": size, "limits": size}
+
+
+class Subject:
+    """A pod at SMALL of one kind or the other; ``name`` is its only container."""
+
+    def __init__(self, world: VmWorld, kind: str) -> None:
+        self.world = world
+        self.is_vm = kind == "vm"
+        self.name = "vm" if self.is_vm else "app"
+        self.uid = ""
+
+    async def start(self, **more: Any) -> None:
+        if self.is_vm:
+            self.uid = await self.world.run_vm("db", **SMALL, **more)
+        else:
+            await self.world.api.run_pod("db", container("app", **SMALL, **more))
+            self.uid = await self.world.running("db")
+
+    def ask(self, **size: str) -> None:
+        self.world.api.resize("db", self.name, **size)
+
+    async def reaches(self, phase: str) -> None:
+        await self.world.phase("db", phase)
+
+    @property
+    def actual(self) -> Object:
+        (status,) = statuses_of(self.world.api.pod("db"))
+        resources: Object = status["resources"]
+        return resources
+
+    @property
+    def pod(self) -> Object:
+        return self.world.api.served("db")
+
+    @property
+    def state(self) -> Object:
+        return resize_state(self.world.api.pod("db"))
+
+    def condition(self, kind: str) -> Object | None:
+        return find_condition(self.pod, kind)
+
+
+@pytest.fixture(params=["container", "vm"])
+async def subject(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    world = VmWorld(tmp_path)
+    await world.start()
+    yield Subject(world, request.param)
+    await world.stop()
+    assert world.violations == []
+
+
+@pytest.mark.parametrize("asked", [{"cpu": "3"}, {"memory": "1Gi"}, LARGE])
+async def test_asked_accepted_done(subject: Subject, asked: dict[str, str]) -> None:
+    await subject.start()
+    pid = subject.world.pid(subject.uid, subject.name)
+    subject.ask(**asked)
+    assert subject.state["phase"] == "Requested"
+    resized = subject.condition("PodResized")
+    assert resized is not None
+    assert resized["status"] == "Requested"
+    await subject.reaches("Done")
+    wanted = both({**SMALL, **asked})
+    assert subject.actual == wanted
+    assert subject.state["allocated"] == [{"name": subject.name, **wanted}]
+    assert subject.state["desired"] == [{"name": subject.name, **wanted}]
+    assert [post["phase"] for post in subject.world.api.posts] == ["InProgress", "Done"]
+    resized = subject.condition("PodResized")
+    assert resized is not None
+    assert resized["status"] == "Done"
+    assert subject.condition("PodResizePending") is None
+    assert subject.condition("PodResizeInProgress") is None
+    assert lookup(subject.pod, "spec", "resizeRequest", "requestStatus") == "Done"
+    assert subject.pod["status"]["observedGeneration"] == 2
+    assert subject.world.pid(subject.uid, subject.name) == pid
+
+
+async def test_down_again(subject: Subject) -> None:
+    await subject.start()
+    subject.ask(**LARGE)
+    await subject.reaches("Done")
+    subject.ask(**SMALL)
+    await subject.reaches("Done")
+    assert subject.actual == both(SMALL)
+    assert subject.state["generation"] == 3
+
+
+async def test_history(subject: Subject) -> None:
+    await subject.start()
+    subject.ask(**LARGE)
+    await subject.reaches("Done")
+    steps = subject.state["steps"]
+    names = [step["name"] for step in steps]
+    assert names[:2] == ["checkpoint", "accept"]
+    assert names[-1] == "actuated"
+    assert names.index("pod:cpu") < names.index(f"container:{subject.name}:cpu")
+    assert names.index("pod:memory") < names.index(f"container:{subject.name}:memory")
+    assert {step["outcome"] for step in steps} == {"Done"}
+    assert all(step["seconds"] >= 0 and step["time"] for step in steps)
+
+
+async def test_events(subject: Subject) -> None:
+    await subject.start()
+    subject.ask(**LARGE)
+    await subject.reaches("Done")
+    wanted = {"Created", "Started", "ResizeStarted", "ResizeCompleted"}
+    await subject.world.until(
+        lambda: wanted <= set(subject.world.api.event_reasons("db")), "events are told"
+    )
+
+
+async def test_more_than_the_node_has_is_infeasible(subject: Subject) -> None:
+    await subject.start()
+    subject.ask(cpu="9")
+    await subject.reaches("Infeasible")
+    pending = subject.condition("PodResizePending")
+    assert pending is not None
+    assert pending["reason"] == "Infeasible"
+    assert subject.actual == both(SMALL)
+    assert subject.world.machine.writes == []
+    subject.ask(cpu="2")
+    await subject.reaches("Done")
+
+
+async def test_no_room_now_is_deferred_until_there_is(subject: Subject) -> None:
+    await subject.start()
+    await subject.world.api.run_pod("big", container("app", cpu="6"))
+    await subject.world.running("big")
+    subject.ask(cpu="3")
+    await subject.reaches("Deferred")
+    assert subject.actual == both(SMALL)
+    await subject.world.until(
+        lambda: "ResizeDeferred" in subject.world.api.event_reasons("db"), "it is told"
+    )
+    subject.world.api.mark_deleted("big")
+    await subject.reaches("Done")
+    assert subject.actual == both({**SMALL, "cpu": "3"})
+
+
+async def test_a_failing_machine_is_an_error_that_is_tried_again(subject: Subject) -> None:
+    await subject.start()
+    group = ContainerGroup(subject.uid, subject.name)
+    for _ in range(8):
+        subject.world.machine.fail_next_write(group, RuntimeCallError("the disk of groups is full"))
+    subject.ask(**LARGE)
+    await subject.reaches("Error")
+    progress = subject.condition("PodResizeInProgress")
+    assert progress is not None
+    assert progress["reason"] == "Error"
+    assert "the disk of groups is full" in progress["message"]
+    assert subject.state["steps"][-1]["outcome"] == "Failed"
+    await subject.reaches("Done")
+    assert subject.actual == both(LARGE)
+    assert "ResizeError" in subject.world.api.event_reasons("db")
+
+
+async def test_only_the_newest_of_several_requests_counts(subject: Subject) -> None:
+    await subject.start()
+    for cpu in ("2", "4", "3"):
+        subject.ask(cpu=cpu)
+    await subject.reaches("Done")
+    assert subject.actual == both({**SMALL, "cpu": "3"})
+    assert subject.state["generation"] == 4
+
+
+async def test_a_restart_by_policy(subject: Subject) -> None:
+    await subject.start(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "RestartContainer"}])
+    subject.ask(memory="1Gi")
+    await subject.reaches("Done")
+    assert subject.world.attempt(subject.uid, subject.name) == 0
+    subject.ask(cpu="3")
+    await subject.reaches("Done")
+    assert subject.world.attempt(subject.uid, subject.name) == 1
+    assert subject.actual == both(LARGE)
+
+
+async def test_the_api_server_is_away_meanwhile(subject: Subject) -> None:
+    await subject.start()
+    subject.world.api.resize("db", subject.name, **LARGE)
+    subject.world.api.is_down = True
+    uid, name = subject.uid, subject.name
+    await subject.world.until(lambda: subject.world.quota_us(uid, name) == 300_000, "applied")
+    subject.world.api.is_down = False
+    await subject.reaches("Done")
+    assert subject.actual == both(LARGE)

@@ -1,0 +1,149 @@
+"""The world of the agent's tests with virtual machines in it.
+
+Whether the groups cover what each domain may use is checked at every change of either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from livesize.agent.agent import Agent
+from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.vm.sizes import overhead_of
+from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
+from livesize.api.objects import Object, lookup, uid_of
+from livesize.api.resources import VM_NAME
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.runtime.fake import FakeMachine, FakeRuntime
+from livesize.runtime.fake_vm import FakeVm
+from livesize.runtime.interface import (
+    Change,
+    ContainerGroup,
+    Group,
+    PodGroup,
+    RuntimeCallError,
+    RuntimeEvent,
+)
+from livesize.runtime.vm import Accelerator, VmChange
+from unit.agent.world import World
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+class VmWorld(World):
+    """``history``: every change of a domain and of a group, in order. ``refuses``: kinds of
+    changes that a domain refuses, with what it says."""
+
+    def __init__(
+        self,
+        directory: Path,
+        version: CgroupVersion = CgroupVersion.V1,
+        accelerator: Accelerator = Accelerator.TCG,
+    ) -> None:
+        super().__init__(directory, version)
+        self.machine = FakeMachine(
+            self.clock, version=version, cpu_milli=8000, memory_bytes=8 * GIB
+        )
+        self.machine.accelerator = accelerator
+        self.settings = msgspec.structs.replace(self.settings, guest_seconds=0.1)
+        self.history: list[object] = []
+        self.violations: list[str] = []
+        self.refuses: dict[type, str] = {}
+
+    async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
+        self._runtime = runtime = WatchedRuntime(self)
+        await runtime.open()
+        self._checkpoint = await Checkpoint.open(self.path)
+        self.agent = Agent(
+            self.api,
+            runtime,
+            self._checkpoint,
+            self.clock,
+            self.settings,
+            points,
+            random.Random(1),
+            vms=runtime,
+        )
+        self._task = asyncio.create_task(self.agent.run())
+
+    async def run_vm(self, name: str, cpu: str = "1", memory: str = "512Mi", **more: Any) -> str:
+        """Create a VM on the node and wait until its guest is heard; return its uid."""
+        size = {"cpu": cpu, "memory": memory}
+        vm: Object = {
+            "kernel": {"image": "guest.vmlinuz", "initrd": "guest.initrd"},
+            "cpu": {"max": "6"},
+            "memory": {"max": "4Gi", "boot": "256Mi"},
+            "resources": {"requests": size, "limits": size},
+        }
+        policy = {"resizePolicy": more.pop("resizePolicy")} if "resizePolicy" in more else {}
+        await self.api.run_pod(name, virtualMachine={**vm, **policy}, **more)
+        await self.running(name)
+        await self.until(lambda: self.vm_state(name) == "Running", "the guest is heard")
+        return uid_of(self.api.pod(name))
+
+    def vm_state(self, name: str) -> str:
+        return str(lookup(self.api.pod(name), "status", "virtualMachineStatus", "state"))
+
+    def vm(self, uid: str) -> FakeVm:
+        return self.machine.vms[uid]
+
+    def happened(self, uid: str) -> None:
+        self.machine.feed.publish(RuntimeEvent(uid, VM_NAME))
+
+    def overhead_bytes(self, uid: str) -> int:
+        return next(
+            overhead_of(pod)
+            for key, pod in self.api.objects.items()
+            if key[0] == "pods" and uid_of(pod) == uid
+        )
+
+    def group_bytes(self, uid: str) -> tuple[int, int]:
+        """Memory limits of the pod's group and of the VM's, without the overhead."""
+        overhead = self.overhead_bytes(uid)
+        limits = [
+            self.machine.group(group).limits.memory_limit_bytes
+            for group in (PodGroup(uid), ContainerGroup(uid, VM_NAME))
+        ]
+        pod, vm = (-1 if limit is None else limit - overhead for limit in limits)
+        return pod, vm
+
+    def quotas(self, uid: str) -> tuple[int | None, int | None]:
+        return self.pod_quota_us(uid), self.quota_us(uid, VM_NAME)
+
+    def check(self, uid: str) -> None:
+        vm = self.machine.vms.get(uid)
+        if vm is None or not vm.running:
+            return
+        needed = max(vm.requested_bytes, vm.plugged_bytes) + self.overhead_bytes(uid)
+        for group in (PodGroup(uid), ContainerGroup(uid, VM_NAME)):
+            limits = self.machine.group(group).limits
+            memory, quota = limits.memory_limit_bytes, limits.cpu_quota_us
+            if memory is not None and memory < needed:
+                self.violations.append(f"{group}: {memory} of {needed} bytes")
+            if quota is not None and quota < vm.online_vcpus * CPU_PERIOD_US:
+                self.violations.append(f"{group}: {quota} for {vm.online_vcpus} vCPUs")
+
+
+class WatchedRuntime(FakeRuntime):
+    def __init__(self, watcher: VmWorld) -> None:
+        super().__init__(clock=watcher.clock, machine=watcher.machine)
+        self._watcher = watcher
+
+    async def write(self, group: Group, change: Change) -> None:
+        await super().write(group, change)
+        self._watcher.history.append((group, change))
+        self._watcher.check(group.pod_uid)
+
+    async def change_vm(self, pod_uid: str, change: VmChange) -> None:
+        await asyncio.sleep(0)
+        if type(change) in self._watcher.refuses:
+            raise RuntimeCallError(self._watcher.refuses[type(change)])
+        await super().change_vm(pod_uid, change)
+        self._watcher.history.append(change)
+        self._watcher.check(pod_uid)
