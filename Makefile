@@ -34,7 +34,7 @@ check-types:
 	@$(BIN)/mypy
 
 check-unit:
-	@$(BIN)/pytest -q --tier none
+	@$(BIN)/pytest -q --tier none -n 2 --dist worksteal
 
 test: check test-machine ## check, then every machine test: real API server, cgroups, guests
 

@@ -16,7 +16,8 @@ CODE = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglo
 FORBIDDEN = {"util", "utils", "helper", "helpers", "common", "manager", "base", "misc"}
 LONGEST_FILE = 800
 # Paths of one machine, and hosts that serve packages or images, do not belong into the project.
-PRIVATE = re.compile(r"/work/(?:main|shared)|/root/|/home/\w|registry\.[a-z]|pypi\.org")
+# /proc/PID/root/ is a path of every machine.
+PRIVATE = re.compile(r"/work/(?:main|shared)|(?<![\w}])/root/|/home/\w|registry\.[a-z]|pypi\.org")
 
 
 def name(path: Path) -> str:

@@ -21,6 +21,7 @@ import click
 import msgspec
 import uvloop
 
+from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, uid_of, version_of
 from livesize.client.http import HttpClient
@@ -78,8 +79,9 @@ def run_demo() -> None:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 try:
                     runner.run(demo.run())
-                except BrokenPromiseError as broken:
-                    raise click.ClickException(f"{broken}\n{_last_log(Path(folder))}") from None
+                except (BrokenPromiseError, TimeoutError, ConnectionError, StatusError) as broken:
+                    why = str(broken) or f"nothing happened for {WAIT_SECONDS:.0f} s"
+                    raise click.ClickException(f"{why}\n{_last_log(Path(folder))}") from None
         _check_nothing_is_left()
     click.echo("Nothing is left behind: no process, no cgroup, no file.")
 

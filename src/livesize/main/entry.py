@@ -16,8 +16,7 @@ DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"
 
 
-@cli.command()
-@click.option(
+_data_dir = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_DATA_DIR,
@@ -25,6 +24,10 @@ DEFAULT_LISTEN = "127.0.0.1:7443"
     envvar="LIVESIZE_DATA_DIR",
     help="Where everything is kept: store, keys, checkpoints, logs, kubeconfig.",
 )
+
+
+@cli.command()
+@_data_dir
 @click.option(
     "--listen",
     default=DEFAULT_LISTEN,
@@ -79,6 +82,38 @@ def demo() -> None:
     from livesize.main.demo import run_demo
 
     run_demo()
+
+
+@cli.group()
+def image() -> None:
+    """Show and import the container images of this machine."""
+
+
+@image.command("import")
+@click.argument("archive", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--name", default="", help="Known by this name.  [default: what the image says]")
+@_data_dir
+def import_image(archive: Path, name: str, data_dir: Path) -> None:
+    """Import an image from an OCI layout tar file, also while Livesize runs.
+
+    \b
+    Examples:
+      docker save nginx:1 -o nginx.tar && livesize image import nginx.tar   (docker 25 or newer)
+      skopeo copy docker://nginx:1 oci-archive:nginx.tar:nginx:1 && livesize image import nginx.tar
+    """
+    from livesize.main.images import import_image
+
+    click.echo(import_image(data_dir, archive, name))
+
+
+@image.command("list")
+@_data_dir
+def list_images(data_dir: Path) -> None:
+    """Print the names pods may use."""
+    from livesize.main.images import image_names
+
+    for known in image_names(data_dir):
+        click.echo(known)
 
 
 def main() -> None:

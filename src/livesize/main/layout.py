@@ -57,6 +57,16 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "runtime"
 
     @property
+    def vms(self) -> Path:
+        """What the driver of virtual machines keeps."""
+        return self.agent / "vms"
+
+    @property
+    def vm_images(self) -> Path:
+        """Kernels and disks that virtual machines boot from, by name."""
+        return self.agent / "vm-images"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

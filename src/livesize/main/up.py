@@ -27,6 +27,7 @@ from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.settings import AgentSettings
 from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
+from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.tokens import TokenEntry, hash_token, read_tokens, write_tokens
 from livesize.apiserver.tls import TlsFiles, ensure_tls
@@ -43,6 +44,7 @@ from livesize.machinery.children import (
     told_ready,
 )
 from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.heap import settle_heap
 from livesize.machinery.steps import Backoff, CrashPoints
 from livesize.machinery.telemetry import get_logger, set_up_logging
 from livesize.main.control_plane import ControlPlaneSettings
@@ -56,10 +58,13 @@ from livesize.main.layout import (
     prepare,
 )
 from livesize.runtime.interface import Runtime
+from livesize.runtime.vm import VmRuntime
 
 log = get_logger("up")
 
 MEMORY_KEPT_FOR_THE_HOST = 0.10
+EVENT_DELAY_SECONDS = 0.05
+"""Longer than a resize takes: written at once, its two events delay its status by 7 %."""
 
 
 class UpSettings(msgspec.Struct, frozen=True):
@@ -81,6 +86,7 @@ def run_up(settings: UpSettings) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     host, port = parse_listen(settings.listen)
     allocatable = parse_allocatable(settings.allocatable)
+    node_name = parse_node_name(settings.node_name)
     if settings.runtime == "process" and os.geteuid() != 0:
         raise click.ClickException(
             "--runtime process makes cgroups and namespaces and needs root:"
@@ -90,9 +96,10 @@ def run_up(settings: UpSettings) -> None:
     directory = DataDirectory(settings.data_dir.absolute())
     account = control_plane_account()
     try:
-        prepare(directory, account)
+        _prepare(directory, account)
         with exclusive(directory), listen_on(host, port) as listener:
-            up = _Up(settings, directory, account, listener, allocatable)
+            named = msgspec.structs.replace(settings, node_name=node_name)
+            up = _Up(named, directory, account, listener, allocatable)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(up.run())
     except AlreadyRunningError as refusal:
@@ -100,6 +107,17 @@ def run_up(settings: UpSettings) -> None:
     except PermissionError as failure:
         raise click.ClickException(
             f"{failure.filename} may not be written by this user: choose another --data-dir"
+        ) from failure
+
+
+def _prepare(directory: DataDirectory, account: Account | None) -> None:
+    try:
+        prepare(directory, account)
+    except PermissionError:
+        raise
+    except OSError as failure:
+        raise click.ClickException(
+            f"{failure.filename} cannot be made: {failure.strerror}; choose another --data-dir"
         ) from failure
 
 
@@ -121,14 +139,37 @@ def parse_allocatable(text: str) -> Allocatable:
             raise click.BadParameter(
                 f"{part!r} is not cpu=AMOUNT or memory=AMOUNT", param_hint="--allocatable"
             )
+        if name in amounts:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--allocatable")
         amounts[name] = amount
     try:
-        return Allocatable(
+        allocatable = Allocatable(
             cpu_milli(amounts["cpu"]) if "cpu" in amounts else None,
             memory_bytes(amounts["memory"]) if "memory" in amounts else None,
         )
     except QuantityError as error:
         raise click.BadParameter(str(error), param_hint="--allocatable") from None
+    for name, number in (
+        ("cpu", allocatable.cpu_milli),
+        ("memory", allocatable.memory_bytes),
+    ):
+        if number is not None and number <= 0:
+            raise click.BadParameter(f"{name} must be more than 0", param_hint="--allocatable")
+    return allocatable
+
+
+def parse_node_name(text: str) -> str:
+    """The name given, or the host's. It names an object, a label and a control group."""
+    name = text or socket.gethostname().lower()
+    problems = name_problems(name, DnsRule.SUBDOMAIN)
+    if len(name) > LABEL_LENGTH or problems:
+        where = "" if text else ", this host's name,"
+        raise click.BadParameter(
+            f"{name!r}{where} cannot be the name of a node: use at most {LABEL_LENGTH} characters,"
+            " lower case letters, digits, '-' and '.', for instance node-1",
+            param_hint="--node-name",
+        )
+    return name
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -137,8 +178,18 @@ def listen_on(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as failure:
         raise click.ClickException(
-            f"cannot listen on {host}:{port}: {failure.strerror}; choose another with --listen"
+            f"cannot listen on {host}:{port}: {_plain_reason(failure)};"
+            " choose another with --listen"
         ) from failure
+
+
+def _set_next(first: asyncio.Event, second: asyncio.Event) -> None:
+    (second if first.is_set() else first).set()
+
+
+def _plain_reason(failure: OSError) -> str:
+    """Without Python's remark about the address, which our sentence has already."""
+    return (failure.strerror or str(failure)).partition(" (while attempting")[0]
 
 
 class _Up:
@@ -158,17 +209,17 @@ class _Up:
         self._listener = listener
         self._allocatable = allocatable
         self._clock: Clock = SystemClock()
-        self._node_name = settings.node_name or socket.gethostname().lower()
+        self._node_name = settings.node_name
         host, port = listener.getsockname()[:2]
         self._host = str(host)
         reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)  # noqa: S104
         self._server = f"https://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
 
     async def run(self) -> None:
-        stop = asyncio.Event()
+        stop, hurry = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, _set_next, stop, hurry)
         tls = ensure_tls(self._directory.tls, [self._host], now=self._clock.now())
         node_token = self._write_credentials(tls)
         connection = ConnectionConfig(
@@ -196,24 +247,40 @@ class _Up:
                 settings=self._agent_settings(runtime),
                 points=CrashPoints.from_environment(),
                 source=random.SystemRandom(),
+                vms=runtime,
             )
-            await self._run_parts(supervisor, agent, stop)
+            await self._run_parts(supervisor, agent, stop, hurry)
 
-    async def _run_parts(self, supervisor: Supervisor, agent: Agent, stop: asyncio.Event) -> None:
+    async def _run_parts(
+        self, supervisor: Supervisor, agent: Agent, stop: asyncio.Event, hurry: asyncio.Event
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             control_plane = group.create_task(supervisor.run())
             running_agent = group.create_task(agent.run())
-            group.create_task(self._say_when_ready(supervisor))
+            saying = group.create_task(self._say_when_ready(supervisor))
             await stop.wait()
             log.info("stopping", keep=self._settings.keep)
+            saying.cancel()
             running_agent.cancel()
             if not self._settings.keep:
-                await agent.stop_workloads()
+                self._say_what_stops(agent)
+                await agent.stop_workloads(hurry)
             supervisor.stop()
             await control_plane
 
+    def _say_what_stops(self, agent: Agent) -> None:
+        pods = len(agent.runtime.list_pods())
+        if pods:
+            word = "pod" if pods == 1 else "pods"
+            click.echo(
+                f"Stopping {pods} {word}, each within its grace period; once more ends them at"
+                " once. (With --keep they go on.)"
+            )
+            sys.stdout.flush()
+
     async def _say_when_ready(self, supervisor: Supervisor) -> None:
         await supervisor.wait_ready()
+        settle_heap()
         click.echo(
             f"Livesize is ready at {self._server}, node {self._node_name}.\n"
             f"  export KUBECONFIG={self._directory.kubeconfig}\n"
@@ -232,6 +299,7 @@ class _Up:
             allocatable_cpu_milli=self._allocatable.cpu_milli,
             allocatable_memory_bytes=memory,
             version=VERSION,
+            event_delay_seconds=EVENT_DELAY_SECONDS,
         )
 
     def _write_credentials(self, tls: TlsFiles) -> str:
@@ -289,15 +357,21 @@ class _Up:
         )
 
 
-def make_runtime(kind: str, directory: DataDirectory, node_name: str, clock: Clock) -> Runtime:
-    """The only place that picks a driver."""
+def make_runtime(kind: str, directory: DataDirectory, node_name: str, clock: Clock) -> VmRuntime:
+    """The only place that picks drivers. That of virtual machines wakes with the first of them."""
     if kind == "fake":
         from livesize.runtime.fake import FakeRuntime
 
         return FakeRuntime(clock=clock)
+    from livesize.runtime.combined import CombinedRuntime
+    from livesize.runtime.events import EventFeed
+    from livesize.runtime.libvirt.runtime import LibvirtRuntime
     from livesize.runtime.process.runtime import ProcessRuntime
 
-    return ProcessRuntime(directory.runtime, cgroup_root=f"livesize/{node_name}", clock=clock)
+    feed, root = EventFeed(), f"livesize/{node_name}"
+    containers = ProcessRuntime(directory.runtime, cgroup_root=root, clock=clock, feed=feed)
+    machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
+    return CombinedRuntime(containers, machines, feed)
 
 
 def _log_child(event: ChildEvent) -> None:

@@ -1,0 +1,61 @@
+"""`livesize guest build`: makes the guest that VM pods can boot, and puts it where they find it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+DEFAULT_DATA_DIR = "/var/lib/livesize"
+IMAGES_FOLDER = "images"
+
+
+@click.group()
+def guest() -> None:
+    """Make images for virtual machines."""
+
+
+@guest.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    envvar="LIVESIZE_DATA_DIR",
+    help="The data directory of `livesize up`; the guest goes into its folder images.",
+)
+@click.option(
+    "--images-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Put the guest here instead.",
+)
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Where downloads and built images are kept.  [default: the user's cache]",
+)
+def build(data_dir: Path, images_dir: Path | None, cache_dir: Path | None) -> None:
+    """Build the Linux guest that VM pods can boot: small, quick, and resized while it runs.
+
+    \b
+    Examples:
+      livesize guest build
+      livesize guest build --images-dir ./images
+    """
+    from livesize.runtime.guest.errors import GuestImageError
+    from livesize.runtime.guest.kernel import default_cache_dir
+    from livesize.runtime.guest.vm_guest import build_guest, install_guest
+
+    try:
+        built = build_guest(cache_dir or default_cache_dir())
+        kernel, initrd = install_guest(built, images_dir or data_dir / IMAGES_FOLDER)
+    except (GuestImageError, OSError) as failure:
+        raise click.ClickException(str(failure)) from failure
+    click.echo(f"Guest with Linux {built.release}:\n  kernel  {kernel}\n  initrd  {initrd}")
+    if built.note:
+        click.echo(f"  built {built.note}", err=True)
+    click.echo(
+        f"In a pod: spec.virtualMachine.kernel: {{image: {kernel.name}, initrd: {initrd.name}}}"
+    )

@@ -1,0 +1,184 @@
+"""IBM's workflow through the real API server and the real agent, over TLS, on the fake machine.
+
+Each test quotes the sentence of the document it checks. What the kernel does is checked in
+test_ibm_commands.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from design.one_process import NAMESPACE, OneProcess, one_process
+from livesize.api.errors import StatusError
+from livesize.api.kinds import NODES, PODS
+from livesize.api.objects import Object, uid_of
+from livesize.apiserver.auth.identities import Role
+from livesize.runtime.interface import ContainerGroup, RuntimeCallError
+
+
+@pytest.fixture
+async def system(tmp_path: Path) -> AsyncIterator[OneProcess]:
+    async with one_process(tmp_path) as running:
+        yield running
+
+
+def both(**amounts: str) -> Object:
+    return {"requests": amounts, "limits": amounts}
+
+
+def request_status(pod: Object) -> str:
+    return str(pod["spec"]["resizeRequest"]["requestStatus"])
+
+
+def resized(pod: Object) -> Object:
+    conditions: list[Object] = pod["status"].get("conditions", [])
+    return next((one for one in conditions if one["type"] == "PodResized"), {})
+
+
+async def walked(system: OneProcess, asked: Object, last: str) -> list[tuple[Any, Any, Any]]:
+    """requestStatus, status and reason of PodResized, each change of them until ``last``."""
+    seen: list[tuple[Any, Any, Any]] = []
+    async for pod in system.states(asked):
+        now = (request_status(pod), resized(pod).get("status"), resized(pod).get("reason"))
+        if not seen or seen[-1] != now:
+            seen.append(now)
+        if now[0] == last:
+            return seen
+    raise AssertionError("the watch ended")
+
+
+async def test_a_request_is_requested_accepted_done(system: OneProcess) -> None:
+    """RequestStatus represents the status of a resource resizing request. [...] when the
+    ResizeStatus is changed, the `Kubelet` updates the PodResized condition accordingly."""
+    pod = await system.run_pod("db", system.container(cpu="1"))
+    assert request_status(pod) == "None"
+    asked = await system.resize("db", {"app": both(cpu="2")})
+    new = asked["spec"]["resizeRequest"]["newResources"]
+    assert [(one["name"], one["requests"]["cpu"]) for one in new] == [("app", "2")]
+    seen = await walked(system, asked, "Done")
+    statuses = [(request, condition) for request, condition, _ in seen]
+    assert statuses == [(word, word) for word in ("Requested", "Accepted", "Done")]
+    group = system.machine.group(ContainerGroup(uid_of(pod), "app"))
+    assert group.limits.cpu_quota_us == 200_000
+    await system.until_told("db", "ResizeCompleted")
+
+
+async def test_a_request_that_cannot_be_is_rejected(system: OneProcess) -> None:
+    """PodReasonUnresizable = "Unresizable" [...] ConditionRejected ConditionStatus = "Rejected\""""
+    pod = await system.run_pod("db", system.container(cpu="1"))
+    asked = await system.resize("db", {"app": both(cpu="64")})
+    seen = await walked(system, asked, "Rejected")
+    assert seen[-1] == ("Rejected", "Rejected", "Unresizable")
+    group = system.machine.group(ContainerGroup(uid_of(pod), "app"))
+    assert group.limits.cpu_quota_us == 100_000
+    await system.until_told("db", "ResizeInfeasible")
+
+
+async def test_a_machine_that_fails_is_said_and_tried_again(system: OneProcess) -> None:
+    """PodReasonResizerFailed = "ResizerFailed" [...] The controller will continue to attempt the
+    update to the spec while there is a difference between the current size and size in updated
+    spec."""
+    pod = await system.run_pod("db", system.container(cpu="1"))
+    group = ContainerGroup(uid_of(pod), "app")
+    system.machine.fail_next_write(group, RuntimeCallError("the disk is on fire"))
+    asked = await system.resize("db", {"app": both(cpu="2")})
+    seen = await walked(system, asked, "Done")
+    assert ("Accepted", "Accepted", "ResizerFailed") in seen
+    assert system.machine.group(group).limits.cpu_quota_us == 200_000
+    await system.until_told("db", "ResizeError")
+
+
+async def test_resizing_is_an_operation_of_scheduler_and_node(system: OneProcess) -> None:
+    """Once the 'Scheduler' determine whether a resource resizing on a pod is feasible, or not, it
+    notifies to the API server via this Resizing API. [...] the Kubelet acknowledges [...] then
+    notifies the API server of it via 'Resizing' API operation."""
+    scheduler = system.as_role(Role.SCHEDULER)
+    node = system.as_role(Role.NODE, "far-away")
+    stranger = system.as_role(Role.NODE, "another")
+    await node.create(NODES, {"metadata": {"name": "far-away"}})
+    pod = {
+        "metadata": {"name": "far"},
+        "spec": {"nodeName": "far-away", "containers": [system.container(cpu="1")]},
+    }
+    await system.user.create(PODS, pod, NAMESPACE)
+    await system.resize("far", {"app": both(cpu="2")})
+
+    def resizing(status: str) -> Object:
+        return {
+            "kind": "Resizing",
+            "apiVersion": "v1",
+            "metadata": {"name": "far", "namespace": NAMESPACE},
+            "request": {"requestStatus": status},
+        }
+
+    said = await scheduler.post(PODS, "far", NAMESPACE, "resizing", resizing("Accepted"))
+    assert (request_status(said), resized(said)["status"]) == ("Accepted", "Accepted")
+    assert said["spec"]["containers"][0]["resourcesAllocated"]["cpu"] == "1"
+    for speaker in (scheduler, stranger):
+        with pytest.raises(StatusError) as refused:
+            await speaker.post(PODS, "far", NAMESPACE, "resizing", resizing("Done"))
+        assert refused.value.code == 403
+    await node.post(PODS, "far", NAMESPACE, "resizing", resizing("Accepted"))
+    done = await node.post(PODS, "far", NAMESPACE, "resizing", resizing("Done"))
+    assert (request_status(done), resized(done)["status"]) == ("Done", "Done")
+    assert done["spec"]["containers"][0]["resourcesAllocated"]["cpu"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("change", "restarts"),
+    [
+        pytest.param({"cpu": "2"}, {"app": 0, "side": 0}, id="LiveResizeable"),
+        pytest.param({"memory": "64Mi"}, {"app": 1, "side": 1}, id="RestartOnly"),
+        pytest.param({"cpu": "2", "memory": "64Mi"}, {"app": 1, "side": 1}, id="both"),
+    ],
+)
+async def test_precedence(system: OneProcess, change: Object, restarts: Object) -> None:
+    """if two resources have been resized in the update to the spec and one of them has a policy of
+    RestartOnly then the pod would be restarted to realize both updates."""
+    app = system.container("app", cpu="1")
+    app["resources"]["resizePolicy"] = {"cpu": "LiveResizeable", "memory": "RestartOnly"}
+    await system.run_pod("db", app, system.container("side"))
+    assert await restarts_by(system, both(**change)) == restarts
+
+
+async def test_container_restart_only(system: OneProcess) -> None:
+    """ContainerRestartOnly dominating LiveResizeable"""
+    app = system.container("app", cpu="1")
+    app["resources"]["resizePolicy"] = {"cpu": "LiveResizeable", "memory": "ContainerRestartOnly"}
+    await system.run_pod("db", app, system.container("side"))
+    change = both(cpu="2", memory="64Mi")
+    assert await restarts_by(system, change) == {"app": 1, "side": 0}
+
+
+async def restarts_by(system: OneProcess, resources: Object) -> Object:
+    asked = await system.resize("db", {"app": resources})
+    done = await system.until(asked, lambda pod: request_status(pod) == "Done")
+    assert uid_of(done) == uid_of(asked)
+    actual = {one["name"]: one["resources"] for one in done["status"]["containerStatuses"]}
+    wanted = {**asked["spec"]["containers"][0]["resources"]}
+    assert actual["app"]["limits"] == wanted["limits"]
+    return {one["name"]: one["restartCount"] for one in done["status"]["containerStatuses"]}
+
+
+async def test_the_policy_is_changed_and_read_back_before_a_resize(system: OneProcess) -> None:
+    """It is desirable to submit a change in policy, confirm its acceptance (by re-reading the
+    changed pod spec) and then submit a change to a resource size impacted by that policy."""
+    pod = await system.run_pod("db", system.container("app", cpu="1"), system.container("side"))
+    pid = system.machine.pods[uid_of(pod)].containers["app"].pid
+    policy = {"memory": "ContainerRestartOnly", "cpu": "LiveResizeable"}
+    resources = {**pod["spec"]["containers"][0]["resources"], "resizePolicy": policy}
+    asked = await system.resize("db", {"app": resources})
+    again = await system.until(asked, has_observed(asked))
+    assert (await system.pod("db"))["spec"]["containers"][0]["resources"]["resizePolicy"] == policy
+    assert system.machine.pods[uid_of(pod)].containers["app"].pid == pid
+    assert request_status(again) == "None"
+    assert await restarts_by(system, both(memory="64Mi")) == {"app": 1, "side": 0}
+
+
+def has_observed(asked: Object) -> Any:
+    generation = asked["metadata"]["generation"]
+    return lambda pod: pod["status"].get("observedGeneration") == generation

@@ -1,0 +1,82 @@
+"""docs/settings.md and docs/cli.md name what the program has: no more, no less."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from livesize.main.entry import cli
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = (ROOT / "docs" / "settings.md").read_text()
+PAGE = (ROOT / "docs" / "cli.md").read_text()
+VARIABLE = re.compile(r"\bLIVESIZE_[A-Z_]+\b")
+# Of the shell's completion, and of a guest's own first process.
+NOT_SETTINGS = {"LIVESIZE_COMPLETE", "LIVESIZE_ENTERED"}
+CONTEXT = click.Context(cli)
+COMMANDS = sorted(cli.list_commands(CONTEXT))
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert table, heading
+    lines = table[0].replace(r"\|", "¦").splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def options_of(name: str) -> dict[str, click.Option]:
+    command = cli.get_command(CONTEXT, name)
+    assert command is not None
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    return {one.opts[-1]: one for one in options}
+
+
+def words(name: str) -> set[str]:
+    """Every spelling of every option of a command, and of the commands below it."""
+    command = cli.get_command(CONTEXT, name)
+    assert command is not None
+    below = list(command.commands.values()) if isinstance(command, click.Group) else []
+    options = [one for each in (command, *below) for one in each.params]
+    return {word for one in options for word in (*one.opts, *one.secondary_opts)}
+
+
+def test_every_option_of_up_is_documented_with_its_default_and_variable() -> None:
+    options = options_of("up")
+    documented = {row[0].strip("`").split()[0]: row for row in rows(SETTINGS, "livesize up")}
+    assert sorted(documented) == sorted(options)
+    for name, option in options.items():
+        _, default, variable, _ = documented[name]
+        assert variable == f"`{option.envvar}`"
+        if option.default and not option.is_flag:
+            assert default == f"`{option.default}`"
+
+
+def test_the_choices_of_an_option_are_documented() -> None:
+    documented = {row[0].strip("`").split()[0]: row[0] for row in rows(SETTINGS, "livesize up")}
+    for name, option in options_of("up").items():
+        if isinstance(option.type, click.Choice):
+            assert "¦".join(option.type.choices) in documented[name]
+
+
+def test_every_variable_is_documented_and_every_documented_one_exists() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").iterdir()]
+    used = {name for path in sources for name in VARIABLE.findall(path.read_text())}
+    assert set(VARIABLE.findall(SETTINGS)) == used - NOT_SETTINGS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_section_with_only_options_it_has(name: str) -> None:
+    section = PAGE.partition(f"## livesize {name}\n")[2].partition("\n## ")[0]
+    assert section, "no section"
+    typed = re.findall(rf"(?:livesize {name}\b[^\n]*)", section)
+    used = {word for line in typed for word in re.findall(r"(?<!\S)--?[a-z][\w-]*", line)}
+    assert used - words(name) - {"-h", "--help"} == set()
+
+
+def test_no_command_is_documented_that_is_not_there() -> None:
+    assert set(re.findall(r"^## livesize (\w+)$", PAGE, re.MULTILINE)) == set(COMMANDS)
