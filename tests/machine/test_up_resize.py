@@ -20,6 +20,14 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _empty(up: Up) -> Iterator[None]:
+    """A test that fails takes no room from the next one."""
+    yield
+    for pod in up.request("GET", "/api/v1/namespaces/default/pods")[1]["items"]:
+        up.delete_pod(pod["metadata"]["name"])
+
+
 @pytest.fixture
 def db(up: Up) -> Iterator[str]:
     up.create_pod("db", [container("app", "200m", "64Mi")])
@@ -67,9 +75,10 @@ def test_the_cpu_share_follows_the_quota(up: Up) -> None:
     up.create_pod("busy", [container("app", "200m", "32Mi", command="while :; do :; done")])
     group = group_of(up, "busy", "app")
     up.livesize("resize", "pod/busy", "--cpu", "600m", "--wait")
-    assert 0.45 < cpu_seconds_used(group, over_seconds=1.0) < 0.7
+    # More than the old quota, and never more than the new: how much more is the machine's load.
+    assert 0.25 < cpu_seconds_used(group, over_seconds=1.0) < 0.66
     up.livesize("resize", "pod/busy", "--cpu", "100m", "--wait")
-    assert 0.05 < cpu_seconds_used(group, over_seconds=1.0) < 0.15
+    assert 0.02 < cpu_seconds_used(group, over_seconds=1.0) < 0.13
     up.delete_pod("busy")
 
 

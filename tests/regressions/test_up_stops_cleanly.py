@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from livesize.runtime.fake import Behaviour
-from system.up import LIVESIZE
+from system.groups import group_of
+from system.up import LIVESIZE, Up
+from system.up import container as up_container
 from unit.agent.world import World, container
 
 
@@ -46,3 +48,17 @@ async def test_a_second_signal_ends_the_grace(world: World) -> None:
     async with asyncio.timeout(2):
         await stopping
     assert uid not in world.machine.pods
+
+
+@pytest.mark.containers
+def test_workloads_are_stopped_though_nobody_reads_what_up_says(tmp_path: Path) -> None:
+    """Its last words went into a closed pipe, and that ended it before the workloads had ended."""
+    up = Up(tmp_path / "up")
+    up.start(output=subprocess.PIPE)
+    assert up.process is not None
+    assert up.process.stdout is not None
+    up.create_pod("db", [up_container("app", "100m", "32Mi")])
+    pid = group_of(up, "db", "app").main_pid()
+    up.process.stdout.close()
+    up.stop()
+    assert not Path(f"/proc/{pid}").exists()

@@ -44,13 +44,18 @@ class Up:
         assert self.process is not None
         return self.process.pid
 
-    def start(self, *more: str, environment: dict[str, str] | None = None) -> None:
+    def start(
+        self,
+        *more: str,
+        environment: dict[str, str] | None = None,
+        output: int | None = None,
+    ) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         claim(self.node, self.directory)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [LIVESIZE, "up", *self._arguments, *more],
-                stdout=log,
+                stdout=log if output is None else output,
                 stderr=log,
                 env={**os.environ, **(environment or {})},
             )

@@ -272,21 +272,19 @@ class _Up:
         pods = len(agent.runtime.list_pods())
         if pods:
             word = "pod" if pods == 1 else "pods"
-            click.echo(
+            _say(
                 f"Stopping {pods} {word}, each within its grace period; once more ends them at"
                 " once. (With --keep they go on.)"
             )
-            sys.stdout.flush()
 
     async def _say_when_ready(self, supervisor: Supervisor) -> None:
         await supervisor.wait_ready()
         settle_heap()
-        click.echo(
+        _say(
             f"Livesize is ready at {self._server}, node {self._node_name}.\n"
             f"  export KUBECONFIG={self._directory.kubeconfig}\n"
             f"  livesize get pods    (or kubectl get pods)",
         )
-        sys.stdout.flush()
 
     def _agent_settings(self, runtime: Runtime) -> AgentSettings:
         machine = runtime.machine()
@@ -372,6 +370,13 @@ def make_runtime(kind: str, directory: DataDirectory, node_name: str, clock: Clo
     containers = ProcessRuntime(directory.runtime, cgroup_root=root, clock=clock, feed=feed)
     machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
     return CombinedRuntime(containers, machines, feed)
+
+
+def _say(text: str) -> None:
+    """To whoever reads our output; that they have gone away must not keep us from our work."""
+    with contextlib.suppress(OSError):
+        click.echo(text)
+        sys.stdout.flush()
 
 
 def _log_child(event: ChildEvent) -> None:

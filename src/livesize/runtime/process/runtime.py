@@ -140,12 +140,24 @@ class ProcessRuntime:
             for container in pod.containers.values():
                 container.close()
         if not self._pods:
-            self._cgroups.remove(self._root)
+            await self._remove_root()
         self._feed.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
+
+    async def _remove_root(self) -> None:
+        """Our root group, and what stands above it as far as nobody else is in there."""
+        for delay_seconds in _REMOVE_DELAYS:
+            if self._cgroups.remove(self._root):
+                break
+            if self._cgroups.children(self._root):
+                return  # somebody else made groups in there
+            await self._clock.sleep(delay_seconds)
+        above = self._root.rpartition("/")[0]
+        while above and self._cgroups.remove(above):
+            above = above.rpartition("/")[0]
 
     def images(self) -> tuple[str, ...]:
         return self._images.names()
