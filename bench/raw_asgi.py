@@ -99,6 +99,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         ssl_certfile=arguments.cert,
         ssl_keyfile=arguments.key,
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,
     )
     listener = socket.create_server(("127.0.0.1", arguments.port), backlog=1024)
     print(listener.getsockname()[1], flush=True)

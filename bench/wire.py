@@ -46,6 +46,8 @@ class Wire(asyncio.Protocol):
     async def ask(self, request: bytes) -> bytes:
         """The body of the answer; raises RefusedError."""
         assert self._transport is not None, "open comes first"
+        if self._transport.is_closing():
+            raise ConnectionResetError("the server hung up before it was asked")
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._answer

@@ -20,7 +20,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     crash_backoff_seconds: float = 10.0  # after the second exit in a row, doubling
     crash_backoff_maximum_seconds: float = 300.0
     crash_forgotten_seconds: float = 600.0  # a container that ran this long begins afresh
-    guest_seconds: float = 5.0  # a guest that does nothing for so long has not confirmed
+    guest_seconds: float = 10.0  # a guest that does nothing for so long has not confirmed
     node_status_seconds: float = 60.0
     lease_seconds: float = 10.0
     event_delay_seconds: float = 0.0  # so long events wait, and keep out of a resize's way
+    accept_delay_seconds: float = 0.0  # a resize applied within that is told as Done only

@@ -63,6 +63,8 @@ from livesize.runtime.vm import VmRuntime
 log = get_logger("up")
 
 MEMORY_KEPT_FOR_THE_HOST = 0.10
+ACCEPT_DELAY_SECONDS = 0.005
+"""A resize of containers is applied by then, and told in one commit instead of two."""
 EVENT_DELAY_SECONDS = 0.05
 """Longer than a resize takes: written at once, its two events delay its status by 7 %."""
 
@@ -298,6 +300,7 @@ class _Up:
             allocatable_memory_bytes=memory,
             version=VERSION,
             event_delay_seconds=EVENT_DELAY_SECONDS,
+            accept_delay_seconds=ACCEPT_DELAY_SECONDS,
         )
 
     def _write_credentials(self, tls: TlsFiles) -> str:

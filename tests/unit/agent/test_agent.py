@@ -398,3 +398,26 @@ async def test_stop_workloads_empties_the_machine_and_keeps_the_objects(world: W
     await agent.stop_workloads(asyncio.Event())
     assert world.machine.pods == {}
     assert world.api.has("db")
+
+
+async def test_a_resize_that_is_applied_at_once_is_told_in_one_commit(world: World) -> None:
+    world.settings = msgspec.structs.replace(world.settings, accept_delay_seconds=5.0)
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    world.api.resize("db", "app", cpu="1")
+    await world.until(lambda: world.api.phase("db") == "Done", "the resize is done")
+    assert world.quota_us(uid) == 100_000
+    assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
+
+
+async def test_a_resize_that_takes_longer_is_told_while_it_lasts(world: World) -> None:
+    world.settings = msgspec.structs.replace(world.settings, accept_delay_seconds=0.005)
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    world.machine.hold_writes(PodGroup(uid))
+    world.api.resize("db", "app", cpu="1")
+    await world.phase("db", "InProgress")
+    world.machine.release_writes(PodGroup(uid))
+    await world.phase("db", "Done")

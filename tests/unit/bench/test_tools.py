@@ -36,9 +36,15 @@ def test_the_length_of_an_answer_is_known_once_its_head_is_there(begun: bytes, l
     assert whole_length(begun) == length
 
 
-async def _asked(*pieces: bytes) -> bytes:
+def _connected() -> tuple[Wire, Mock]:
     wire, transport = Wire(), Mock(spec=asyncio.Transport)
+    transport.is_closing.return_value = False
     wire.connection_made(transport)
+    return wire, transport
+
+
+async def _asked(*pieces: bytes) -> bytes:
+    wire, transport = _connected()
     asking = asyncio.ensure_future(wire.ask(b"request"))
     await asyncio.sleep(0)
     transport.write.assert_called_once_with(b"request")
@@ -59,13 +65,19 @@ async def test_a_refusal_is_not_counted_as_an_answer() -> None:
 
 
 async def test_a_lost_connection_ends_the_waiting() -> None:
-    wire = Wire()
-    wire.connection_made(Mock(spec=asyncio.Transport))
+    wire, _ = _connected()
     asking = asyncio.ensure_future(wire.ask(b"request"))
     await asyncio.sleep(0)
     wire.connection_lost(None)
     with pytest.raises(ConnectionResetError):
         await asking
+
+
+async def test_nothing_is_asked_of_a_server_that_hung_up() -> None:
+    wire, transport = _connected()
+    transport.is_closing.return_value = True
+    with pytest.raises(ConnectionResetError):
+        await wire.ask(b"request")
 
 
 def test_a_request_says_how_long_its_body_is() -> None:

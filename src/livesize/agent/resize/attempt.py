@@ -1,11 +1,11 @@
 """One attempt to bring a pod to what is allocated, from what the machine says, step by step.
 
     checkpoint   the promise is durable on this node
-    accept       the API hears of it, at the same time as the machine is changed
+    accept       the API hears of it while the machine is changed, unless that is done at once
     stop:NAME    containers that restart by policy
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     start:NAME
-    actuated     what was applied is durable
+    actuated     what was applied is made durable, while the report is on its way
     report       Done, with actual as read back, the steps and their times, in one request
 
 Each is a step of machinery.steps, so a crash point lies between any two, and a new attempt from
@@ -31,6 +31,7 @@ from livesize.api.errors import StatusError
 from livesize.api.objects import Object, generation_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
+from livesize.api.resources import Amounts
 from livesize.machinery.steps import Step, StepFailedError, StepRecord, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
@@ -77,6 +78,8 @@ class ResizeAttempt:
     hands: PodHands
     entry: SecuredEntry
     _accepting: asyncio.Task[None] | None = None
+    _applied: asyncio.Event = field(default_factory=asyncio.Event)
+    _unsecured: CheckpointError | None = None
     _records: list[StepRecord] = field(default_factory=list)
 
     async def run(self) -> AttemptOutcome:
@@ -89,7 +92,7 @@ class ResizeAttempt:
                 errors=WORLD_ERRORS + POST_ERRORS,
                 progress=self._records.append,
             )
-        return AttemptOutcome(outcome.records, outcome.failure)
+        return AttemptOutcome(outcome.records, outcome.failure or self._unsecured)
 
     def _steps(self, tasks: asyncio.TaskGroup) -> list[Step]:
         steps: list[Step] = []
@@ -101,7 +104,7 @@ class ResizeAttempt:
         steps += self.work.steps
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
-            steps.append(Step("actuated", self._actuated))
+            steps.append(Step("actuated", self._actuate_in(tasks)))
         if self._may_report():
             steps.append(Step("report", self._report))
         return steps
@@ -125,6 +128,8 @@ class ResizeAttempt:
         pod, target = self.record.pod, self.target
         message = event_message("started", target.allocated, target.generation)
         self.outside.tell(pod, EventReason.RESIZE_STARTED, message)
+        if await self._is_applied_at_once():
+            return  # report says Accepted and Done in one
         try:
             await self.record.post_resizing(accept_body(pod, target))
         except POST_ERRORS as failure:
@@ -143,17 +148,41 @@ class ResizeAttempt:
 
         return Step(f"start:{restart.container}", start)
 
-    async def _actuated(self) -> None:
-        current = self.ledger.get(self.target.uid)
-        assert current is not None, "only the pod's worker forgets it"
-        used = self.ledger.used
-        applied = current.applied(self.target.allocated)
-        self.ledger.record(applied)
-        await self.entry.secure(applied)
+    async def _is_applied_at_once(self) -> bool:
+        delay_seconds = self.outside.settings.accept_delay_seconds
+        if delay_seconds <= 0:
+            return False
+        try:
+            async with asyncio.timeout(delay_seconds):
+                await self._applied.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _actuate_in(self, tasks: asyncio.TaskGroup) -> Callable[[], Awaitable[None]]:
+        async def begin() -> None:
+            current = self.ledger.get(self.target.uid)
+            assert current is not None, "only the pod's worker forgets it"
+            used = self.ledger.used
+            applied = current.applied(self.target.allocated)
+            self.ledger.record(applied)
+            tasks.create_task(self._secure(applied, used))
+
+        return begin
+
+    async def _secure(self, applied: Allocation, used: Amounts) -> None:
+        """While the report is on its way: after a crash the machine itself says what was applied,
+        and it is reported once more."""
+        try:
+            await self.entry.secure(applied)
+        except CheckpointError as failure:
+            self._unsecured = failure
+            return
         if self.ledger.used != used:
             self.hands.room_appeared()
 
     async def _report(self) -> None:
+        self._applied.set()
         if self._accepting is not None:
             await self._accepting
         if not self._may_report():
