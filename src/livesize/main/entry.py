@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from livesize.cli.app import cli
+from livesize.main.guest import guest
 
 DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"
@@ -114,6 +115,9 @@ def list_images(data_dir: Path) -> None:
 
     for known in image_names(data_dir):
         click.echo(known)
+
+
+cli.add_command(guest)
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 DEFAULT_DATA_DIR = "/var/lib/livesize"
-IMAGES_FOLDER = "images"
 
 
 @click.group()
@@ -22,7 +21,7 @@ def guest() -> None:
     default=DEFAULT_DATA_DIR,
     show_default=True,
     envvar="LIVESIZE_DATA_DIR",
-    help="The data directory of `livesize up`; the guest goes into its folder images.",
+    help="The data directory of `livesize up`, whose VMs will find the guest by name.",
 )
 @click.option(
     "--images-dir",
@@ -44,13 +43,16 @@ def build(data_dir: Path, images_dir: Path | None, cache_dir: Path | None) -> No
       livesize guest build
       livesize guest build --images-dir ./images
     """
+    from livesize.main.layout import DataDirectory
     from livesize.runtime.guest.errors import GuestImageError
     from livesize.runtime.guest.kernel import default_cache_dir
     from livesize.runtime.guest.vm_guest import build_guest, install_guest
 
     try:
         built = build_guest(cache_dir or default_cache_dir())
-        kernel, initrd = install_guest(built, images_dir or data_dir / IMAGES_FOLDER)
+        kernel, initrd = install_guest(
+            built, images_dir or DataDirectory(data_dir.absolute()).vm_images
+        )
     except (GuestImageError, OSError) as failure:
         raise click.ClickException(str(failure)) from failure
     click.echo(f"Guest with Linux {built.release}:\n  kernel  {kernel}\n  initrd  {initrd}")

@@ -141,7 +141,8 @@ class Daemon:
         self._use_kvm = use_kvm
         self.user = find_qemu_user()
         self._pause = threading.Event()  # never set: waiting on it is sleeping
-        self._child = 0
+        self._child = 0  # the parent of the libvirtd we started last
+        self._children: set[int] = set()  # and of those before, whose guests still run
 
     @property
     def socket(self) -> Path:
@@ -175,7 +176,7 @@ class Daemon:
     def start(self) -> None:
         """Start it if it does not run. It needs a moment before it answers."""
         self._reap()
-        if self.pid() is not None or (self._child and self._is_child_alive()):
+        if self.pid() is not None:
             return
         for program in ("unshare", "libvirtd", "qemu-system-x86_64"):
             if shutil.which(program, path=_environment()["PATH"]) is None:
@@ -185,6 +186,7 @@ class Daemon:
                 )
         self._prepare()
         self._child = self._spawn()
+        self._children.add(self._child)
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL; guests would go on. Harmless where it does not run."""
@@ -214,7 +216,8 @@ class Daemon:
 
     def ended_early(self) -> bool:
         """The one just started is gone again."""
-        return bool(self._child) and not self._is_child_alive()
+        self._reap()
+        return self._child not in self._children and self.pid() is None
 
     def _prepare(self) -> None:
         for part in _PARTS:
@@ -268,18 +271,14 @@ class Daemon:
         except OSError:
             return False
 
-    def _is_child_alive(self) -> bool:
-        self._reap()
-        return bool(self._child)
-
     def _reap(self) -> None:
-        if self._child:
+        for child in tuple(self._children):
             try:
-                ended, _ = os.waitpid(self._child, os.WNOHANG)
+                ended, _ = os.waitpid(child, os.WNOHANG)
             except ChildProcessError:
-                ended = self._child
+                ended = child
             if ended:
-                self._child = 0
+                self._children.discard(child)
 
     def _ended_within(self, seconds: float) -> bool:
         for _ in self._polls(seconds):

@@ -15,7 +15,14 @@ import msgspec
 
 from livesize.runtime.interface import GoneError, RuntimeCallError
 from livesize.runtime.libvirt.compose import domain_name, plan_switch
-from livesize.runtime.libvirt.facts import DomainFacts, listed_cpus, parse_facts, with_requested
+from livesize.runtime.libvirt.emulator import check_room
+from livesize.runtime.libvirt.facts import (
+    DomainFacts,
+    listed_cpus,
+    parse_facts,
+    with_current,
+    with_requested,
+)
 from livesize.runtime.libvirt.link import Link, load_libvirt
 from livesize.runtime.libvirt.model import (
     MEMORY_BLOCK_BYTES,
@@ -26,6 +33,7 @@ from livesize.runtime.libvirt.model import (
     render_note,
 )
 from livesize.runtime.vm import (
+    Accelerator,
     GuestSilentError,
     GuestView,
     OnlineVcpus,
@@ -65,24 +73,19 @@ class Domain:
         )
         self._do("start", self._create)
 
-    def resume(self) -> None:
-        def call(domain: Any) -> None:
-            domain.resume()
-            domain.agentSetResponseTimeout(_AGENT_SECONDS)
-
-        self._do("run", call)
-
-    def resume_if_new(self) -> None:
-        """The agent was killed after the VM had been started and before it ran."""
+    def release(self) -> None:
+        """Let a guest run that was started paused; harmless where it runs."""
         libvirt = load_libvirt()
 
         def call(domain: Any) -> None:
-            new = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP]
-            if domain.state() == new:
+            if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
                 domain.resume()
-            domain.agentSetResponseTimeout(_AGENT_SECONDS)
 
         self._do("run", call)
+
+    def bound_agent(self) -> None:
+        """Without it, a call to an agent that hangs would hang as well."""
+        self._do("prepare", lambda domain: domain.agentSetResponseTimeout(_AGENT_SECONDS))
 
     def read(self) -> DomainReading:
         libvirt = load_libvirt()
@@ -90,7 +93,10 @@ class Domain:
         def call(domain: Any) -> DomainReading:
             live, persistent = domain.XMLDesc(0), domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
             is_running = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
-            return DomainReading(parse_facts(live), parse_facts(persistent), is_running)
+            facts = parse_facts(live)
+            if facts.devices and domain.isActive():
+                facts = with_current(facts, _query(domain, "query-memory-devices"))
+            return DomainReading(facts, parse_facts(persistent), is_running)
 
         return self._do("read", call)
 
@@ -133,12 +139,8 @@ class Domain:
     def destroy(self) -> None:
         """Harmless where it does not run or does not exist."""
 
-        def call(domain: Any) -> None:
-            if domain.isActive():
-                domain.destroy()
-
         try:
-            self._do("end", call)
+            self._do("end", _destroy)
         except GoneError:
             return
 
@@ -148,8 +150,7 @@ class Domain:
         flags = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
 
         def call(domain: Any) -> None:
-            if domain.isActive():
-                domain.destroy()
+            _destroy(domain)
             domain.undefineFlags(flags)
 
         try:
@@ -171,6 +172,14 @@ class Domain:
 
     def _plug(self, domain: Any, count: int) -> None:
         libvirt = load_libvirt()
+        facts = parse_facts(domain.XMLDesc(0))
+        if facts.accelerator is Accelerator.TCG and facts.vcpus < count <= facts.max_vcpus:
+            check_room(
+                _info_jit(domain),
+                max_vcpus=facts.max_vcpus,
+                plugged=facts.vcpus,
+                added=count - facts.vcpus,
+            )
         domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def _unplug(self, domain: Any, count: int) -> None:
@@ -189,6 +198,8 @@ class Domain:
 
     def _switch(self, domain: Any, count: int) -> None:
         told = domain.guestVcpus()
+        if told is None:  # the bindings do not raise here
+            raise GuestSilentError(f"the agent of {self._what} does not answer")
         online, offlinable, present = (
             listed_cpus(told.get(key, "")) for key in ("online", "offlinable", "vcpus")
         )
@@ -261,6 +272,32 @@ class Domain:
                 if last or connection.isAlive() == 1:
                     raise _failed(libvirt, what, failure) from failure
         raise AssertionError("unreachable")
+
+
+def _query(domain: Any, name: str) -> Any:
+    """QEMU's own answer."""
+    import libvirt_qemu
+
+    words = json.dumps({"execute": name})
+    return json.loads(libvirt_qemu.qemuMonitorCommand(domain, words, 0))["return"]
+
+
+def _info_jit(domain: Any) -> str:
+    import libvirt_qemu
+
+    human = libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
+    return str(libvirt_qemu.qemuMonitorCommand(domain, "info jit", human))
+
+
+def _destroy(domain: Any) -> None:
+    """libvirt may learn of the end by itself between two questions."""
+    libvirt = load_libvirt()
+    if domain.isActive():
+        try:
+            domain.destroy()
+        except libvirt.libvirtError as failure:
+            if failure.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
+                raise
 
 
 def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:

@@ -6,6 +6,8 @@ lag behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -75,6 +77,19 @@ def with_requested(xml: str, alias: str, requested_bytes: int) -> str:
     raise ValueError(f"the domain has no memory device {alias}")
 
 
+def with_current(facts: DomainFacts, devices: Iterable[Mapping[str, Any]]) -> DomainFacts:
+    """With the sizes QEMU itself gives ("query-memory-devices"): libvirt's own <current> follows
+    an event that comes once a second."""
+    sizes = {one["data"].get("id"): one["data"].get("size") for one in devices}
+    current = tuple(
+        msgspec.structs.replace(
+            device, current_bytes=int(sizes.get(device.alias, device.current_bytes))
+        )
+        for device in facts.devices
+    )
+    return msgspec.structs.replace(facts, devices=current)
+
+
 def listed_cpus(ranges: str) -> tuple[int, ...]:
     """The CPUs a list like "0-3,6" names."""
     numbers: list[int] = []
@@ -89,7 +104,7 @@ def _memory_elements(root: ET.Element) -> list[ET.Element]:
 
 
 def _device(element: ET.Element) -> VmDevice:
-    """<current> is exact, and only a running domain has it."""
+    """Only a running domain has <current>."""
     current = element.find("target/current")
     return VmDevice(
         alias=_alias(element),

@@ -17,7 +17,9 @@ from livesize.runtime.vm import Accelerator, VmNote
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
 NOTE_KEY = "livesize"
 NOTE_TAG = "vm"
-TB_CACHE_MIB = 64  # QEMU's translated code; unbounded it grows to a gigabyte
+# QEMU's translated code: unbounded it grows to a gigabyte, and 64 MiB are full when a small guest
+# has booted, which makes plugging in a vCPU dangerous (emulator.py).
+TB_CACHE_MIB = 128
 MEMORY_SLOTS = 16
 MEMORY_BLOCK_BYTES = 2 * 1024 * 1024
 

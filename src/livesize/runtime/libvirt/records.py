@@ -34,6 +34,8 @@ class Started(msgspec.Struct, frozen=True):
     pid: int
     start_ticks: int
     started_at: float
+    vcpus_created: int  # in the life of this QEMU, those since unplugged included
+    is_released: bool = False  # the guest was let run
 
 
 class PodFolder:

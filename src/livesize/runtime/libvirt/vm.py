@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from livesize.runtime.interface import (
 from livesize.runtime.libvirt.compose import compose_domain, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.domain import Domain, DomainReading
+from livesize.runtime.libvirt.emulator import check_creations
 from livesize.runtime.libvirt.facts import listed_cpus
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.groups import VmGroups
@@ -50,7 +52,7 @@ from livesize.runtime.process.processes import (
     started_at_ticks,
 )
 from livesize.runtime.process.records import Outcome
-from livesize.runtime.vm import VM_NAME, Accelerator, GuestView, VmChange, VmView
+from livesize.runtime.vm import VM_NAME, Accelerator, GuestView, PlugVcpus, VmChange, VmView
 from livesize.runtime.vm_config import VmConfig
 
 log = get_logger("vm")
@@ -107,6 +109,8 @@ class Vm:
         self._powered_off = False
         self._killed = False
         self._is_reading = False
+        self._reads_again = False
+        self._is_closed = False
 
     @property
     def is_running(self) -> bool:
@@ -174,7 +178,7 @@ class Vm:
             points.reach("vm-start/paused")
             self._take_process(self._qemu_pid())
             points.reach("vm-start/joined")
-            await self._run(self._domain.resume)
+            await self._release()
             points.reach("vm-start/running")
         except BaseException:
             self._abandon()
@@ -200,7 +204,7 @@ class Vm:
         """After ``attach``, or when libvirtd has been started again."""
         if not self.is_running:
             return
-        await self._run(self._domain.resume_if_new)
+        await self._release()
         await self.refresh()
 
     def learn_end(self, *, powered_off: bool) -> None:
@@ -218,6 +222,7 @@ class Vm:
         """Read the domain, and ask the guest too or keep what it said last."""
         self._require_running()
         reading = await self._run(self._domain.read)
+        self._require_running()  # it may have ended, or been let go, meanwhile
         if not self._channel.is_open:
             self._open_channel(reading)
         if ask_guest:
@@ -226,7 +231,10 @@ class Vm:
 
     async def change(self, change: VmChange) -> None:
         self._require_running()
-        await self._run(self._domain.change, change)
+        if isinstance(change, PlugVcpus):
+            await self._plug(change)
+        else:
+            await self._run(self._domain.change, change)
         await self.look(ask_guest=False)
         self._pulse.beat()
 
@@ -275,14 +283,17 @@ class Vm:
         """libvirt told something of this domain."""
         if event.kind == "LIFECYCLE" and event.number == _SHUTDOWN_EVENT:
             self._powered_off = event.detail != _BY_HOST
-        if self.is_running and not self._is_reading:
+        if self._is_reading:
+            self._reads_again = True  # what is being read may be from before the event
+        elif self.is_running and not self._is_closed:
             self._is_reading = True
             loop = asyncio.get_running_loop()
             future = loop.run_in_executor(self._thread, self._domain.read)
-            future.add_done_callback(self._read_in_passing)
+            future.add_done_callback(functools.partial(self._read_in_passing, event))
 
     def close(self) -> None:
         """Let go of it; it goes on."""
+        self._is_closed = True
         self._channel.close()
         if self._watch is not None:
             self._watch.close()
@@ -292,8 +303,29 @@ class Vm:
     # Inside.
 
     def _require_running(self) -> None:
-        if not self.is_running:
+        if not self.is_running or self._is_closed:
             raise GoneError(f"the VM of pod {self.uid} does not run")
+
+    async def _plug(self, change: PlugVcpus) -> None:
+        """vCPUs are counted before they are made: after a crash rather too many than too few."""
+        before = await self.look(ask_guest=False)
+        assert self._started is not None
+        created = self._started.vcpus_created
+        wanted = min(change.count, before.max_vcpus)
+        if before.accelerator is Accelerator.TCG:
+            check_creations(created + max(wanted - before.plugged_vcpus, 0), before.max_vcpus)
+        self._note_creations(created + max(wanted - before.plugged_vcpus, 0))
+        try:
+            await self._run(self._domain.change, change)
+        except RuntimeCallError:
+            after = await self.look(ask_guest=False)
+            self._note_creations(created + max(after.plugged_vcpus - before.plugged_vcpus, 0))
+            raise
+
+    def _note_creations(self, created: int) -> None:
+        if self._started is not None and created != self._started.vcpus_created:
+            self._started = msgspec.structs.replace(self._started, vcpus_created=created)
+            self._folder.save_started(self._started)
 
     def _take(self, reading: DomainReading) -> VmView:
         self._reading, self._read_at = reading, self._around.clock.now()
@@ -301,12 +333,15 @@ class Vm:
         assert view is not None
         return view
 
-    def _read_in_passing(self, future: asyncio.Future[DomainReading]) -> None:
+    def _read_in_passing(self, event: DomainEvent, future: asyncio.Future[DomainReading]) -> None:
         self._is_reading = False
-        if future.cancelled() or future.exception() is not None:
+        again, self._reads_again = self._reads_again, False
+        if future.cancelled() or future.exception() is not None or self._is_closed:
             return
         self._take(future.result())
         self._tell()
+        if again:
+            self.heard(event)
 
     def _qemu_pid(self) -> int:
         path = self._around.daemon.root / "run" / "qemu" / f"{domain_name(self.uid)}.pid"
@@ -314,6 +349,15 @@ class Vm:
             return int(path.read_text())
         except (OSError, ValueError) as failure:
             raise RuntimeCallError(f"QEMU of pod {self.uid} was started and is gone") from failure
+
+    async def _release(self) -> None:
+        """Once: a guest that somebody else has paused stays so."""
+        assert self._started is not None
+        await self._run(self._domain.bound_agent)
+        if not self._started.is_released:
+            await self._run(self._domain.release)
+            self._started = msgspec.structs.replace(self._started, is_released=True)
+            self._folder.save_started(self._started)
 
     def _take_process(self, pid: int) -> None:
         ticks = read_start_ticks(pid)
@@ -323,7 +367,7 @@ class Vm:
         score = self.record.config.oom_score_adj
         if score is not None:
             Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
-        started = Started(pid, ticks, self._around.clock.now())
+        started = Started(pid, ticks, self._around.clock.now(), self.size.vcpus)
         descriptor = open_process(pid, started_at_ticks(ticks))
         if descriptor is None:
             raise RuntimeCallError(f"QEMU of pod {self.uid} was started and is gone")

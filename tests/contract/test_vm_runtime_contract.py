@@ -1,0 +1,349 @@
+"""What every runtime of virtual machines promises, fake and real alike.
+
+Booting a real guest takes seconds, so that the tests of one kind share one VM, in the order in
+which they stand here; each begins by bringing it to its usual size. Those at the end stop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import NoReturn
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from livesize.machinery.clock import SystemClock
+from livesize.runtime.fake import FakeMachine, FakeRuntime
+from livesize.runtime.interface import (
+    ContainerGroup,
+    ContainerPhase,
+    ContainerView,
+    GoneError,
+    ImageMissingError,
+    PodGroup,
+    RuntimeCallError,
+    SetMemory,
+)
+from livesize.runtime.vm import (
+    OnlineVcpus,
+    PersistMemory,
+    PersistVcpus,
+    PlugVcpus,
+    RequestMemory,
+    VmChange,
+    VmNote,
+    VmRuntime,
+    VmView,
+    WriteNote,
+)
+from vms.real import BOOT_SECONDS, LIMITS, MIB, UID, VM, check_tools, clear, place, pod_config
+from vms.real import vm_config as config
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Machine:
+    """Opens runtimes on one and the same machine."""
+
+    def __init__(self, make: Callable[[], VmRuntime]) -> None:
+        self._make = make
+        self.runtime = make()
+
+    async def restart_agent(self) -> VmRuntime:
+        await self.runtime.close()
+        self.runtime = self._make()
+        await self.runtime.open()
+        return self.runtime
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=["fake", pytest.param("libvirt", marks=pytest.mark.vms)],
+)
+async def machine(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    not_run: Callable[[str], NoReturn],
+) -> AsyncIterator[Machine]:
+    if request.param == "fake":
+        world = FakeMachine(SystemClock())
+        opened = Machine(lambda: FakeRuntime(clock=SystemClock(), machine=world))
+    else:
+        check_tools(not_run)
+        where = place(tmp_path_factory.mktemp("contract"))
+        opened = Machine(where.runtime)
+    await opened.runtime.open()
+    try:
+        await opened.runtime.create_pod(pod_config())
+        await opened.runtime.start_container(config())
+        await opened.runtime.wait_vm(UID, hears_guest_and_agent, BOOT_SECONDS)
+        yield opened
+    finally:
+        await clear(opened.runtime)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def runtime(machine: Machine) -> VmRuntime:
+    """With the VM at its usual size: one vCPU in use, 512 MiB."""
+    runtime = machine.runtime
+    await change(runtime, RequestMemory(512 * MIB), lambda view: plugged(view) == 512 * MIB)
+    await use_vcpus(runtime, 1)
+    return runtime
+
+
+def hears_guest_and_agent(view: VmView) -> bool:
+    return view.guest is not None and view.guest.agent
+
+
+def online(view: VmView) -> int:
+    return view.guest.vcpus_online if view.guest else 0
+
+
+def seen(view: VmView) -> int:
+    return view.guest.memory_seen_bytes if view.guest else 0
+
+
+def plugged(view: VmView) -> int:
+    return view.plugged_memory_bytes
+
+
+async def change(
+    runtime: VmRuntime, change: VmChange, holds: Callable[[VmView], bool], seconds: float = 60
+) -> VmView:
+    await runtime.change_vm(UID, change)
+    view = await runtime.wait_vm(UID, holds, seconds)
+    assert holds(view), f"after {change}: {view}"
+    return view
+
+
+async def use_vcpus(runtime: VmRuntime, count: int) -> VmView:
+    return await change(runtime, OnlineVcpus(count), lambda view: online(view) == count)
+
+
+async def have_memory(runtime: VmRuntime, total_bytes: int, before: VmView) -> VmView:
+    """Until domain and guest both say so, to the byte."""
+    wanted = seen(before) + total_bytes - plugged(before)
+    return await change(
+        runtime,
+        RequestMemory(total_bytes),
+        lambda view: seen(view) == wanted and plugged(view) == total_bytes,
+    )
+
+
+def container(runtime: VmRuntime) -> ContainerView:
+    pod = runtime.pod(UID)
+    assert pod is not None
+    (view,) = pod.containers
+    return view
+
+
+async def test_a_started_vm_runs_in_its_group_at_the_size_it_was_given(
+    machine: Machine,
+) -> None:
+    runtime = machine.runtime
+    view = await runtime.refresh_vm(UID)
+    assert view.running
+    assert (view.plugged_vcpus, view.persistent_vcpus, view.max_vcpus) == (1, 1, 4)
+    assert view.boot_memory_bytes == view.plugged_memory_bytes == 512 * MIB
+    assert view.requested_memory_bytes == view.persistent_memory_bytes == 512 * MIB
+    assert view.max_memory_bytes == 2048 * MIB
+    assert online(view) == 1
+    assert 256 * MIB < seen(view) < 512 * MIB
+    assert runtime.vm(UID) is not None
+    started = container(runtime)
+    assert (started.phase, started.attempt, started.hash) == (ContainerPhase.RUNNING, 0, "h1")
+    assert started.pid > 0
+    assert runtime.read(ContainerGroup(UID, "vm")).limits == LIMITS
+    assert runtime.read_limits(PodGroup(UID)) == LIMITS
+
+
+async def test_starting_it_again_is_harmless_and_another_start_is_refused(
+    runtime: VmRuntime,
+) -> None:
+    assert (await runtime.start_container(config())).pid == container(runtime).pid
+    with pytest.raises(RuntimeCallError, match="still runs"):
+        await runtime.start_container(config(attempt=1))
+
+
+async def test_plugged_vcpus_come_online_by_themselves_and_persist_only_when_told(
+    runtime: VmRuntime,
+) -> None:
+    before = await runtime.refresh_vm(UID)
+    added = 2 - before.plugged_vcpus
+    view = await change(runtime, PlugVcpus(2), lambda view: online(view) == 1 + added)
+    assert (view.plugged_vcpus, view.persistent_vcpus) == (2, 1)
+    await runtime.change_vm(UID, PersistVcpus(3))
+    view = await runtime.refresh_vm(UID)
+    assert (view.plugged_vcpus, view.persistent_vcpus) == (2, 3)
+    await runtime.change_vm(UID, PersistVcpus(1))
+
+
+async def test_the_guest_uses_as_many_vcpus_as_it_is_told(runtime: VmRuntime) -> None:
+    await change(runtime, PlugVcpus(4), lambda view: online(view) >= 3)
+    for count in (4, 1, 3):
+        view = await use_vcpus(runtime, count)
+        assert view.plugged_vcpus == 4
+
+
+async def test_memory_comes_and_goes_to_the_byte_without_a_restart(runtime: VmRuntime) -> None:
+    before = await runtime.refresh_vm(UID)
+    assert before.guest is not None
+    for total_mib in (1024, 514, 512):
+        view = await have_memory(runtime, total_mib * MIB, before)
+        assert view.requested_memory_bytes == total_mib * MIB
+        assert view.persistent_memory_bytes == 512 * MIB
+        assert view.guest is not None
+        assert view.guest.boot_id == before.guest.boot_id
+        assert view.guest.uptime_seconds >= before.guest.uptime_seconds
+
+
+async def test_persisting_memory_leaves_the_running_guest_alone(runtime: VmRuntime) -> None:
+    await runtime.change_vm(UID, PersistMemory(1024 * MIB))
+    view = await runtime.refresh_vm(UID)
+    assert view.persistent_memory_bytes == 1024 * MIB
+    assert view.requested_memory_bytes == view.plugged_memory_bytes == 512 * MIB
+    await runtime.change_vm(UID, PersistMemory(512 * MIB))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        PlugVcpus(5),
+        PersistVcpus(5),
+        OnlineVcpus(5),
+        RequestMemory(2050 * MIB),
+        RequestMemory(511 * MIB),
+        RequestMemory(256 * MIB),
+        PersistMemory(2050 * MIB),
+        PersistMemory(513 * MIB),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_is_refused_and_changes_nothing(
+    runtime: VmRuntime, change: VmChange
+) -> None:
+    before = await runtime.refresh_vm(UID)
+    with pytest.raises(RuntimeCallError):
+        await runtime.change_vm(UID, change)
+    assert sizes(await runtime.refresh_vm(UID)) == sizes(before)
+
+
+def sizes(view: VmView) -> tuple[object, ...]:
+    return (
+        *(view.plugged_vcpus, view.persistent_vcpus, online(view)),
+        *(view.requested_memory_bytes, view.plugged_memory_bytes, view.persistent_memory_bytes),
+        *(view.devices, view.note),
+    )
+
+
+async def test_a_wait_ends_with_its_time(runtime: VmRuntime) -> None:
+    began = asyncio.get_running_loop().time()
+    view = await runtime.wait_vm(UID, lambda view: False, 0.2)
+    assert asyncio.get_running_loop().time() - began >= 0.2
+    assert view.running
+
+
+async def test_what_the_guest_does_is_told(runtime: VmRuntime) -> None:
+    events = runtime.events()
+    await runtime.change_vm(UID, RequestMemory(640 * MIB))
+    async with asyncio.timeout(20):
+        while (view := runtime.vm(UID)) is None or plugged(view) < 640 * MIB:
+            event = await anext(events)
+            assert (event.pod_uid, event.container) == (UID, "vm")
+
+
+async def test_a_new_agent_finds_the_vm_as_it_is(machine: Machine, runtime: VmRuntime) -> None:
+    await runtime.change_vm(UID, WriteNote(VmNote(memory_bytes_being_updated=1024 * MIB)))
+    before, started = await runtime.refresh_vm(UID), container(runtime)
+    runtime = await machine.restart_agent()
+    assert container(runtime) == started
+    after = runtime.vm(UID)
+    assert after is not None
+    assert sizes(after) == sizes(before)
+    assert after.note == VmNote(1024 * MIB)
+    assert before.guest is not None
+    assert after.guest is not None
+    assert after.guest.boot_id == before.guest.boot_id
+    await change(runtime, PlugVcpus(4), lambda view: view.plugged_vcpus == 4)
+    await runtime.change_vm(UID, WriteNote(VmNote()))
+
+
+async def test_groups_are_written_like_those_of_containers(runtime: VmRuntime) -> None:
+    for group in (ContainerGroup(UID, "vm"), PodGroup(UID)):
+        await runtime.write(group, SetMemory(2048 * MIB))
+        assert runtime.read_limits(group).memory_limit_bytes == 2048 * MIB
+    for group in (PodGroup(UID), ContainerGroup(UID, "vm")):
+        await runtime.write(group, SetMemory(LIMITS.memory_limit_bytes))
+
+
+async def test_a_vm_that_is_not_there_is_gone(runtime: VmRuntime) -> None:
+    assert runtime.vm("nobody") is None
+    for call in (
+        runtime.refresh_vm("nobody"),
+        runtime.change_vm("nobody", PlugVcpus(2)),
+        runtime.wait_vm("nobody", lambda view: True, 1),
+    ):
+        with pytest.raises(GoneError):
+            await call
+
+
+async def test_a_missing_image_is_said_and_nothing_is_left(runtime: VmRuntime) -> None:
+    await runtime.create_pod(pod_config("other"))
+    broken = msgspec.structs.replace(VM, kernel="no-such-kernel")
+    with pytest.raises(ImageMissingError, match="no-such-kernel"):
+        await runtime.start_container(config("other", vm=broken))
+    pod = runtime.pod("other")
+    assert pod is not None
+    assert pod.containers == ()
+    with pytest.raises(GoneError):
+        runtime.read(ContainerGroup("other", "vm"))
+    await runtime.remove_pod("other")
+
+
+async def test_a_stopped_vm_has_ended_and_a_pod_that_runs_is_not_removed(
+    runtime: VmRuntime,
+) -> None:
+    with pytest.raises(RuntimeCallError, match="still runs"):
+        await runtime.remove_pod(UID)
+    waiting = asyncio.get_running_loop().create_task(runtime.wait_vm(UID, lambda _: False, 60))
+    await runtime.stop_container(UID, "vm", 20)
+    view = container(runtime)
+    assert view.phase is ContainerPhase.EXITED
+    assert view.exit_code in {0, 143}  # it was asked, and ended by itself
+    assert view.finished_at is not None
+    with pytest.raises(GoneError):
+        await waiting
+    with pytest.raises(GoneError):
+        runtime.read(ContainerGroup(UID, "vm"))
+    with pytest.raises(GoneError):
+        await runtime.refresh_vm(UID)
+    last = runtime.vm(UID)
+    assert last is not None
+    assert (last.running, last.guest) == (False, None)
+
+
+async def test_the_next_start_has_the_size_it_is_given(machine: Machine) -> None:
+    runtime = machine.runtime
+    bigger = msgspec.structs.replace(VM, vcpus=2, memory_bytes=768 * MIB)
+    with contextlib.suppress(GoneError):
+        await runtime.stop_container(UID, "vm", 0)
+    view = await runtime.start_container(config(attempt=1, vm=bigger))
+    assert (view.phase, view.attempt) == (ContainerPhase.RUNNING, 1)
+    first = await runtime.wait_vm(
+        UID, lambda view: online(view) == 2 and plugged(view) == 768 * MIB, BOOT_SECONDS
+    )
+    assert (first.plugged_vcpus, first.persistent_vcpus, online(first)) == (2, 2, 2)
+    assert first.plugged_memory_bytes == first.persistent_memory_bytes == 768 * MIB
+
+
+async def test_a_removed_pod_is_gone(machine: Machine) -> None:
+    runtime = machine.runtime
+    await runtime.stop_container(UID, "vm", 0)
+    assert container(runtime).exit_code == 137
+    await runtime.remove_pod(UID)
+    assert runtime.pod(UID) is None
+    assert runtime.vm(UID) is None

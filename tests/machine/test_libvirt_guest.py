@@ -1,0 +1,226 @@
+"""Real guests in real trouble: libvirtd killed, the guest silent or greedy, QEMU killed.
+
+One VM for the whole file; each test leaves it running. What a VM does when all is well stands in
+tests/contract/test_vm_runtime_contract.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import pytest_asyncio
+
+from livesize.runtime.interface import ContainerPhase, ContainerView
+from livesize.runtime.libvirt.compose import domain_name
+from livesize.runtime.libvirt.runtime import LibvirtRuntime
+from livesize.runtime.vm import (
+    GuestSilentError,
+    OnlineVcpus,
+    PlugVcpus,
+    RequestMemory,
+    VmChange,
+    VmView,
+)
+from vms.real import BOOT_SECONDS, MIB, UID, Place, check_tools, place, pod_config, vm_config
+
+pytestmark = [pytest.mark.vms, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory, not_run: Callable[[str], NoReturn]) -> Place:
+    check_tools(not_run)
+    return place(tmp_path_factory.mktemp("guest"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(where: Place) -> AsyncIterator[LibvirtRuntime]:
+    async with where.opened() as runtime:
+        await runtime.create_pod(pod_config())
+        yield runtime
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def runtime(opened: LibvirtRuntime) -> LibvirtRuntime:
+    """With a guest that answers."""
+    pod = opened.pod(UID)
+    assert pod is not None
+    attempts = [view.attempt + 1 for view in pod.containers]
+    if not any(view.phase is ContainerPhase.RUNNING for view in pod.containers):
+        await opened.start_container(vm_config(attempt=max(attempts, default=0)))
+    view = await opened.wait_vm(UID, hears_agent, BOOT_SECONDS)
+    assert hears_agent(view), Path(container(opened).log_path).read_text()
+    return opened
+
+
+def hears_agent(view: VmView) -> bool:
+    return view.guest is not None and view.guest.agent
+
+
+def container(runtime: LibvirtRuntime) -> ContainerView:
+    pod = runtime.pod(UID)
+    assert pod is not None
+    (view,) = pod.containers
+    return view
+
+
+def boot_id(view: VmView | None) -> str:
+    assert view is not None
+    assert view.guest is not None
+    return view.guest.boot_id
+
+
+async def changed(
+    runtime: LibvirtRuntime, change: VmChange, holds: Callable[[VmView], bool]
+) -> VmView:
+    await runtime.change_vm(UID, change)
+    view = await runtime.wait_vm(UID, holds, 60)
+    assert holds(view), f"after {change}: {view}"
+    return view
+
+
+async def ended(runtime: LibvirtRuntime) -> ContainerView:
+    """Wait for the end, by events alone."""
+    events = runtime.events()
+    async with asyncio.timeout(20):
+        while (view := container(runtime)).phase is not ContainerPhase.EXITED:
+            await anext(events)
+    return view
+
+
+def libvirt_domain(runtime: LibvirtRuntime) -> Any:
+    """libvirt itself, for what only somebody else would do to a VM."""
+    assert runtime._surroundings is not None
+    return runtime._surroundings.link.connection().lookupByName(domain_name(UID))
+
+
+async def in_guest(runtime: LibvirtRuntime, script: str) -> None:
+    import libvirt_qemu
+
+    command = {
+        "execute": "guest-exec",
+        "arguments": {"path": "/bin/sh", "arg": ["-c", script], "capture-output": True},
+    }
+    domain = await asyncio.to_thread(libvirt_domain, runtime)
+    await asyncio.to_thread(libvirt_qemu.qemuAgentCommand, domain, json.dumps(command), 10, 0)
+
+
+async def test_qemu_runs_as_its_own_user_in_the_pods_group_with_all_its_threads(
+    runtime: LibvirtRuntime, where: Place
+) -> None:
+    await changed(runtime, PlugVcpus(2), lambda view: view.plugged_vcpus == 2)
+    process = Path(f"/proc/{container(runtime).pid}")
+    assert process.stat().st_uid != 0
+    threads = list((process / "task").iterdir())
+    assert any("CPU 1" in (thread / "comm").read_text() for thread in threads)
+    for thread in threads:
+        lines = (thread / "cgroup").read_text().splitlines()
+        groups = [line.split(":", 2)[1:] for line in lines]
+        inside = {names for names, path in groups if f"/{where.group}/pod-{UID}/c-vm" in path}
+        assert {"cpu", "cpuacct", "memory", "pids"} <= inside or "" in inside
+    assert "machine" not in (process / "cgroup").read_text()
+
+
+async def test_libvirtd_killed_is_started_again_and_the_guest_lives_on(
+    runtime: LibvirtRuntime,
+) -> None:
+    before, pid = await runtime.refresh_vm(UID), container(runtime).pid
+    assert runtime._surroundings is not None
+    daemon = runtime._surroundings.daemon
+    killed = daemon.pid()
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    view = await changed(
+        runtime, RequestMemory(576 * MIB), lambda view: view.plugged_memory_bytes == 576 * MIB
+    )
+    assert (boot_id(view), container(runtime).pid) == (boot_id(before), pid)
+    assert daemon.pid() not in {None, killed}
+    events = runtime.events()  # the new libvirtd's reach us too
+    await runtime.change_vm(UID, RequestMemory(512 * MIB))
+    async with asyncio.timeout(20):
+        await anext(events)
+
+
+async def test_a_silent_guest_is_not_heard_and_its_agent_refuses_in_time(
+    runtime: LibvirtRuntime,
+) -> None:
+    before = await runtime.refresh_vm(UID)
+    domain = await asyncio.to_thread(libvirt_domain, runtime)
+    await asyncio.to_thread(domain.suspend)
+    try:
+        view = await runtime.refresh_vm(UID)
+        assert (view.running, view.guest) == (False, None)
+        with pytest.raises(GuestSilentError):
+            async with asyncio.timeout(15):
+                await runtime.change_vm(UID, OnlineVcpus(1))
+    finally:
+        await asyncio.to_thread(domain.resume)
+    view = await runtime.wait_vm(UID, hears_agent, 20)
+    assert boot_id(view) == boot_id(before)
+
+
+async def test_memory_is_given_back_whenever_the_guest_gets_to_it(
+    runtime: LibvirtRuntime,
+) -> None:
+    before = await changed(
+        runtime, RequestMemory(768 * MIB), lambda view: view.plugged_memory_bytes == 768 * MIB
+    )
+    domain = await asyncio.to_thread(libvirt_domain, runtime)
+    await asyncio.to_thread(domain.suspend)
+    try:
+        await runtime.change_vm(UID, RequestMemory(512 * MIB))
+        view = await runtime.wait_vm(UID, lambda view: view.plugged_memory_bytes < 768 * MIB, 0.5)
+        assert view.requested_memory_bytes == 512 * MIB
+        assert view.plugged_memory_bytes == 768 * MIB
+    finally:
+        await asyncio.to_thread(domain.resume)
+    view = await runtime.wait_vm(UID, lambda view: view.plugged_memory_bytes == 512 * MIB, 60)
+    assert view.plugged_memory_bytes == 512 * MIB
+    assert boot_id(await runtime.wait_vm(UID, hears_agent, 20)) == boot_id(before)
+
+
+async def test_a_guest_that_reboots_keeps_its_size_and_is_told(runtime: LibvirtRuntime) -> None:
+    await changed(runtime, PlugVcpus(2), lambda view: view.plugged_vcpus == 2)
+    before = await changed(
+        runtime, RequestMemory(640 * MIB), lambda view: view.plugged_memory_bytes == 640 * MIB
+    )
+    pid, first = container(runtime).pid, boot_id(before)
+    events = runtime.events()
+    await in_guest(runtime, "shutdown -r now")
+    async with asyncio.timeout(BOOT_SECONDS):
+        while (view := runtime.vm(UID)) is None or not view.guest or boot_id(view) == first:
+            await anext(events)
+    after = await runtime.wait_vm(
+        UID, lambda view: hears_agent(view) and view.plugged_memory_bytes == 640 * MIB, 20
+    )
+    assert after.plugged_memory_bytes == 640 * MIB
+    assert (after.plugged_vcpus, container(runtime).pid) == (2, pid)
+    assert after.guest is not None
+    assert after.guest.vcpus_online == 2
+
+
+async def test_a_guest_that_powers_off_has_ended_well(runtime: LibvirtRuntime) -> None:
+    await in_guest(runtime, "shutdown -h now")
+    view = await ended(runtime)
+    assert (view.exit_code, view.oom_killed) == (0, False)
+
+
+async def test_qemu_killed_is_seen_at_once_and_can_be_started_again(
+    opened: LibvirtRuntime,
+) -> None:
+    for attempt in (7, 8):
+        pod = opened.pod(UID)
+        assert pod is not None
+        if pod.containers and pod.containers[0].phase is ContainerPhase.RUNNING:
+            await opened.stop_container(UID, "vm", 0)
+        view = await opened.start_container(vm_config(attempt=attempt))
+        os.kill(view.pid, signal.SIGKILL)
+        async with asyncio.timeout(2):
+            view = await ended(opened)
+        assert (view.exit_code, view.attempt) == (255, attempt)

@@ -1,0 +1,147 @@
+"""Domain XML: whole documents kept beside the tests, and every model survives the way and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL, COMMAND_LINE
+from livesize.runtime.libvirt.compose import compose_domain
+from livesize.runtime.libvirt.facts import listed_cpus, parse_facts, with_requested
+from livesize.runtime.libvirt.model import (
+    DiskBoot,
+    DomainModel,
+    KernelBoot,
+    MemoryDevice,
+    parse,
+    render,
+    render_note,
+)
+from livesize.runtime.vm import Accelerator, VmNote
+from livesize.runtime.vm_config import VmConfig
+
+GOLDEN = Path(__file__).parent / "golden"
+MIB = 1024 * 1024
+UID = "0b6f0c5e-7b55-4a7f-9d53-0d2f0d6d7a01"
+KERNEL = KernelBoot("/var/lib/libvirt/vms/x/kernel", "/var/lib/libvirt/vms/x/initrd", COMMAND_LINE)
+DISK = DiskBoot("/var/lib/libvirt/vms/x/disk.qcow2")
+LOG = "/var/log/libvirt/vms/x/0.log"
+
+
+def small(**changes: object) -> VmConfig:
+    vm = VmConfig(1, 4, 512 * MIB, 2048 * MIB, 512 * MIB, kernel="k", initrd="i")
+    return msgspec.structs.replace(vm, **changes)
+
+
+CASES = {
+    "kernel_tcg": compose_domain(UID, small(), KERNEL, LOG, Accelerator.TCG),
+    "kernel_grown": compose_domain(
+        UID, small(vcpus=3, memory_bytes=1026 * MIB), KERNEL, LOG, Accelerator.TCG
+    ),
+    "kernel_kvm": compose_domain(UID, small(), KERNEL, LOG, Accelerator.KVM),
+    "disk_no_room": compose_domain(
+        UID,
+        small(kernel="", initrd="", disk="d", max_vcpus=1, max_memory_bytes=512 * MIB),
+        DISK,
+        LOG,
+        Accelerator.TCG,
+    ),
+    "four_tebibytes": compose_domain(
+        UID,
+        small(vcpus=64, max_vcpus=255, memory_bytes=4 << 40, max_memory_bytes=4 << 40),
+        KERNEL,
+        LOG,
+        Accelerator.KVM,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_document_is_the_one_kept(name: str) -> None:
+    assert render(CASES[name]) == (GOLDEN / f"domain_{name}.xml").read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_document_kept_gives_the_model_back(name: str) -> None:
+    assert parse((GOLDEN / f"domain_{name}.xml").read_text()) == CASES[name]
+
+
+blocks = st.integers(0, 1 << 21).map(lambda count: count * 2 * MIB)
+words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1)
+models = st.builds(
+    DomainModel,
+    name=words,
+    uuid=st.uuids().map(str),
+    accelerator=st.sampled_from(Accelerator),
+    max_vcpus=st.integers(4, 300),
+    vcpus=st.integers(1, 4),
+    boot_memory_bytes=blocks,
+    max_memory_bytes=blocks,
+    boot=st.one_of(
+        st.builds(KernelBoot, words, st.one_of(st.just(""), words), st.one_of(st.just(""), words)),
+        st.builds(DiskBoot, words),
+    ),
+    console_log=words,
+    channels=st.lists(words, max_size=3).map(tuple),
+    devices=st.lists(
+        st.builds(MemoryDevice, words, st.integers(0, 7), blocks, blocks), min_size=1, max_size=3
+    ).map(tuple),
+    note=st.builds(VmNote, st.one_of(st.none(), blocks)),
+)
+
+
+@given(models)
+def test_any_model_survives_the_way_and_back(model: DomainModel) -> None:
+    assert parse(render(model)) == model
+
+
+def test_a_running_domain_is_read_from_its_parts() -> None:
+    facts = parse_facts((GOLDEN / "live.xml").read_text())
+    assert (facts.vcpus, facts.max_vcpus) == (4, 4)
+    assert facts.boot_memory_bytes == 512 * MIB
+    assert facts.requested_memory_bytes == 1024 * MIB
+    assert facts.plugged_memory_bytes == 896 * MIB
+    assert facts.size_memory_bytes == 2048 * MIB
+    assert facts.agent_connected
+    assert facts.note == VmNote(5)
+    assert set(facts.channels) == {AGENT_CHANNEL, CHANNEL}
+    (device,) = facts.devices
+    assert (device.alias, device.kind, device.node) == ("ua-memory0", "virtio-mem", 0)
+
+
+def test_only_what_is_requested_changes_in_the_device() -> None:
+    live = (GOLDEN / "live.xml").read_text()
+    element = with_requested(live, "ua-memory0", 640 * MIB)
+    assert '<requested unit="KiB">655360</requested>' in element
+    assert "<address" in element  # libvirt finds the device by it
+    assert element.replace("655360", "524288").split() == (
+        with_requested(live, "ua-memory0", 512 * MIB).split()
+    )
+
+
+def test_a_device_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no memory device ua-other"):
+        with_requested((GOLDEN / "live.xml").read_text(), "ua-other", 0)
+
+
+def test_a_note_of_somebody_else_is_no_note() -> None:
+    model = msgspec.structs.replace(CASES["kernel_tcg"], note=VmNote(7))
+    xml = render(model)
+    assert parse(xml).note == VmNote(7)
+    assert parse(xml.replace('"memory_bytes_being_updated"', "what is this")).note == VmNote()
+
+
+def test_the_note_is_rendered_for_libvirt_without_its_name_space() -> None:
+    assert render_note(VmNote(7)) == '<vm>{"memory_bytes_being_updated":7}</vm>'
+
+
+@pytest.mark.parametrize(
+    ("ranges", "numbers"),
+    [("", ()), ("0", (0,)), ("0-3", (0, 1, 2, 3)), ("0-1,3,5-6\n", (0, 1, 3, 5, 6))],
+)
+def test_lists_of_cpus_are_read(ranges: str, numbers: tuple[int, ...]) -> None:
+    assert listed_cpus(ranges) == numbers
