@@ -318,7 +318,8 @@ def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:
 def _failed(libvirt: Any, what: str, failure: Any) -> RuntimeCallError:
     sentence = f"cannot {what}: {failure.get_error_message()}"
     code = failure.get_error_code()
-    if code == libvirt.VIR_ERR_NO_DOMAIN:
+    ended = code == libvirt.VIR_ERR_OPERATION_INVALID and "not running" in sentence
+    if code == libvirt.VIR_ERR_NO_DOMAIN or ended:
         return GoneError(sentence)
     silent = ("AGENT_UNRESPONSIVE", "AGENT_UNSYNCED", "AGENT_COMMAND_TIMEOUT")
     if code in {getattr(libvirt, f"VIR_ERR_{name}", -1) for name in silent}:

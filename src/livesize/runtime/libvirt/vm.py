@@ -66,6 +66,7 @@ _LAST_WORDS_SECONDS = 0.3  # libvirt's event may come after the end of the proce
 _ANSWER_SECONDS = 2.0
 _FIRST_ANSWER_SECONDS = 0.5
 _SILENT_ANSWER_SECONDS = 0.05
+_ENDING_SECONDS = 1.0
 _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 0.25
 
@@ -221,7 +222,13 @@ class Vm:
     async def look(self, *, ask_guest: bool) -> VmView:
         """Read the domain, and ask the guest too or keep what it said last."""
         self._require_running()
-        reading = await self._run(self._domain.read)
+        try:
+            reading = await self._run(self._domain.read)
+        except RuntimeCallError:
+            # A QEMU on its way out answers in many ways; that it ends is the one that counts.
+            await self._ends_within(_ENDING_SECONDS)
+            self._require_running()
+            raise
         self._require_running()  # it may have ended, or been let go, meanwhile
         if not self._channel.is_open:
             self._open_channel(reading)
