@@ -163,6 +163,10 @@ def asked(view: VmFacts, wanted: int) -> list[int]:
         pytest.param(facts(1, 2048, used=100), 512, [512], id="what is free can be taken"),
         pytest.param(facts(1, 2048, used=1000), 512, [1064], id="down to what it uses and 64 MiB"),
         pytest.param(facts(1, 2048, used=1999), 512, [], id="nothing to spare: not asked at all"),
+        pytest.param(
+            facts(1, 1064, used=1044), 512, [1108], id="a guest that needs more gets it back"
+        ),
+        pytest.param(facts(1, 4096, used=4090), 512, [], id="but never more than its groups hold"),
         pytest.param(facts(1, 4096, used=2000), 2000, [2100], id="of a larger size 5 % are kept"),
         pytest.param(
             facts(1, 2048, available_bytes=None, seen_bytes=None, online_vcpus=None),

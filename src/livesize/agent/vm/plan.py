@@ -12,8 +12,9 @@ or was asked to take and the overhead, and CPU time for every vCPU the guest has
 again from what the machine says after any prefix gives the rest of the plan.
 
 A guest is never asked for more memory than it can spare (``smallest_safe_bytes``): a shrink below
-that goes as far as it may, and ends in a step that says how much is left. CPU comes before memory,
-so that memory which has to wait holds up nothing, unless it was CPU that failed the last time.
+that goes as far as it may, and ends in a step that says how much is left; a guest that comes to
+need more meanwhile gets it back, as far as its groups reach. CPU comes before memory, so that
+memory which has to wait holds up nothing, unless it was CPU that failed the last time.
 """
 
 from __future__ import annotations
@@ -150,17 +151,21 @@ def plan_vm_resize(
 ) -> VmPlan:
     """Return the ordered steps from what is to ``target``; the VM's own group is there."""
     cpu = _within(cpu_setting, groups, target, _vcpu_steps(facts, target.vcpus))
-    memory = _within(memory_setting, groups, target, _memory_steps(facts, target.memory_bytes))
+    most_bytes = _covered_bytes(groups, target.overhead_bytes)
+    memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes)
+    memory = _within(memory_setting, groups, target, memory_steps)
     return VmPlan((*memory, *cpu) if memory_first else (*cpu, *memory))
 
 
 def smallest_safe_bytes(facts: VmFacts, wanted_bytes: int) -> int:
     """The smallest size that leaves the guest what it uses and a reserve; what it has now, where
-    it does not say."""
+    it does not say, or where its reserve is only a little short."""
     if facts.available_bytes is None:
         return facts.plugged_bytes
     reserve = max(_RESERVE_BYTES, wanted_bytes // _RESERVE_SHARE)
-    spare = max(0, facts.available_bytes - reserve)
+    spare = facts.available_bytes - reserve
+    if -reserve // 2 <= spare < 0:
+        return facts.plugged_bytes
     return facts.plugged_bytes - spare // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES
 
 
@@ -209,9 +214,9 @@ def _vcpu_steps(facts: VmFacts, count: int) -> list[VmStep]:
     return steps
 
 
-def _memory_steps(facts: VmFacts, wanted_bytes: int) -> list[VmStep]:
+def _memory_steps(facts: VmFacts, wanted_bytes: int, most_bytes: int) -> list[VmStep]:
     steps: list[VmStep] = []
-    asked_bytes = _asked_bytes(facts, wanted_bytes)
+    asked_bytes = _asked_bytes(facts, wanted_bytes, most_bytes)
     if facts.requested_bytes != asked_bytes:
         steps.append(ChangeMemory(MemoryAction.REQUEST, asked_bytes))
     if steps or facts.plugged_bytes != wanted_bytes:
@@ -227,14 +232,23 @@ def _memory_steps(facts: VmFacts, wanted_bytes: int) -> list[VmStep]:
     return steps
 
 
-def _asked_bytes(facts: VmFacts, wanted_bytes: int) -> int:
+def _asked_bytes(facts: VmFacts, wanted_bytes: int, most_bytes: int) -> int:
     """What the guest may be asked for now; more than wanted only while a shrink is not safe."""
     if wanted_bytes >= facts.plugged_bytes:
         return wanted_bytes
     if facts.available_bytes is None:
         # It cannot be asked what it needs: nothing is taken from it that was not asked before.
         return max(wanted_bytes, min(facts.requested_bytes, facts.plugged_bytes))
-    return max(wanted_bytes, smallest_safe_bytes(facts, wanted_bytes))
+    most_bytes = max(most_bytes, facts.plugged_bytes)
+    return max(wanted_bytes, min(smallest_safe_bytes(facts, wanted_bytes), most_bytes))
+
+
+def _covered_bytes(groups: PodObservation, overhead_bytes: int) -> int:
+    """The largest size that the groups hold as they are; 0 where they have no limit, which is
+    nothing to rely on."""
+    limits = (groups.pod.memory_limit_bytes, groups.containers[VM_NAME].memory_limit_bytes)
+    covered = min(limit or 0 for limit in limits) - overhead_bytes
+    return max(0, covered // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES)
 
 
 def _kept(before: Setting, facts: VmFacts, overhead_bytes: int) -> Setting:

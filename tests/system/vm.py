@@ -1,0 +1,315 @@
+"""A virtual machine in a real `livesize up`, and what can be asked of it without asking Livesize.
+
+The guest is asked by its agent, the domain at the private libvirtd, groups are plain files.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import libvirt
+import libvirt_qemu
+import msgspec
+
+from leaks import claim
+from livesize.main.layout import DataDirectory
+from livesize.runtime.guest.kernel import default_cache_dir
+from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
+from system.groups import GroupFiles, group_of
+from system.up import Up
+
+MIB = 1 << 20
+READY_SECONDS = 90  # a guest boots in 3 s; under emulation on a busy machine in many more
+RESIZED_SECONDS = 60
+AGENT_SECONDS = 20
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """One size as it stands in every place that has one; memory in bytes."""
+
+    online: int
+    persistent: int
+    requested: int
+    plugged: int
+    persistent_memory: int
+    note: str
+    pod_quota_us: int | None
+    vm_quota_us: int | None
+    pod_limit: int | None
+    vm_limit: int | None
+
+
+class Vm:
+    """One VM pod."""
+
+    def __init__(self, up: Up, name: str = "vm1") -> None:
+        self.up = up
+        self.name = name
+        self.path = f"/api/v1/namespaces/default/pods/{name}"
+        self.libvirt = DataDirectory(up.directory).vms / "libvirt"
+
+    def create(self, cpu: str, memory: str, **vm: Any) -> None:
+        code, answer = self.up.request(
+            "POST", "/api/v1/namespaces/default/pods", manifest(self.name, cpu, memory, **vm)
+        )
+        assert code == 201, answer
+        self.wait_ready()
+
+    def wait_ready(self, restarts: int = 0) -> None:
+        def ready() -> bool:
+            status = self.status
+            return status.get("state") == "Running" and status["restartCount"] == restarts
+
+        self.until(ready, f"the guest of {self.name} is heard", READY_SECONDS)
+        self.until(self._agent_answers, "its agent answers", READY_SECONDS)
+
+    def _agent_answers(self) -> bool:
+        try:
+            self._agent("guest-ping")
+        except libvirt.libvirtError:
+            return False
+        return True
+
+    def until(self, holds: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+        """As ``Up.wait_until``, but seldom enough to leave the machine to the guest."""
+        deadline = time.monotonic() + seconds
+        while not (value := holds()):
+            assert time.monotonic() < deadline, f"waited {seconds} s until {what}:\n{self.up.log()}"
+            time.sleep(0.1)
+        return value
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        return self.up.pod(self.name)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.pod.get("status", {}).get("virtualMachineStatus", {})
+        return status
+
+    @property
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.pod["status"].get("resizeState", {})
+        return state
+
+    @property
+    def group(self) -> GroupFiles:
+        return group_of(self.up, self.name, "vm")
+
+    @property
+    def overhead(self) -> int:
+        text = self.pod["spec"]["overhead"]["memory"]
+        assert text.endswith("Mi")
+        return int(text.removesuffix("Mi")) * MIB
+
+    def condition(self, kind: str) -> dict[str, Any] | None:
+        conditions = self.pod["status"].get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), None)
+
+    # Changing it.
+
+    def ask(self, **size: str) -> tuple[int, dict[str, Any]]:
+        """PATCH requests and limits alike; code and answer."""
+        resources = {"requests": size, "limits": size}
+        return self.up.request(
+            "PATCH",
+            f"{self.path}/resize",
+            {"spec": {"virtualMachine": {"resources": resources}}},
+            "application/merge-patch+json",
+        )
+
+    def resize(self, **size: str) -> None:
+        code, answer = self.ask(**size)
+        assert code == 200, answer
+        self.wait_resized()
+
+    def wait_resized(self) -> None:
+        def done() -> bool:
+            # The answer to the PATCH was given: the state is that of the newest request.
+            return self.state.get("phase", "None") in ("Done", "None")
+
+        self.until(done, f"the resize of {self.name} is done", RESIZED_SECONDS)
+
+    def delete(self) -> None:
+        self.up.request("DELETE", self.path)
+        gone = lambda: self.up.request("GET", self.path)[0] == 404  # noqa: E731
+        self.until(gone, f"{self.name} is gone")
+
+    def restart_agent(self, **environment: str) -> None:
+        """kill -9, unless it has died already, and start again. The control plane of before ends
+        a moment after its parent, and must not be taken for the new one."""
+        if self.up.process is not None:
+            self.up.kill()
+        self.until(lambda: not self.pod, "the control plane of before is gone")
+        self.up.start(environment=environment)
+
+    # Asking the guest and the domain.
+
+    @contextlib.contextmanager
+    def domain(self) -> Iterator[Any]:
+        """libvirt's own object, on a connection of our own."""
+        connection = libvirt.open(f"qemu:///system?socket={self.libvirt / 'run' / 'libvirt-sock'}")
+        try:
+            yield connection.lookupByName(f"pod-{self.pod['metadata']['uid']}")
+        finally:
+            connection.close()
+
+    def xml(self, flags: int = 0) -> ET.Element:
+        with self.domain() as domain:
+            return ET.fromstring(domain.XMLDesc(flags))
+
+    def reset(self) -> None:
+        with self.domain() as domain:
+            domain.reset()
+
+    def persist_vcpus(self, count: int) -> None:
+        """Behind the agent's back."""
+        with self.domain() as domain:
+            domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+
+    def request_memory(self, device_mib: int) -> None:
+        """Behind the agent's back."""
+        with self.domain() as domain:
+            device = ET.fromstring(domain.XMLDesc()).find("devices/memory")
+            assert device is not None
+            requested = device.find("target/requested")
+            assert requested is not None
+            requested.text = str(device_mib * 1024)
+            domain.updateDeviceFlags(ET.tostring(device).decode(), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+    def guest_file(self, path: str) -> str:
+        """A file of the guest, read by its agent."""
+        handle = self._agent("guest-file-open", path=path)
+        answer = self._agent("guest-file-read", handle=handle, count=65536)
+        self._agent("guest-file-close", handle=handle)
+        return base64.b64decode(answer["buf-b64"]).decode()
+
+    def boot_id(self) -> str:
+        return self.guest_file("/proc/sys/kernel/random/boot_id").strip()
+
+    def memory_total(self) -> int:
+        lines = self.guest_file("/proc/meminfo").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
+
+    def online_vcpus(self) -> int:
+        return sum(one["online"] for one in self._agent("guest-get-vcpus"))
+
+    def plugged_bytes(self) -> int:
+        """By QEMU itself: libvirt hears of it at most once a second."""
+        query = json.dumps({"execute": "query-memory-devices"})
+        with self.domain() as domain:
+            cells = ET.fromstring(domain.XMLDesc()).findall("cpu/numa/cell")
+            answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, query, 0))["return"]
+        base = sum(int(cell.get("memory") or 0) for cell in cells) * 1024
+        return base + sum(int(device["data"]["size"]) for device in answer)
+
+    def run_in_guest(self, script: str) -> None:
+        """Until it has ended, well."""
+        begun = self._agent("guest-exec", path="/bin/sh", arg=["-c", script])
+        ask = lambda: self._agent("guest-exec-status", pid=begun["pid"])  # noqa: E731
+        ended = self.until(lambda: (told := ask())["exited"] and told, f"{script} has ended", 60)
+        assert ended["exitcode"] == 0, ended
+
+    def sizes(self) -> Sizes:
+        live, persistent = self.xml(), self.xml(libvirt.VIR_DOMAIN_XML_INACTIVE)
+        group, pod = self.group, self.group.pod()
+        return Sizes(
+            online=self.online_vcpus(),
+            persistent=_vcpus(persistent),
+            requested=_memory(live, "requested"),
+            plugged=self.plugged_bytes(),
+            persistent_memory=_memory(persistent, "requested"),
+            note="".join(live.find("metadata").itertext()).strip(),  # type: ignore[union-attr]
+            pod_quota_us=pod.cpu_quota_us(),
+            vm_quota_us=group.cpu_quota_us(),
+            pod_limit=pod.memory_limit_bytes(),
+            vm_limit=group.memory_limit_bytes(),
+        )
+
+    def check(self, vcpus: int, memory_mib: int) -> None:
+        """Groups, domain, persistent definition, guest and status agree on the size."""
+        found, limit = self.sizes(), memory_mib * MIB + self.overhead
+        assert (found.online, found.persistent) == (vcpus, vcpus), found
+        memory = {found.requested, found.plugged, found.persistent_memory}
+        assert memory == {memory_mib * MIB}, found
+        assert (found.pod_limit, found.vm_limit) == (limit, limit), found
+        quota = 100_000 * vcpus
+        assert (found.pod_quota_us, found.vm_quota_us) == (quota, quota), found
+        assert "null" in found.note or "1" not in found.note, f"a note is left: {found.note}"
+        pod = self.pod
+        assert (
+            pod["status"]["virtualMachineStatus"]["resources"]
+            == (pod["spec"]["virtualMachine"]["resources"])
+        )
+
+    def kill_qemu(self) -> None:
+        os.kill(int(self.status["pid"]), signal.SIGKILL)
+
+    def libvirtd_pid(self) -> int:
+        return int((self.libvirt / "run" / "libvirtd.pid").read_text())
+
+    def _agent(self, command: str, **arguments: Any) -> Any:
+        asked = json.dumps({"execute": command, "arguments": arguments})
+        with self.domain() as domain:
+            answer = libvirt_qemu.qemuAgentCommand(domain, asked, AGENT_SECONDS, 0)
+        return json.loads(answer)["return"]
+
+
+def manifest(name: str, cpu: str, memory: str, **vm: Any) -> dict[str, Any]:
+    size = {"cpu": cpu, "memory": memory}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "virtualMachine": {
+                "kernel": {"image": KERNEL_NAME, "initrd": INITRD_NAME},
+                "cpu": {"max": "6"},
+                "memory": {"max": "2Gi", "boot": "512Mi"},
+                "resources": {"requests": size, "limits": size},
+                **vm,
+            },
+        },
+    }
+
+
+def install_images(directory: Path) -> None:
+    install_guest(build_guest(default_cache_dir()), DataDirectory(directory).vm_images)
+
+
+@contextlib.contextmanager
+def running_vm(directory: Path, cpu: str, memory: str) -> Iterator[Vm]:
+    """A `livesize up` with one VM whose guest has booted."""
+    up = Up(directory, allocatable="cpu=16,memory=8Gi")
+    install_images(directory)
+    claim(f"{up.node}-vms", directory)
+    try:
+        up.start()
+        vm = Vm(up)
+        vm.create(cpu, memory)
+        yield vm
+    finally:
+        up.end()
+
+
+def _vcpus(domain: ET.Element) -> int:
+    vcpu = domain.find("vcpu")
+    assert vcpu is not None
+    return int(vcpu.get("current") or vcpu.text or 0)
+
+
+def _memory(domain: ET.Element, what: str) -> int:
+    """The cells' memory and what the devices have of it; KiB everywhere in libvirt's answers."""
+    cells = sum(int(cell.get("memory") or 0) for cell in domain.findall("cpu/numa/cell"))
+    devices = domain.findall(f"devices/memory/target/{what}")
+    return 1024 * (cells + sum(int(device.text or 0) for device in devices))
