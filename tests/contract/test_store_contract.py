@@ -50,7 +50,12 @@ STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {
 }
 
 
-@pytest.fixture(params=STORES)
+def _param(name: str) -> object:
+    """Only the store in memory is fast enough for every `make check`."""
+    return name if name == "memory" else pytest.param(name, marks=pytest.mark.door)
+
+
+@pytest.fixture(params=[_param(name) for name in STORES])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     opened = await STORES[request.param](tmp_path)
     yield opened

@@ -38,6 +38,7 @@ class Up:
             self._arguments += ["--allocatable", allocatable]
         self._log = directory / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._old_kubeconfig = 0
 
     @property
     def pid(self) -> int:
@@ -52,6 +53,7 @@ class Up:
     ) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         claim(self.node, self.directory)
+        self._old_kubeconfig = self._kubeconfig_written()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [LIVESIZE, "up", *self._arguments, *more],
@@ -109,7 +111,12 @@ class Up:
                 raise AssertionError(f"waited {timeout_seconds} s until {what}:\n{self.log()}")
             time.sleep(0.02)
 
+    def _kubeconfig_written(self) -> int:
+        return self.kubeconfig.stat().st_mtime_ns if self.kubeconfig.exists() else 0
+
     def _is_ready(self) -> bool:
+        if self._kubeconfig_written() == self._old_kubeconfig:
+            return False  # a control plane of the last start may still be ending
         try:
             code, node = self.request("GET", f"/api/v1/nodes/{self.node}")
         except OSError:

@@ -366,14 +366,22 @@ class Vm:
             self._started = msgspec.structs.replace(self._started, is_released=True)
             self._folder.save_started(self._started)
 
+    def _set_oom_score(self, pid: int) -> None:
+        score = self.record.config.oom_score_adj
+        if score is None:
+            return
+        try:
+            Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
+        except PermissionError as failure:
+            # Below zero it takes CAP_SYS_RESOURCE, which root in a container may not have.
+            log.warning("oom score not set", pod=self.uid, score=score, reason=failure.strerror)
+
     def _take_process(self, pid: int) -> None:
         ticks = read_start_ticks(pid)
         if ticks is None:
             raise RuntimeCallError(f"QEMU of pod {self.uid} was started and is gone")
         self._around.groups.join(self.group, pid)
-        score = self.record.config.oom_score_adj
-        if score is not None:
-            Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
+        self._set_oom_score(pid)
         started = Started(pid, ticks, self._around.clock.now(), self.size.vcpus)
         descriptor = open_process(pid, started_at_ticks(ticks))
         if descriptor is None:
