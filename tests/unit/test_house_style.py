@@ -17,7 +17,9 @@ FORBIDDEN = {"util", "utils", "helper", "helpers", "common", "manager", "base", 
 LONGEST_FILE = 800
 # Paths of one machine, and hosts that serve packages or images, do not belong into the project.
 # /proc/PID/root/ is a path of every machine.
-PRIVATE = re.compile(r"/work/(?:main|shared)|(?<![\w}])/root/|/home/\w|registry\.[a-z]|pypi\.org")
+PRIVATE = re.compile(
+    rf"{re.escape(str(ROOT))}/|(?<![\w}}])/root/|/home/\w|registry\.[a-z]|/simple(?:/|\b)"
+)
 
 
 def name(path: Path) -> str:
