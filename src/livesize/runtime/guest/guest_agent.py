@@ -19,14 +19,13 @@ import msgspec
 
 from livesize.runtime.guest.cpio import Entry, File, Link
 from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.kernel import Package, parse_fields
+from livesize.runtime.guest.kernel import Package, run_tool, show_package
 
 AGENT_PACKAGE = "qemu-guest-agent"
 AGENT_PATH = "usr/sbin/qemu-ga"
 _LISTED = re.compile(r"=> (/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 _LOADER = re.compile(rb"/lib64/ld-linux[\w.-]+")
 _LIBRARY_FOLDERS = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "usr/lib64")
-_COMMAND_SECONDS = 300
 _PACKAGE_LISTS = Path("/var/lib/apt/lists")
 
 Show: TypeAlias = Callable[[str], Mapping[str, str] | None]
@@ -46,7 +45,7 @@ def fetch_agent(cache_dir: Path, package_lists: Path = _PACKAGE_LISTS) -> Path:
     known = _load_answer(agents / "newest.json")
     if known and known.lists_changed_ns == changed_ns and (agents / known.key).is_dir():
         return agents / known.key
-    packages = find_packages(AGENT_PACKAGE, _show_package)
+    packages = find_packages(AGENT_PACKAGE, show_package)
     if not packages:
         return _newest_cached(agents)
     digests = "\n".join(package.sha256 for package in packages)
@@ -138,41 +137,13 @@ def _newest_cached(agents: Path) -> Path:
 def _unpack_into(folder: Path, packages: tuple[Package, ...]) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="new-") as scratch:
         wanted = [f"{package.name}={package.version}" for package in packages]
-        _run(["apt-get", "download", "-qq", *wanted], Path(scratch))
+        run_tool(["apt-get", "download", "-qq", *wanted], Path(scratch))
         root = Path(scratch, "root")
         for archive in sorted(Path(scratch).glob("*.deb")):
-            _run(["dpkg-deb", "-x", str(archive), str(root)], Path(scratch))
+            run_tool(["dpkg-deb", "-x", str(archive), str(root)], Path(scratch))
         agent_entries(root)
         if not folder.is_dir():  # somebody else may have been faster
             root.rename(folder)
-
-
-def _show_package(name: str) -> Mapping[str, str] | None:
-    command = ["apt-cache", "show", "--no-all-versions", name]
-    try:
-        shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    fields = parse_fields(shown.stdout)
-    return fields if shown.returncode == 0 and fields else None
-
-
-def _run(command: list[str], folder: Path) -> None:
-    try:
-        subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_COMMAND_SECONDS,
-        )
-    except FileNotFoundError as failure:
-        raise GuestImageError(f"guest images need {command[0]}, which is not here") from failure
-    except subprocess.TimeoutExpired as failure:
-        raise GuestImageError(f"{command[0]} took longer than {_COMMAND_SECONDS} s") from failure
-    except subprocess.CalledProcessError as failure:
-        raise GuestImageError(f"{' '.join(command)}: {failure.stderr.strip()}") from failure
 
 
 def _load_answer(path: Path) -> _Answer | None:

@@ -57,7 +57,7 @@ def fetch_kernel(cache_dir: Path, package_lists: Path = _PACKAGE_LISTS) -> Guest
     key = answered.load()
     if key and (kernels / key).is_dir():
         return open_kernel(kernels / key)
-    packages = find_packages(_show_package)
+    packages = find_packages(show_package)
     if not packages:
         return _newest_cached(kernels)
     folder = kernels / _key(packages)
@@ -153,16 +153,16 @@ def _newest_cached(kernels: Path) -> GuestKernel:
 def _unpack_into(folder: Path, packages: tuple[Package, ...]) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="new-") as scratch:
         wanted = [f"{package.name}={package.version}" for package in packages]
-        _run(["apt-get", "download", "-qq", *wanted], Path(scratch))
+        run_tool(["apt-get", "download", "-qq", *wanted], Path(scratch))
         root = Path(scratch, "root")
         for archive in sorted(Path(scratch).glob("*.deb")):
-            _run(["dpkg-deb", "-x", str(archive), str(root)], Path(scratch))
+            run_tool(["dpkg-deb", "-x", str(archive), str(root)], Path(scratch))
         open_kernel(root)
         if not folder.is_dir():  # somebody else may have been faster
             root.rename(folder)
 
 
-def _show_package(name: str) -> Fields | None:
+def show_package(name: str) -> Fields | None:
     command = ["apt-cache", "show", "--no-all-versions", name]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -172,7 +172,7 @@ def _show_package(name: str) -> Fields | None:
     return fields if shown.returncode == 0 and fields else None
 
 
-def _run(command: list[str], folder: Path) -> None:
+def run_tool(command: list[str], folder: Path) -> None:
     try:
         subprocess.run(
             command,
