@@ -213,6 +213,8 @@ class PodVirtualMachineStatus(TypedDict, total=False):
     restartCount: int
     virtualMachineID: str
     pid: int
+    resourceUpdateInProgress: bool
+    memoryLimitInBytesBeingUpdated: int
     accelerator: str
     resources: ResourceRequirements  # actual
     allocatedResources: ResourceList  # derived
@@ -283,6 +285,7 @@ class Resizing(TypedDict, total=False):
     allocated: list[ContainerSize]
     steps: list[ResizeStep]
     status: PodStatus
+    events: list[Event]
 
 
 class NodeSystemInfo(TypedDict, total=False):

@@ -6,10 +6,11 @@ door/commit/after.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from livesize.api.errors import too_large
-from livesize.api.kinds import Resource
+from livesize.api.kinds import EVENTS, Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -29,16 +30,22 @@ class Committer:
         self._points = points
 
     async def put(
-        self, resource: Resource, new: Object, old: Record | None, also: Sequence[Check] = ()
+        self,
+        resource: Resource,
+        new: Object,
+        old: Record | None,
+        also: Sequence[Check] = (),
+        events: Sequence[Object] = (),
     ) -> Record:
-        """Store ``new`` in place of ``old`` (None: where nothing was). Raises ConflictError."""
+        """Store ``new`` in place of ``old`` (None: where nothing was), and events about it in the
+        same commit. Raises ConflictError."""
         key = key_of(resource, namespace_of(new), name_of(new))
-        value = stored_bytes(new)
-        if len(value) > MAX_OBJECT_BYTES:
-            raise too_large(MAX_OBJECT_BYTES)
         check = Check(key, old.revision if old is not None else 0)
-        with self._cache.announced(key, value, new):
-            revision = await self._commit([check, *also], [Put(key, value)])
+        writes = [_put(resource, new), *(_put(EVENTS, event) for event in events)]
+        with contextlib.ExitStack() as announced:
+            for write, stored in zip(writes, (new, *events), strict=True):
+                announced.enter_context(self._cache.announced(write.key, write.value, stored))
+            revision = await self._commit([check, *also], writes)
             await self._cache.wait_for(revision)
         record = self._cache.get(resource, key)
         if record is not None and record.revision == revision:
@@ -63,3 +70,10 @@ class Committer:
         revision = await self._store.commit(checks, writes)
         self._points.reach("door/commit/after")
         return revision
+
+
+def _put(resource: Resource, stored: Object) -> Put:
+    value = stored_bytes(stored)
+    if len(value) > MAX_OBJECT_BYTES:
+        raise too_large(MAX_OBJECT_BYTES)
+    return Put(key_of(resource, namespace_of(stored), name_of(stored)), value)
