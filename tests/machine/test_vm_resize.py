@@ -103,7 +103,7 @@ def test_a_resize_asked_while_the_guest_boots_waits_for_it(vm: Vm) -> None:
     young.until(lambda: young.status.get("state") == "Starting", "it is starting")
     code, answer = young.ask(cpu="2", memory="640Mi")
     assert code == 200, answer
-    seen = watch(young)
+    seen = watch(young, 150)  # it boots first
     phases = [status["resizeState"]["phase"] for status in seen]
     assert "Error" not in phases
     waited = [one for one in seen if NOT_HEARD in one["resizeState"]["message"]]
