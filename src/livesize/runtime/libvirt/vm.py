@@ -185,7 +185,7 @@ class Vm:
             await self._release()
             points.reach("vm-start/running")
         except BaseException:
-            self._abandon()
+            await self._abandon()
             raise
         await self.look(ask_guest=False)
 
@@ -420,8 +420,9 @@ class Vm:
         self._folder.save_started(started)
         self._started = started
 
-    def _abandon(self) -> None:
-        """A start that failed leaves nothing that runs."""
+    async def _abandon(self) -> None:
+        """A start that failed, or was cut off, leaves nothing that runs. libvirt may be in the
+        middle of starting it: that is waited for, or it would come up after all."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -429,7 +430,8 @@ class Vm:
         self._started = None
         self._folder.forget_start()
         with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self._thread.submit(self._destroy_quietly)
+            loop = asyncio.get_running_loop()
+            await asyncio.shield(loop.run_in_executor(self._thread, self._destroy_quietly))
 
     def _destroy_quietly(self) -> None:
         with contextlib.suppress(RuntimeCallError):
