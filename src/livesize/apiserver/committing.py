@@ -1,4 +1,5 @@
-"""The only place that writes to the store: one object, checked against its last known revision.
+"""The only place that writes to the store: one object, checked against its last known revision,
+and what goes with it in the same commit.
 
 Returns when the write is durable and the cache shows it. Crash points: door/commit/before and
 door/commit/after.
@@ -6,7 +7,10 @@ door/commit/after.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+
+import msgspec
 
 from livesize.api.errors import too_large
 from livesize.api.kinds import Resource
@@ -20,6 +24,19 @@ from livesize.store.interface import Check, Delete, Put, Store, Write
 MAX_OBJECT_BYTES = 1_500_000  # what etcd takes
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """A further object that is stored in the same commit: in place of ``old``, which must still be
+    the newest; or, where that is None, whatever was there (events, whose names are new)."""
+
+    resource: Resource
+    new: Object
+    old: Record | None = None
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        return () if self.old is None else (Check(self.old.key, self.old.revision),)
+
+
 class Committer:
     def __init__(
         self, store: Store, cache: ObjectsCache, points: CrashPoints = NO_CRASH_POINTS
@@ -29,27 +46,29 @@ class Committer:
         self._points = points
 
     async def put(
-        self, resource: Resource, new: Object, old: Record | None, also: Sequence[Check] = ()
+        self,
+        resource: Resource,
+        new: Object,
+        old: Record | None,
+        also: Sequence[Check] = (),
+        beside: Sequence[Beside] = (),
     ) -> Record:
-        """Store ``new`` in place of ``old`` (None: where nothing was). Raises ConflictError."""
+        """Store ``new`` in place of ``old`` (None: where nothing was), and what goes with it, all
+        or nothing. Raises ConflictError."""
         key = key_of(resource, namespace_of(new), name_of(new))
-        value = stored_bytes(new)
-        if len(value) > MAX_OBJECT_BYTES:
-            raise too_large(MAX_OBJECT_BYTES)
         check = Check(key, old.revision if old is not None else 0)
-        with self._cache.announced(key, value, new):
-            revision = await self._commit([check, *also], [Put(key, value)])
-            await self._cache.wait_for(revision)
+        checks = [check, *also, *(one for other in beside for one in other.checks)]
+        revision = await self._store_all(checks, [Beside(resource, new), *beside])
         record = self._cache.get(resource, key)
         if record is not None and record.revision == revision:
             return record
         return make_record(resource, new, revision)  # somebody was quicker to write the next one
 
-    async def remove(self, record: Record) -> Record:
+    async def remove(self, record: Record, beside: Sequence[Beside] = ()) -> Record:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
         checks = [Check(record.key, record.revision)]
-        revision = await self._commit(checks, [Delete(record.key)])
-        await self._cache.wait_for(revision)
+        checks += [one for other in beside for one in other.checks]
+        revision = await self._store_all(checks, beside, [Delete(record.key)])
         return make_record(record.resource, record.stored, revision)
 
     async def remove_all(self, records: Sequence[Record]) -> None:
@@ -58,8 +77,27 @@ class Committer:
         revision = await self._commit(checks, [Delete(record.key) for record in records])
         await self._cache.wait_for(revision)
 
+    async def _store_all(
+        self, checks: Sequence[Check], written: Sequence[Beside], deletes: Sequence[Delete] = ()
+    ) -> int:
+        """One commit, announced to the cache; returns when the cache shows it."""
+        puts = [_put(one.resource, one.new) for one in written]
+        with contextlib.ExitStack() as announced:
+            for put, one in zip(puts, written, strict=True):
+                announced.enter_context(self._cache.announced(put.key, put.value, one.new))
+            revision = await self._commit(checks, [*puts, *deletes])
+            await self._cache.wait_for(revision)
+        return revision
+
     async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         self._points.reach("door/commit/before")
         revision = await self._store.commit(checks, writes)
         self._points.reach("door/commit/after")
         return revision
+
+
+def _put(resource: Resource, stored: Object) -> Put:
+    value = stored_bytes(stored)
+    if len(value) > MAX_OBJECT_BYTES:
+        raise too_large(MAX_OBJECT_BYTES)
+    return Put(key_of(resource, namespace_of(stored), name_of(stored)), value)
