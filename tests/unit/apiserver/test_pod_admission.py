@@ -133,6 +133,13 @@ async def test_a_priority_class_gives_its_value(rig: Any) -> None:
     [
         ({"priorityClassName": "none"}, "no PriorityClass with name none was found"),
         (
+            {"priority": 9},
+            (
+                "the integer value of priority (9) must not be provided in pod spec; priority"
+                " admission controller computed 0 from the given PriorityClass name"
+            ),
+        ),
+        (
             {"priorityClassName": "system-node-critical", "priority": 7},
             (
                 "the integer value of priority (7) must not be provided in pod spec; priority"

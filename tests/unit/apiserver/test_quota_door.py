@@ -156,8 +156,9 @@ async def test_two_hundred_resizes_at_once_never_exceed_the_quota(rig: Any) -> N
         await rig.service.post(IDENTITIES["n1"], target, given)
         assert await used(rig) == {"requests.cpu": "11"}
     stored = rig.cache.get(RESOURCE_QUOTAS, key_of(RESOURCE_QUOTAS, "default", "q")).stored
-    pods = [(PODS, record.stored) for record in rig.cache.records(PODS)]
-    assert recount(stored, pods)["status"] == stored["status"]
+    for form in ("stored", "served"):  # the door and the controllers count alike
+        pods = [(PODS, getattr(record, form)) for record in rig.cache.records(PODS)]
+        assert recount(stored, pods)["status"] == stored["status"]
 
 
 async def test_two_hundred_creates_at_once_never_exceed_the_quota(rig: Any) -> None:

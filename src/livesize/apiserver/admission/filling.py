@@ -39,14 +39,13 @@ def _with_priority(pod: Object, classes: tuple[Object, ...]) -> Object | Refusal
     spec = pod["spec"] if pod.get("spec") else {}
     named = spec.get("priorityClassName")
     chosen = [one for one in classes if (name_of(one) == named if named else _is_default(one))]
+    if not chosen and named:
+        return Refusal(f"no PriorityClass with name {named} was found")
     if not chosen:
-        return Refusal(f"no PriorityClass with name {named} was found") if named else pod
+        return _refuse_number(spec["priority"], 0) if spec.get("priority") else pod
     value = chosen[0].get("value", 0)
     if spec.get("priority", value) != value:
-        return Refusal(
-            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec;"
-            f" priority admission controller computed {value} from the given PriorityClass name"
-        )
+        return _refuse_number(spec["priority"], value)
     policy = chosen[0].get("preemptionPolicy", "PreemptLowerPriority")
     if spec.get("preemptionPolicy", policy) != policy:
         return Refusal(
@@ -56,6 +55,14 @@ def _with_priority(pod: Object, classes: tuple[Object, ...]) -> Object | Refusal
         )
     filled = {"priority": value, "priorityClassName": name_of(chosen[0])}
     return {**pod, "spec": {**spec, **filled, "preemptionPolicy": policy}}
+
+
+def _refuse_number(given: int, value: int) -> Refusal:
+    """What a pod is worth is said by a class, which an admin makes."""
+    return Refusal(
+        f"the integer value of priority ({given}) must not be provided in pod spec;"
+        f" priority admission controller computed {value} from the given PriorityClass name"
+    )
 
 
 def _is_default(priority: Object) -> bool:

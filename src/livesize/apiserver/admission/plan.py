@@ -157,9 +157,9 @@ def guard_security(attempt: Attempt) -> Refusal | None:
 
 
 def guard_limits(attempt: Attempt) -> Refusal | None:
-    if attempt.access.resource != PODS or attempt.new is None:
-        return None
     access, old, new = attempt.access, attempt.old, attempt.new
+    if access.resource != PODS or new is None or not attempt.around.limit_ranges:
+        return None
     if old is not None and not asks_for_resize(access, old, new):
         return None
     problems = limit_problems(new, attempt.around.limit_ranges)
