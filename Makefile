@@ -47,7 +47,7 @@ test-all: setup ## everything, long matrices too; AREA=door|containers|cgroup_v2
 bench: setup ## measure, and compare with the raw calls underneath
 	@$(BIN)/python -m bench
 
-demo: setup ## start the system, resize a real container up and down, show the proof
+demo: setup ## resize a real container and a real VM up and down, show the proof
 	@$(BIN)/livesize demo
 
 clean: ## remove .venv and everything made by tools

@@ -32,7 +32,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._begun = b""
+        self._begun = bytearray()  # a long answer comes in many pieces
         self._wanted = 0
         self._answer: asyncio.Future[bytes] | None = None
 
@@ -64,7 +64,7 @@ class Wire(asyncio.Protocol):
         if not self._wanted:
             self._wanted = whole_length(self._begun)
         if self._wanted and len(self._begun) >= self._wanted:
-            answer, self._begun, self._wanted = self._begun, b"", 0
+            answer, self._begun, self._wanted = bytes(self._begun), bytearray(), 0
             self._settle(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -81,7 +81,7 @@ class Wire(asyncio.Protocol):
             self._answer.set_exception(RefusedError(answer.decode(errors="replace")))
 
 
-def whole_length(begun: bytes) -> int:
+def whole_length(begun: bytes | bytearray) -> int:
     """How long the answer that begins so will be; 0: its head is not complete yet."""
     end = begun.find(_HEAD_END)
     if end < 0:

@@ -80,12 +80,14 @@ def test_both_at_once(guest: Witness) -> None:
         guest.reaches(vcpus, memory)
 
 
-def test_a_reboot_keeps_the_sizes(guest: Witness) -> None:
+@pytest.mark.parametrize("how", ["reset", pytest.param("reboot", marks=pytest.mark.matrix)])
+def test_a_reboot_keeps_the_sizes(guest: Witness, how: str) -> None:
     """2. set VM memory to X + Delta, vcpus to C+1; reboot VM; verify memory X+Delta and vcpus C+1
     after reboot"""
     guest.reaches(C + 1, X + DELTA)
     vm = guest.vm
-    vm.reset()
+    restarts = vm.status["restartCount"]
+    vm.reset() if how == "reset" else vm.reboot()
     vm.until(
         lambda: (
             vm.status["guest"].get("bootId") not in (None, guest.boot_id)
@@ -96,7 +98,7 @@ def test_a_reboot_keeps_the_sizes(guest: Witness) -> None:
         90,
     )
     vm.check(C + 1, X + DELTA)
-    assert vm.status["restartCount"] == 0
+    assert vm.status["restartCount"] == restarts
     assert start_time(vm.status["pid"]) == guest.qemu, "QEMU goes on"
 
 
@@ -105,10 +107,31 @@ def test_a_domain_changed_by_hand_comes_back(guest: Witness) -> None:
     and Libvirt domain definition if they are out of sync."""
     vm = guest.vm
     vm.persist_vcpus(3)
-    vm.until(lambda: vm.sizes().persistent == C, "the persistent count is back")
+    vm.write_note(3 * X * MIB)
+    for group in (vm.group.pod(), vm.group):
+        group.set_memory_limit(5 * X * MIB)
+    limit = X * MIB + vm.overhead
+
+    def is_back() -> bool:
+        found = vm.sizes()
+        groups = {found.pod_limit, found.vm_limit}
+        return found.persistent == C and str(3 * X * MIB) not in found.note and groups == {limit}
+
     vm.request_memory(256)
+    vm.until(is_back, "definition, metadata and groups are back")
     vm.until(lambda: vm.sizes().plugged == X * MIB, "the guest's memory is back")
     guest.holds(C, X)
+
+
+def test_the_domain_says_how_many_vcpus_there_are_of_how_many(guest: Witness) -> None:
+    """LIVE: <vcpu placement='static' current='2'>4</vcpu>; ARK's maxMemory slots='16'."""
+    guest.reaches(C + 1, X)
+    domain = guest.vm.xml()
+    vcpu, memory = domain.find("vcpu"), domain.find("maxMemory")
+    assert vcpu is not None
+    assert (vcpu.text, vcpu.get("current")) == ("6", str(max(C + 1, guest.vm.plugged_vcpus())))
+    assert memory is not None
+    assert memory.get("slots") == "16"
 
 
 def test_fractional_cpu_is_refused(guest: Witness) -> None:

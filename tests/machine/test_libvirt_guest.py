@@ -1,7 +1,7 @@
 """Real guests in real trouble: libvirtd killed, the guest silent or greedy, QEMU killed.
 
-One VM for the whole file; each test leaves it running. What a VM does when all is well stands in
-tests/contract/test_vm_runtime_contract.py.
+Each test has a guest of its own, restored from one that was booted once. What a VM does when all
+is well stands in tests/contract/test_vm_runtime_contract.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-import pytest_asyncio
 
 from livesize.runtime.interface import ContainerPhase, ContainerView
 from livesize.runtime.libvirt.compose import domain_name
@@ -28,39 +27,26 @@ from livesize.runtime.vm import (
     VmChange,
     VmView,
 )
-from vms.real import BOOT_SECONDS, MIB, UID, Place, check_tools, place, pod_config, vm_config
+from vms.real import BOOT_SECONDS, MIB, UID, vm_config
+from vms.saved import SavedGuest, hears_agent, saved_guest
 
-pytestmark = [pytest.mark.vms, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory, not_run: Callable[[str], NoReturn]) -> Place:
-    check_tools(not_run)
-    return place(tmp_path_factory.mktemp("guest"))
+pytestmark = pytest.mark.vms
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened(where: Place) -> AsyncIterator[LibvirtRuntime]:
-    async with where.opened() as runtime:
-        await runtime.create_pod(pod_config())
-        yield runtime
+@pytest.fixture
+def saved(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    not_run: Callable[[str], NoReturn],
+) -> SavedGuest:
+    return saved_guest(request, tmp_path_factory, not_run)
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def runtime(opened: LibvirtRuntime) -> LibvirtRuntime:
+@pytest.fixture
+async def runtime(saved: SavedGuest) -> AsyncIterator[LibvirtRuntime]:
     """With a guest that answers."""
-    pod = opened.pod(UID)
-    assert pod is not None
-    attempts = [view.attempt + 1 for view in pod.containers]
-    if not any(view.phase is ContainerPhase.RUNNING for view in pod.containers):
-        await opened.start_container(vm_config(attempt=max(attempts, default=0)))
-    view = await opened.wait_vm(UID, hears_agent, BOOT_SECONDS)
-    assert hears_agent(view), Path(container(opened).log_path).read_text()
-    return opened
-
-
-def hears_agent(view: VmView) -> bool:
-    return view.guest is not None and view.guest.agent
+    async with saved.running() as runtime:
+        yield runtime
 
 
 def container(runtime: LibvirtRuntime) -> ContainerView:
@@ -112,7 +98,7 @@ async def in_guest(runtime: LibvirtRuntime, script: str) -> None:
 
 
 async def test_qemu_runs_as_its_own_user_in_the_pods_group_with_all_its_threads(
-    runtime: LibvirtRuntime, where: Place
+    runtime: LibvirtRuntime, saved: SavedGuest
 ) -> None:
     await changed(runtime, PlugVcpus(2), lambda view: view.plugged_vcpus == 2)
     process = Path(f"/proc/{container(runtime).pid}")
@@ -122,7 +108,7 @@ async def test_qemu_runs_as_its_own_user_in_the_pods_group_with_all_its_threads(
     for thread in threads:
         lines = (thread / "cgroup").read_text().splitlines()
         groups = [line.split(":", 2)[1:] for line in lines]
-        inside = {names for names, path in groups if f"/{where.group}/pod-{UID}/c-vm" in path}
+        inside = {names for names, path in groups if f"/{saved.where.group}/pod-{UID}/c-vm" in path}
         assert {"cpu", "cpuacct", "memory", "pids"} <= inside or "" in inside
     assert "machine" not in (process / "cgroup").read_text()
 
@@ -212,15 +198,11 @@ async def test_a_guest_that_powers_off_has_ended_well(runtime: LibvirtRuntime) -
 
 
 async def test_qemu_killed_is_seen_at_once_and_can_be_started_again(
-    opened: LibvirtRuntime,
+    runtime: LibvirtRuntime,
 ) -> None:
-    for attempt in (7, 8):
-        pod = opened.pod(UID)
-        assert pod is not None
-        if pod.containers and pod.containers[0].phase is ContainerPhase.RUNNING:
-            await opened.stop_container(UID, "vm", 0)
-        view = await opened.start_container(vm_config(attempt=attempt))
+    for attempt in (0, 1):
+        view = await runtime.start_container(vm_config(attempt=attempt))
         os.kill(view.pid, signal.SIGKILL)
         async with asyncio.timeout(2):
-            view = await ended(opened)
+            view = await ended(runtime)
         assert (view.exit_code, view.attempt) == (255, attempt)

@@ -42,8 +42,18 @@ class GroupFiles:
         limit = self._read("memory", "memory.max" if IS_V2 else "memory.limit_in_bytes")
         return None if limit == "max" or int(limit) > 1 << 60 else int(limit)
 
+    def set_memory_limit(self, limit_bytes: int) -> None:
+        """Behind the agent's back."""
+        base = ROOT if IS_V2 else ROOT / "memory"
+        name = "memory.max" if IS_V2 else "memory.limit_in_bytes"
+        (base / self.path / name).write_text(str(limit_bytes))
+
     def memory_usage_bytes(self) -> int:
         return int(self._read("memory", "memory.current" if IS_V2 else "memory.usage_in_bytes"))
+
+    def file_cache_bytes(self) -> int:
+        lines = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
+        return int(lines["active_file"]) + int(lines["inactive_file"])
 
     def cpu_usage_seconds(self) -> float:
         if IS_V2:

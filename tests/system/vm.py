@@ -24,6 +24,8 @@ from leaks import claim
 from livesize.main.layout import DataDirectory
 from livesize.runtime.guest.kernel import default_cache_dir
 from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
+from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, render_note
+from livesize.runtime.vm import VmNote
 from system.groups import GroupFiles, group_of
 from system.up import Up
 
@@ -58,11 +60,15 @@ class Vm:
         self.libvirt = DataDirectory(up.directory).vms / "libvirt"
 
     def create(self, cpu: str, memory: str, **vm: Any) -> None:
+        self.ask_for(cpu, memory, **vm)
+        self.wait_ready()
+
+    def ask_for(self, cpu: str, memory: str, **vm: Any) -> None:
+        """Create it, and do not wait."""
         code, answer = self.up.request(
             "POST", "/api/v1/namespaces/default/pods", manifest(self.name, cpu, memory, **vm)
         )
         assert code == 201, answer
-        self.wait_ready()
 
     def wait_ready(self, restarts: int = 0) -> None:
         def ready() -> bool:
@@ -104,6 +110,12 @@ class Vm:
     @property
     def group(self) -> GroupFiles:
         return group_of(self.up, self.name, "vm")
+
+    @property
+    def console(self) -> Path:
+        """Where the newest start of the VM writes its serial console."""
+        logs = (self.libvirt / "log" / "vms" / self.pod["metadata"]["uid"]).glob("[0-9]*.log")
+        return max(logs, key=lambda path: int(path.stem))
 
     @property
     def overhead(self) -> int:
@@ -171,6 +183,15 @@ class Vm:
         with self.domain() as domain:
             domain.reset()
 
+    def reboot(self) -> None:
+        """By the guest itself."""
+        self._agent("guest-exec", path="/bin/sh", arg=["-c", "shutdown -r now"])
+
+    def destroy(self) -> None:
+        """By libvirt, behind the agent's back."""
+        with self.domain() as domain:
+            domain.destroy()
+
     def persist_vcpus(self, count: int) -> None:
         """Behind the agent's back."""
         with self.domain() as domain:
@@ -185,6 +206,31 @@ class Vm:
             assert requested is not None
             requested.text = str(device_mib * 1024)
             domain.updateDeviceFlags(ET.tostring(device).decode(), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+    def write_note(self, memory_bytes: int) -> None:
+        """Behind the agent's back: as if memory were on its way to that size."""
+        note = render_note(VmNote(memory_bytes))
+        flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
+        kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+        with self.domain() as domain:
+            domain.setMetadata(kind, note, NOTE_KEY, NOTE_URI, flags)
+
+    def detach_memory(self) -> str:
+        """Behind the agent's back: its memory device, of which the guest has nothing; what to give
+        to ``attach_memory``."""
+        with self.domain() as domain:
+            device = ET.fromstring(domain.XMLDesc()).find("devices/memory")
+            assert device is not None
+            alias = device.find("alias")
+            assert alias is not None
+            domain.detachDeviceAlias(str(alias.get("name")), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        gone = lambda: self.xml().find("devices/memory") is None  # noqa: E731
+        self.until(gone, "the memory device is gone")
+        return ET.tostring(device).decode()
+
+    def attach_memory(self, device: str) -> None:
+        with self.domain() as domain:
+            domain.attachDeviceFlags(device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def guest_file(self, path: str) -> str:
         """A file of the guest, read by its agent."""
@@ -203,6 +249,10 @@ class Vm:
     def online_vcpus(self) -> int:
         return sum(one["online"] for one in self._agent("guest-get-vcpus"))
 
+    def plugged_vcpus(self) -> int:
+        """Under emulation what was plugged once stays so."""
+        return len(self._agent("guest-get-vcpus"))
+
     def plugged_bytes(self) -> int:
         """By QEMU itself: libvirt hears of it at most once a second."""
         query = json.dumps({"execute": "query-memory-devices"})
@@ -211,6 +261,11 @@ class Vm:
             answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, query, 0))["return"]
         base = sum(int(cell.get("memory") or 0) for cell in cells) * 1024
         return base + sum(int(device["data"]["size"]) for device in answer)
+
+    def beside_the_guest(self) -> int:
+        """Bytes in the VM's group that are neither its guest's memory nor a cache of files."""
+        guest = _resident_bytes(int(self.status["pid"]), at_least_bytes=500 * MIB)
+        return self.group.memory_usage_bytes() - self.group.file_cache_bytes() - guest
 
     def run_in_guest(self, script: str) -> None:
         """Until it has ended, well."""
@@ -300,6 +355,18 @@ def running_vm(directory: Path, cpu: str, memory: str) -> Iterator[Vm]:
         yield vm
     finally:
         up.end()
+
+
+def _resident_bytes(pid: int, at_least_bytes: int) -> int:
+    """Of the process's mappings of at least that size; of QEMU's, these are its guest's memory."""
+    resident = size = 0
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "Size":
+            size = int(rest.split()[0]) * 1024
+        elif name == "Rss" and size >= at_least_bytes:
+            resident += int(rest.split()[0]) * 1024
+    return resident
 
 
 def _vcpus(domain: ET.Element) -> int:

@@ -194,8 +194,8 @@ def test_a_matrix_test_must_name_its_tier(run: Run) -> None:
 @pytest.mark.parametrize(
     ("budget_seconds", "code", "line"),
     [
-        pytest.param(60, 0, "time: door 0.00 of 1 minutes", id="within"),
-        pytest.param(0.07, 0, "time: door * warning, over its budget", id="over"),
+        pytest.param(60, 0, "time: door 0.0* of 1 minutes", id="within"),
+        pytest.param(0.9, 0, "time: door * warning, over its budget", id="over"),
         pytest.param(0.02, 1, "time: door * more than twice its budget, red", id="twice over"),
     ],
 )
@@ -204,7 +204,7 @@ def test_the_time_of_a_tier_is_held_against_its_budget(
 ) -> None:
     tier = tiers.Tier("door", budget_seconds / 60, needs_root=False)
     monkeypatch.setattr(tiers, "TIERS", (tier,))
-    result = run("import pytest, time\n@pytest.mark.door\ndef test_a(): time.sleep(0.1)")
+    result = run("import pytest, time\n@pytest.mark.door\ndef test_a(): time.sleep(1.0)")
     assert result.ret == code
     result.stdout.fnmatch_lines([line])
 

@@ -30,6 +30,11 @@ class Outside:
     machine: MachineFacts  # as it was when the agent began: reading it takes files
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
 
+    def compose(self, pod: Object, reason: EventReason, message: str) -> Object:
+        """An event about ``pod``, for who sends it with something else."""
+        severity = EventSeverity(event_type(reason).value)
+        return self.recorder.compose(pod, severity, reason.value, message)
+
     def tell(self, pod: Object, reason: EventReason, message: str) -> None:
         """Record an event about ``pod``; never waits, never fails."""
         severity = EventSeverity(event_type(reason).value)

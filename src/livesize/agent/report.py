@@ -12,7 +12,13 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
-from livesize.agent.vm.report import build_vm_status, steadied, vm_held
+from livesize.agent.vm.report import (
+    build_vm_status,
+    is_safe_to_hotplug,
+    steadied,
+    vm_held,
+    with_mark,
+)
 from livesize.agent.vm.sizes import overhead_of
 from livesize.api.conditions import set_condition
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, report_actual, to_kernel
@@ -278,4 +284,11 @@ def _conditions(facts: StatusFacts, containers: list[Object], phase: str) -> lis
     ):
         written = {"type": condition_type.value, **condition}
         conditions = set_condition(conditions, written, now)
-    return conditions
+    return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
+
+
+def _is_safe_to_hotplug(facts: StatusFacts) -> bool:
+    if not is_vm(facts.pod) or facts.allocation is None:
+        return False
+    version = facts.cgroup_version
+    return is_safe_to_hotplug(facts.pod, facts.allocation, facts.snapshot, version)

@@ -21,6 +21,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     crash_backoff_maximum_seconds: float = 300.0
     crash_forgotten_seconds: float = 600.0  # a container that ran this long begins afresh
     guest_seconds: float = 10.0  # a guest that does nothing for so long has not confirmed
+    boot_seconds: float = 120.0  # so long after its start a guest may not have been heard yet
+    progress_seconds: float = 0.5  # how far a long change is, is told at most this often
     node_status_seconds: float = 60.0
     lease_seconds: float = 10.0
     event_delay_seconds: float = 0.0  # so long events wait, and keep out of a resize's way

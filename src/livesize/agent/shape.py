@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -21,10 +22,29 @@ from livesize.runtime.vm_config import VmConfig
 
 class MachineWork(msgspec.Struct, frozen=True):
     """Ordered steps on the machine. ``changing`` names those that do more than wait: without
-    any, a pod whose resize is finished is in step."""
+    any, a pod whose resize is finished is in step. ``waits_for`` says why there are none yet:
+    the machine wakes the pod's worker when that has changed."""
 
     steps: tuple[Step, ...] = ()
     changing: tuple[str, ...] = ()
+    waits_for: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a step is that takes long. ``moved``: it has come closer since it began."""
+
+    step: str
+    message: str
+    moved: bool
+
+
+@dataclass(frozen=True)
+class Onlookers:
+    """Who follows the steps. ``is_overtaken``: whether waiting for the machine has lost its point;
+    ``tell``: how far it is, said as often as one likes."""
+
+    is_overtaken: Callable[[], bool]
+    tell: Callable[[Progress], None]
 
 
 class StartSize(msgspec.Struct, frozen=True):
@@ -50,9 +70,12 @@ class Shape(Protocol):
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        is_overtaken: Callable[[], bool],
+        onlookers: Onlookers,
     ) -> MachineWork:
         """From what the machine says to what is allocated. ``leaving``: containers about to
-        restart, which get their size with their new group. ``is_overtaken``: whether waiting for
-        the machine has lost its point."""
+        restart, which get their size with their new group."""
+        ...
+
+    async def tidy(self, snapshot: PodSnapshot) -> None:
+        """What has to be looked after now and then, whatever is asked; never fails."""
         ...

@@ -13,5 +13,5 @@ from livesize.api.resources import is_vm
 def shape_of(outside: Outside, record: PodRecord) -> Shape:
     """A VM on a node without virtual machines was not let in, and only rests or is removed."""
     if is_vm(record.pod) and outside.vms is not None:
-        return VmShape(outside.vms, record, outside.settings.guest_seconds)
+        return VmShape(outside.vms, record, outside)
     return ContainersShape(outside.runtime)

@@ -74,13 +74,16 @@ def check_derived(
     differ in cpu and memory of resourcesAllocated (decisions 4): see ``node_allocation``. The
     stored state itself is written by the door alone.
     """
-    return [
-        *_check_allocated(incoming, served_current, from_own_node=from_own_node),
-        *_check_resize_request(incoming, served_current),
-        *_check_statuses(incoming, served_current),
-        *_check_conditions(incoming, served_current),
-        *_check_state(incoming, served_current),
-    ]
+    errors: list[FieldError] = []
+    # What a patch leaves alone is the very same object, and equal for that.
+    if incoming.get("spec") is not served_current.get("spec"):
+        errors += _check_allocated(incoming, served_current, from_own_node=from_own_node)
+        errors += _check_resize_request(incoming, served_current)
+    if incoming.get("status") is not served_current.get("status"):
+        errors += _check_statuses(incoming, served_current)
+        errors += _check_conditions(incoming, served_current)
+        errors += _check_state(incoming, served_current)
+    return errors
 
 
 def node_allocation(incoming: Object, served_current: Object) -> list[Object] | None:

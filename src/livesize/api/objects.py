@@ -19,12 +19,10 @@ def lookup(obj: Any, *path: str | int, default: Any = None) -> Any:
     here = obj
     for part in path:
         if isinstance(here, dict):
-            here = here.get(part, _MISSING)
+            here = here.get(part)  # a null has no parts, so it ends the path as nothing does
         elif isinstance(here, list) and isinstance(part, int) and -len(here) <= part < len(here):
             here = here[part]
         else:
-            return default
-        if here is _MISSING:
             return default
     return default if here is None else here
 

@@ -63,12 +63,12 @@ def canonical(text: Quantity) -> str:
 
 def cpu_milli(text: Quantity) -> int:
     """Thousandths of a CPU, rounded up."""
-    return _divide_away_from_zero(parse_quantity(text), NANO // 1000)
+    return _cpu_milli(_as_text(text))
 
 
 def memory_bytes(text: Quantity) -> int:
     """Bytes, rounded up."""
-    return _divide_away_from_zero(parse_quantity(text), NANO)
+    return _memory_bytes(_as_text(text))
 
 
 def format_cpu(milli: int) -> str:
@@ -119,6 +119,16 @@ def _as_text(text: Quantity) -> str:
 @functools.lru_cache(maxsize=4096)
 def _canonical(text: str) -> str:
     return format_quantity(*_parse(text))
+
+
+@functools.lru_cache(maxsize=4096)
+def _cpu_milli(text: str) -> int:
+    return _divide_away_from_zero(_parse(text)[0], NANO // 1000)
+
+
+@functools.lru_cache(maxsize=4096)
+def _memory_bytes(text: str) -> int:
+    return _divide_away_from_zero(_parse(text)[0], NANO)
 
 
 @functools.lru_cache(maxsize=4096)

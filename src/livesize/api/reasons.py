@@ -18,6 +18,7 @@ class ConditionType(enum.StrEnum):
     POD_RESIZED = "PodResized"
     POD_RESIZE_PENDING = "PodResizePending"
     POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
+    SAFE_TO_HOTPLUG = "SafeToHotplug"
 
 
 RESIZE_CONDITIONS = frozenset(
@@ -63,6 +64,7 @@ class EventReason(enum.StrEnum):
     RESIZE_DEFERRED = "ResizeDeferred"
     RESIZE_INFEASIBLE = "ResizeInfeasible"
     RESIZE_ERROR = "ResizeError"
+    SAFE_TO_HOTPLUG = "SafeToHotplug"
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"
     CREATED = "Created"

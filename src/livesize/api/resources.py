@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object
 from livesize.api.quantity import (
     QuantityError,
     cpu_milli,
@@ -98,7 +98,8 @@ def format_resources(resources: Resources) -> Object:
 
 def is_vm(pod: Object) -> bool:
     """The pod is a virtual machine: it has spec.virtualMachine instead of containers."""
-    return isinstance(lookup(pod, "spec", "virtualMachine"), dict)
+    spec = pod.get("spec")
+    return isinstance(spec, dict) and isinstance(spec.get("virtualMachine"), dict)
 
 
 def vm_container(vm: Object) -> Object:
@@ -108,9 +109,12 @@ def vm_container(vm: Object) -> Object:
 
 def containers_of(pod: Object) -> list[Object]:
     """App containers, in spec order; of a VM pod the virtual machine, as one container."""
-    containers: list[Object] = lookup(pod, "spec", "containers", default=[])
-    if not containers and is_vm(pod):
-        return [vm_container(pod["spec"]["virtualMachine"])]
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return []
+    containers: list[Object] = spec.get("containers") or []
+    if not containers and isinstance(spec.get("virtualMachine"), dict):
+        return [vm_container(spec["virtualMachine"])]
     return containers
 
 

@@ -214,6 +214,8 @@ class PodVirtualMachineStatus(TypedDict, total=False):
     restartCount: int
     virtualMachineID: str
     pid: int
+    resourceUpdateInProgress: bool
+    memoryLimitInBytesBeingUpdated: int
     accelerator: str
     resources: ResourceRequirements  # actual
     allocatedResources: ResourceList  # derived
@@ -284,6 +286,7 @@ class Resizing(TypedDict, total=False):
     allocated: list[ContainerSize]
     steps: list[ResizeStep]
     status: PodStatus
+    events: list[Event]
 
 
 class NodeSystemInfo(TypedDict, total=False):

@@ -23,13 +23,20 @@ from livesize.client.interface import PatchType
 
 
 def take_in(
-    obj: Any, *, kind: str, api_version: str, options: WriteOptions, patch: Any = None
+    obj: Any,
+    *,
+    kind: str,
+    api_version: str,
+    options: WriteOptions,
+    patch: Any = None,
+    patched: Object | None = None,
 ) -> Object:
-    """``obj`` with kind and apiVersion, known to have the shape of its kind."""
+    """``obj`` with kind and apiVersion, known to have the shape of its kind. Where it was made by
+    a ``patch``, ``patched`` is what it was made from."""
     if not isinstance(obj, dict):
         raise bad_request(f"the body of the request must be a {kind}, an object")
     obj = _named(obj, kind, api_version)
-    problems = type_problems(kind, obj)
+    problems = type_problems(kind, obj, patched)
     if problems:
         obj = prune_nulls(obj)
         problems = type_problems(kind, obj)

@@ -61,7 +61,7 @@ def prepare_create(
 def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
     """``incoming`` with everything the door keeps taken from ``stored``, status included."""
     given = incoming.get("metadata") or {}
-    _check_identity(target, stored, given)
+    check_identity(target, stored, incoming)
     kept = stored["metadata"]
     metadata = {key: value for key, value in given.items() if key not in _NOT_FROM_CLIENTS}
     metadata |= {key: kept[key] for key in _KEPT if key in kept}
@@ -92,7 +92,9 @@ def check_version(target: Target, stored: Object, incoming: Object) -> bool:
     return bool(given)
 
 
-def _check_identity(target: Target, stored: Object, given: Object) -> None:
+def check_identity(target: Target, stored: Object, incoming: Object) -> None:
+    """Refuse an object with another name, namespace or uid than the one it is sent to."""
+    given = incoming.get("metadata") or {}
     if given.get("name", target.name) != target.name:
         raise bad_request(
             f"the name of the object ({given['name']}) does not match the name on the URL"

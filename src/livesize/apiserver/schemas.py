@@ -84,10 +84,11 @@ def kind_name(resource: Resource) -> str:
     return full_name(resource.kind)
 
 
-def type_problems(kind: str, obj: Object) -> list[TypeProblem]:
-    """What in ``obj`` has the wrong type; empty for kinds whose shape is not known."""
+def type_problems(kind: str, obj: Object, known: Object | None = None) -> list[TypeProblem]:
+    """What in ``obj`` has the wrong type; empty for kinds whose shape is not known. ``known`` has
+    no problems, so that what ``obj`` shares with it need not be looked at again."""
     validator = _validator(kind)
-    if validator is None or validator.is_valid(obj):
+    if validator is None or validator.is_valid(_news(obj, known or {})):
         return []
     return [
         TypeProblem(dotted(error.instance_path), _problem_message(error))
@@ -120,6 +121,12 @@ def dotted(path: list[str | int]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return text.lstrip(".")
+
+
+def _news(obj: Object, known: Object) -> Object:
+    """``obj`` without the parts that are the very same ones in ``known``. Shapes require nothing,
+    so the rest has a problem exactly if ``obj`` has one that ``known`` has not."""
+    return {key: part for key, part in obj.items() if part is None or part is not known.get(key)}
 
 
 def _problem_message(error: jsonschema_rs.ValidationError) -> str:

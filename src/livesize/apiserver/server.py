@@ -26,6 +26,7 @@ from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
+from livesize.apiserver.http.whole_answers import WholeAnswers
 from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -144,7 +145,7 @@ class ApiServer:
         )
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=WholeAnswers,
             loop="none",
             ws="none",
             lifespan="off",

@@ -24,7 +24,7 @@ from livesize.api.errors import (
     method_not_allowed,
     not_found,
 )
-from livesize.api.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
@@ -65,6 +65,7 @@ from livesize.apiserver.subresources.change import (
     refuse_invalid,
 )
 from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, post_rule
+from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.watchers import Watcher
 from livesize.client.interface import PatchType
@@ -185,8 +186,8 @@ class Service:
         rule = change_rule(target.resource, target.subresource)
 
         def incoming(record: Record) -> Object:
-            patched = apply_patch(target.resource, record.served, patch, patch_type)
-            return _take(target, patched, options, patch=patch)
+            made = apply_patch(target.resource, record.served, patch, patch_type)
+            return _take(target, made, options, patch=patch, patched=record.served)
 
         return await self._modify(edit, rule, incoming)
 
@@ -200,7 +201,8 @@ class Service:
         kind = POSTED_KINDS[target.resource, target.subresource]
         api_version = target.resource.api_version
         taken = take_in(body, kind=kind, api_version=api_version, options=options)
-        return await self._modify(edit, rule, lambda _: taken)
+        events = self._events_told(identity, target, taken)
+        return await self._modify(edit, rule, lambda _: taken, events)
 
     async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
         authorize(identity, target.access("delete"))
@@ -334,8 +336,21 @@ class Service:
             raise forbidden(resource, name_of(new), why, [cause])
         return [Check(record.key, record.revision)]
 
+    def _events_told(self, identity: Identity, target: Target, body: Object) -> Sequence[Beside]:
+        """The events that come with what is said of an object: about that object, and no other."""
+        told = body.get("events") or []
+        if not told:
+            return ()
+        refuse_invalid(target, told_errors(target, told))
+        authorize(identity, Access("create", EVENTS, "", target.namespace))
+        return [Beside(EVENTS, self._begin(EVENTS, target.namespace, one)) for one in told]
+
     async def _modify(
-        self, edit: _Edit, rule: Rule, incoming: Callable[[Record], Object]
+        self,
+        edit: _Edit,
+        rule: Rule,
+        incoming: Callable[[Record], Object],
+        events: Sequence[Beside] = (),
     ) -> Record:
         """Apply the rule to the newest state until it is committed; a client that named a
         resourceVersion gets 409 as soon as that is not the newest."""
@@ -347,7 +362,7 @@ class Service:
                 node = await self._node_to_ask(edit.access, record.stored, new)
                 around = around_of(self.cache, edit.access)
                 _admit(Attempt(edit.identity, edit.access, record.stored, new, node, around))
-                if new == record.stored:
+                if new == record.stored and not events:
                     return record
                 beside = await self._charge(lane, edit.counted(record.stored, new), target.name)
                 if beside is None:
@@ -355,7 +370,7 @@ class Service:
                 if edit.options.dry_run:
                     return _dry(target.resource, new, record)
                 try:
-                    return await self._settle(target, new, record, beside)
+                    return await self._settle(target, new, record, [*beside, *events])
                 except ConflictError:
                     await self.cache.fresh()
         raise conflict(target.resource, target.name)
@@ -429,10 +444,20 @@ class Service:
                 return Deleted(marked, gone=False)
 
 
-def _take(target: Target, obj: Any, options: WriteOptions, patch: Any = None) -> Object:
-    resource = target.resource
+def _take(
+    target: Target,
+    obj: Any,
+    options: WriteOptions,
+    patch: Any = None,
+    patched: Object | None = None,
+) -> Object:
     return take_in(
-        obj, kind=resource.kind, api_version=resource.api_version, options=options, patch=patch
+        obj,
+        kind=target.resource.kind,
+        api_version=target.resource.api_version,
+        options=options,
+        patch=patch,
+        patched=patched,
     )
 
 

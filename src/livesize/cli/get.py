@@ -66,6 +66,9 @@ class View(msgspec.Struct, frozen=True):
 def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: Any) -> None:
     """Show objects: pods with desired, allocated and actual sizes as request:limit.
 
+    Of a virtual machine, -o wide also shows what its guest reports: vCPUs in use of those plugged
+    in, and memory seen of that plugged in (the guest's kernel keeps some for itself).
+
     \b
     Examples:
       livesize get pods

@@ -12,7 +12,7 @@ from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import containers_of
-from livesize.api.vm_status import statuses_of
+from livesize.api.vm_status import VmState, statuses_of
 from livesize.cli.output import Table
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
 
@@ -64,6 +64,8 @@ def pod_status(pod: Object) -> str:
             reason = lookup(status, "state", state, "reason")
             if reason:
                 return str(reason)
+    if lookup(pod, "status", "virtualMachineStatus", "state") == VmState.STARTING:
+        return VmState.STARTING.value  # QEMU runs; the guest has not been heard yet
     return str(lookup(pod, "status", "reason") or lookup(pod, "status", "phase", default="Pending"))
 
 
@@ -76,6 +78,10 @@ def resize_word(pod: Object) -> str:
     if progress is not None:
         return str(progress.get("reason") or "InProgress")
     return "-"
+
+
+def _kind(pod: Object, _: float) -> str:
+    return "vm" if lookup(pod, "spec", "virtualMachine") else "container"
 
 
 def _ready(pod: Object, _: float) -> str:
@@ -92,7 +98,7 @@ def _guest_cpu(pod: Object, _: float) -> str:
     guest = lookup(pod, "status", "virtualMachineStatus", "guest")
     if guest is None:
         return "-"
-    return f"{guest.get('vcpusOnline', '-')}/{guest.get('vcpusPlugged', '-')}"
+    return f"{guest.get('vcpusOnline', '-')} of {guest.get('vcpusPlugged', '-')}"
 
 
 def _guest_memory(pod: Object, _: float) -> str:
@@ -100,7 +106,7 @@ def _guest_memory(pod: Object, _: float) -> str:
     guest = lookup(pod, "status", "virtualMachineStatus", "guest")
     if guest is None:
         return "-"
-    return "/".join(_whole_mi(guest.get(part)) for part in ("memorySeen", "memoryPlugged"))
+    return " of ".join(_whole_mi(guest.get(part)) for part in ("memorySeen", "memoryPlugged"))
 
 
 def _whole_mi(memory: str | float | None) -> str:
@@ -136,6 +142,7 @@ _AGE = Column("AGE", _age("metadata", "creationTimestamp"))
 _COLUMNS: dict[Resource, tuple[Column, ...]] = {
     PODS: (
         _NAME,
+        Column("KIND", _kind),
         Column("READY", _ready),
         Column("STATUS", lambda pod, _: pod_status(pod)),
         Column("RESTARTS", _restarts),

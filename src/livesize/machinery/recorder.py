@@ -4,6 +4,11 @@ The same thing said again of the same object becomes one event with a higher cou
 written for long, or is too much, is dropped and counted in ``dropped``: events are for people, the
 state of objects is not built on them. ``await run()`` writes until cancelled. With a delay, events
 keep out of the way of what they tell about, which people wait for more impatiently.
+
+Whoever is about to write the object itself may take its waiting events along, in the same request:
+
+    riding = recorder.ride(pod)
+    ... sent: nothing more to do; not sent: recorder.left_behind(riding)
 """
 
 from __future__ import annotations
@@ -45,6 +50,16 @@ class EventSource(msgspec.Struct, frozen=True):
 _Series: TypeAlias = tuple[str, str, str, str, str]
 
 
+class Riding(msgspec.Struct, frozen=True):
+    """Events on their way with somebody else's request."""
+
+    taken: tuple[tuple[_Series, Object], ...]
+
+    @property
+    def events(self) -> list[Object]:
+        return [event for _, event in self.taken]
+
+
 class EventRecorder:
     def __init__(
         self,
@@ -73,9 +88,34 @@ class EventRecorder:
 
     def record(self, about: Object, severity: EventSeverity, reason: str, message: str) -> None:
         """Say that something happened to ``about``; returns at once."""
-        message = message[:_MAX_MESSAGE_CHARACTERS]
-        series = (about.get("kind", ""), namespace_of(about), uid_of(about) or name_of(about))
-        self._say((*series, reason, message), about, severity)
+        self._say(_series(about, reason, message), about, severity)
+
+    def compose(self, about: Object, severity: EventSeverity, reason: str, message: str) -> Object:
+        """The event itself, for who writes it with something else; it is not recorded here."""
+        series = _series(about, reason, message)
+        return self._new_event(series, about, severity, self._clock.now())
+
+    def ride(self, about: Object) -> Riding:
+        """The waiting events about this object that nobody has written yet. They are taken off
+        the queue, and count as written until they are ``left_behind``."""
+        whose = _series(about, "", "")[:3]
+        chosen = [
+            series
+            for series in self._waiting
+            if series[:3] == whose and series not in self._written
+        ]
+        for series in chosen:
+            del self._waiting[series]
+            self._written.add(series)
+        return Riding(tuple((series, self._said[series]) for series in chosen))
+
+    def left_behind(self, riding: Riding) -> None:
+        """They did not get there, as far as anybody knows: written from here after all."""
+        for series, _ in riding.taken:
+            if series in self._said:
+                self._written.discard(series)
+                self._waiting[series] = None
+        self._wake.set()
 
     async def run(self) -> None:
         while True:
@@ -147,10 +187,15 @@ class EventRecorder:
             "lastTimestamp": stamp,
             "count": 1,
             "type": severity.value,
-            "eventTime": None,
             "reportingComponent": self._source.component,
             "reportingInstance": self._source.host,
         }
+
+
+def _series(about: Object, reason: str, message: str) -> _Series:
+    whom = uid_of(about) or name_of(about)
+    kind, namespace = about.get("kind", ""), namespace_of(about)
+    return kind, namespace, whom, reason, message[:_MAX_MESSAGE_CHARACTERS]
 
 
 def _reference(about: Object) -> Object:

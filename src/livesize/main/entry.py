@@ -6,12 +6,15 @@ Heavy modules are imported inside the commands, so that `livesize get` does not 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from livesize.cli.app import cli
 from livesize.main.guest import guest
+
+if TYPE_CHECKING:
+    from livesize.cli.doctor.checks import Finding
 
 DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"
@@ -79,8 +82,11 @@ def up(**settings: Any) -> None:
 
 @cli.command()
 def demo() -> None:
-    """Show it: a busy container grows and shrinks while it runs, with proof from the kernel."""
-    from livesize.main.demo import run_demo
+    """Show it: a container and a virtual machine grow and shrink while they run, with proof.
+
+    Exit code 3 when only the container could be shown, because QEMU or libvirt is missing.
+    """
+    from livesize.main.demo.command import run_demo
 
     run_demo()
 
@@ -120,5 +126,14 @@ def list_images(data_dir: Path) -> None:
 cli.add_command(guest)
 
 
+def accelerator() -> Finding:
+    """For the doctor: what QEMU would use. Timed anew each time, unlike what an agent keeps."""
+    from livesize.cli.doctor.vm_checks import accelerator_finding
+    from livesize.runtime.accelerator import observe_accelerator
+
+    found = observe_accelerator()
+    return accelerator_finding(found.accelerator.value, found.why)
+
+
 def main() -> None:
-    cli()
+    cli(obj=(accelerator,))

@@ -1,9 +1,9 @@
 """A virtual machine in memory, whose guest does as a test says.
 
 Left alone, the guest boots at once, brings every vCPU online and takes or gives back memory as
-soon as it is asked. It can be held (it does nothing until it is released), silent (nobody hears
-it, and its agent does not answer), keep memory it has in use (it gives back only a part), and
-reboot. What happens to it wakes whoever waits for it.
+soon as it is asked. It can be held (it does nothing until it is released, or takes single steps),
+silent (nobody hears it, and its agent does not answer), keep memory it has in use (it gives back
+only a part), and reboot. What happens to it wakes whoever waits for it.
 """
 
 from __future__ import annotations
@@ -85,6 +85,12 @@ class FakeVm:
     def release(self) -> None:
         self._is_held = False
         self._settle()
+
+    def move_memory(self, step_bytes: int) -> None:
+        """A held guest takes or gives back that much of what it was asked for, and no more."""
+        left = self.requested_bytes - self.plugged_bytes
+        self.plugged_bytes += max(-step_bytes, min(step_bytes, left))
+        self._tell()
 
     def be_silent(self) -> None:
         """Nobody hears the guest, and nothing asked of its agent is answered."""

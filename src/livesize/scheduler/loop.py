@@ -19,7 +19,7 @@ import random
 from livesize.api.conditions import find_condition, set_condition
 from livesize.api.errors import StatusError
 from livesize.api.kinds import NODES, PODS
-from livesize.api.objects import Object, uid_of
+from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, PatchType
@@ -64,6 +64,7 @@ class Scheduler:
         self._failures: dict[Uid, int] = {}
         self._to_try: dict[Uid, None] = {}
         self._without_node: dict[Uid, None] = {}
+        self._unread: dict[Uid, Object] = {}
         self._wake = asyncio.Event()
         self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._group: asyncio.TaskGroup | None = None
@@ -83,7 +84,17 @@ class Scheduler:
             self._try_all()
 
     def _observe_pod(self, delta: Delta) -> None:
+        """What a pod that has its node uses now matters only to pods that look for one: while none
+        does, the newest state is laid aside until the next turn."""
         uid = uid_of(delta.object)
+        self._unread.pop(uid, None)
+        node = lookup(delta.new, "spec", "nodeName", default="")
+        if delta.new is not None and not self._without_node and self._snapshot.is_on(uid, node):
+            self._unread[uid] = delta.new
+        else:
+            self._observe_now(uid, delta)
+
+    def _observe_now(self, uid: Uid, delta: Delta) -> None:
         before = self._snapshot.waiting(uid)
         if delta.new is None:
             makes_room = self._snapshot.drop_pod(delta.object)
@@ -119,6 +130,9 @@ class Scheduler:
             await self._take_turn()
 
     async def _take_turn(self) -> None:
+        unread, self._unread = self._unread, {}
+        for newest in unread.values():
+            self._snapshot.set_pod(newest)
         pods = [pod for uid in self._to_try if (pod := self._snapshot.waiting(uid)) is not None]
         self._to_try.clear()
         placements = plan_turn(pods, self._snapshot.nodes())

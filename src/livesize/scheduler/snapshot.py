@@ -62,6 +62,11 @@ class Snapshot:
         """The pod, if it waits for a node and is not assumed to be on one."""
         return None if uid in self._assumed else self._waiting.get(uid)
 
+    def is_on(self, uid: Uid, node: str) -> bool:
+        """The API has said that the pod is on this node."""
+        charge = self._charges.get(uid)
+        return charge is not None and charge.node == node and uid not in self._assumed
+
     def set_node(self, node: Object) -> bool:
         view = node_view(node)
         is_news = self._nodes.get(view.name) != view

@@ -54,8 +54,8 @@ class SqliteLimits(msgspec.Struct, frozen=True):
     """The file's size, and how much history is kept in memory for watchers."""
 
     file_bytes: int = 8 * 1024**3
-    recent_commits: int = 4_096
-    recent_bytes: int = 16 * 1024**2
+    recent_commits: int = 1_024
+    recent_bytes: int = 4 * 1024**2
 
 
 class SqliteStore:

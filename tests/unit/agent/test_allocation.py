@@ -164,3 +164,37 @@ async def test_what_was_durable_survives_kill_9(tmp_path: Path) -> None:
     (found,) = await checkpoint.load()
     await checkpoint.close()
     assert found.generation in (said[-1], said[-1] + 1)
+
+
+async def test_what_was_noted_soon_is_on_disk_with_whatever_is_waited_for(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    early, late = SecuredEntry(checkpoint, None), SecuredEntry(checkpoint, None)
+    early.note_applied(entry("early"))
+    await late.secure(entry("late"))
+    # A second connection sees what a crash would leave.
+    left = await (await Checkpoint.open(tmp_path / "checkpoint.db")).load()
+    assert [one.uid for one in left] == ["early", "late"]
+
+
+async def test_what_was_noted_soon_reaches_the_disk_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.agent.allocation.checkpoint.SOON_SECONDS", 0.001)
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    SecuredEntry(checkpoint, None).note_applied(entry("early"))
+    other = await Checkpoint.open(tmp_path / "checkpoint.db")
+    async with asyncio.timeout(10):
+        while not await other.load():
+            await asyncio.sleep(0.001)
+
+
+async def test_a_failed_commit_is_made_good_by_the_next(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    connection = checkpoint._connection
+    assert connection is not None
+    connection.set_commit_hook(lambda: True)  # roll back
+    with pytest.raises(CheckpointError):
+        await SecuredEntry(checkpoint, None).secure(entry("first"))
+    connection.set_commit_hook(None)
+    await SecuredEntry(checkpoint, None).secure(entry("second"))
+    assert {one.uid for one in await checkpoint.load()} == {"first", "second"}

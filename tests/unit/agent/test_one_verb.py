@@ -5,6 +5,7 @@ States, conditions, events and history are asked for in the same words; only the
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 
 from livesize.api.conditions import find_condition
+from livesize.api.kinds import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_status import statuses_of
-from livesize.runtime.interface import ContainerGroup, RuntimeCallError
+from livesize.runtime.interface import ContainerGroup, RuntimeCallError, SetMemory
 from unit.agent.vm_world import VmWorld
-from unit.agent.world import container
+from unit.agent.world import CrashAt, container
 
 SMALL = {"cpu": "1", "memory": "512Mi"}
 LARGE = {"cpu": "3", "memory": "1Gi"}
@@ -62,6 +64,14 @@ class Subject:
     @property
     def state(self) -> Object:
         return resize_state(self.world.api.pod("db"))
+
+    def events(self) -> list[Object]:
+        kept = self.world.api.objects.items()
+        return [
+            obj
+            for key, obj in kept
+            if key[0] == EVENTS.plural and obj["involvedObject"]["name"] == "db"
+        ]
 
     def condition(self, kind: str) -> Object | None:
         return find_condition(self.pod, kind)
@@ -124,6 +134,10 @@ async def test_history(subject: Subject) -> None:
     assert {step["outcome"] for step in steps} == {"Done"}
     assert all(step["seconds"] >= 0 and step["time"] for step in steps)
 
+    assert [step["time"] for step in steps] == sorted(step["time"] for step in steps)
+    assert subject.state["requestedBy"] == "test"
+    assert subject.state["message"] == "The machine reports the desired resources."
+
 
 async def test_events(subject: Subject) -> None:
     await subject.start()
@@ -133,6 +147,14 @@ async def test_events(subject: Subject) -> None:
     await subject.world.until(
         lambda: wanted <= set(subject.world.api.event_reasons("db")), "events are told"
     )
+    said = {event["reason"]: event["message"] for event in subject.events()}
+    size = (
+        f'{{"name":"{subject.name}","resources":{json.dumps(both(LARGE), separators=(",", ":"))}}}'
+    )
+    for reason, what in (("ResizeStarted", "started"), ("ResizeCompleted", "completed")):
+        assert said[reason] == f'Pod resize {what}: {{"containers":[{size}],"generation":2}}'
+    reasons = subject.world.api.event_reasons("db")
+    assert (reasons.count("ResizeStarted"), reasons.count("ResizeCompleted")) == (1, 1)
 
 
 async def test_more_than_the_node_has_is_infeasible(subject: Subject) -> None:
@@ -144,6 +166,15 @@ async def test_more_than_the_node_has_is_infeasible(subject: Subject) -> None:
     assert pending["reason"] == "Infeasible"
     assert subject.actual == both(SMALL)
     assert subject.world.machine.writes == []
+    assert subject.world.history == [], "nothing of the machine was touched"
+    resized = subject.condition("PodResized")
+    assert resized is not None
+    assert (resized["status"], resized["reason"]) == ("Rejected", "Unresizable")
+    assert lookup(subject.pod, "spec", "resizeRequest", "requestStatus") == "Rejected"
+    assert subject.state["allocated"] == [{"name": subject.name, **both(SMALL)}]
+    await subject.world.until(
+        lambda: "ResizeInfeasible" in subject.world.api.event_reasons("db"), "it is told"
+    )
     subject.ask(cpu="2")
     await subject.reaches("Done")
 
@@ -161,6 +192,18 @@ async def test_no_room_now_is_deferred_until_there_is(subject: Subject) -> None:
     subject.world.api.mark_deleted("big")
     await subject.reaches("Done")
     assert subject.actual == both({**SMALL, "cpu": "3"})
+
+
+async def test_a_deferred_one_gives_way_to_one_that_fits(subject: Subject) -> None:
+    await subject.start()
+    await subject.world.api.run_pod("big", container("app", cpu="6"))
+    await subject.world.running("big")
+    subject.ask(cpu="3")
+    await subject.reaches("Deferred")
+    subject.ask(cpu="2")
+    await subject.reaches("Done")
+    assert subject.actual == both({**SMALL, "cpu": "2"})
+    assert subject.condition("PodResizePending") is None
 
 
 async def test_a_failing_machine_is_an_error_that_is_tried_again(subject: Subject) -> None:
@@ -198,6 +241,85 @@ async def test_a_restart_by_policy(subject: Subject) -> None:
     await subject.reaches("Done")
     assert subject.world.attempt(subject.uid, subject.name) == 1
     assert subject.actual == both(LARGE)
+
+
+async def test_the_way_back_from_an_error_is_open(subject: Subject) -> None:
+    await subject.start()
+    group = ContainerGroup(subject.uid, subject.name)
+    subject.world.broken.add(group)
+    subject.ask(**LARGE)
+    await subject.reaches("Error")
+    subject.ask(**SMALL)
+    subject.world.broken.clear()
+    await subject.reaches("Done")
+    assert subject.actual == both(SMALL)
+    resized = subject.condition("PodResized")
+    assert resized is not None
+    assert "reason" not in resized
+
+
+async def test_an_unfinished_resize_does_not_hold_up_a_deletion(subject: Subject) -> None:
+    await subject.start()
+    group = ContainerGroup(subject.uid, subject.name)
+    subject.world.broken.add(group)
+    subject.ask(**LARGE)
+    await subject.reaches("Error")
+    subject.world.api.mark_deleted("db")
+    await subject.world.until(lambda: not subject.world.api.has("db"), "it is gone")
+    assert subject.uid not in subject.world.machine.pods
+
+
+async def test_a_finished_resize_is_left_alone_by_the_next_agent(subject: Subject) -> None:
+    await subject.start()
+    subject.ask(**LARGE)
+    await subject.reaches("Done")
+    world = subject.world
+    pid, posts = world.pid(subject.uid, subject.name), len(world.api.posts)
+    world.history.clear()
+    await world.stop()
+    await world.start()
+    subject.ask(cpu="2")
+    await subject.reaches("Done")
+    assert len(world.api.posts) == posts + 2, "nothing is said twice"
+    assert world.pid(subject.uid, subject.name) == pid
+    assert not [one for one in world.history if isinstance(one, tuple) and _is_memory(one[1])]
+
+
+def _is_memory(change: object) -> bool:
+    return isinstance(change, SetMemory)
+
+
+POINTS = [
+    f"resize/{step}/{side}"
+    for step in ("checkpoint", "accept", "pod:cpu", "container:{}:memory", "actuated", "report")
+    for side in ("before", "after")
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("first", "second"), [(SMALL, LARGE), (LARGE, SMALL)])
+async def test_the_agent_dies_there_and_the_next_one_finishes(
+    subject: Subject, point: str, first: dict[str, str], second: dict[str, str]
+) -> None:
+    await subject.start()
+    world, name = subject.world, subject.name
+    if first != SMALL:
+        subject.ask(**first)
+        await subject.reaches("Done")
+    pid = world.pid(subject.uid, name)
+    await world.stop()
+    await world.start(CrashAt(point.format(name)))
+    subject.ask(**second)
+    await world.crashed()
+    await world.start()
+    await subject.reaches("Done")
+    assert subject.actual == both(second)
+    assert subject.state["allocated"] == [{"name": name, **both(second)}]
+    assert (world.pid(subject.uid, name), world.attempt(subject.uid, name)) == (pid, 0)
+    assert subject.condition("PodResizeInProgress") is None
+    await world.stop()
+    (entry,) = await world.checkpointed()
+    assert entry.settled
 
 
 async def test_the_api_server_is_away_meanwhile(subject: Subject) -> None:

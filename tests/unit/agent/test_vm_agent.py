@@ -12,7 +12,7 @@ from livesize.api.kernel_units import CPU_PERIOD_US
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.runtime.fake_vm import KERNEL_BYTES
-from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodGroup, SetCpu, SetMemory
+from livesize.runtime.interface import ContainerGroup, PodGroup, SetCpu, SetMemory
 from livesize.runtime.vm import (
     Accelerator,
     OnlineVcpus,
@@ -65,18 +65,7 @@ async def test_a_vm_starts_and_its_status_says_what_was_read_back(world: VmWorld
 
 
 async def test_a_guest_that_is_not_heard_yet_is_starting(world: VmWorld) -> None:
-    boot = world.machine.boot_vm
-
-    def boot_silently(config: ContainerConfig) -> None:
-        boot(config)
-        world.machine.vms[config.pod_uid].be_silent()
-
-    world.machine.boot_vm = boot_silently  # type: ignore[method-assign]
-    size = {"cpu": "1", "memory": "512Mi"}
-    vm = {"kernel": {"image": "guest.vmlinuz"}, "resources": {"requests": size, "limits": size}}
-    await world.api.run_pod("db", virtualMachine=vm)
-    uid = await world.running("db")
-    await world.until(lambda: vm_status(world)["state"] == "Starting", "it is starting")
+    uid = await world.run_silent_vm("db")
     assert "vcpusOnline" not in vm_status(world)["guest"]
     assert world.history == [], "there is nothing to drive back"
     world.vm(uid).speak()
@@ -195,9 +184,7 @@ async def test_going_back_from_a_shrink_that_cannot_finish(world: VmWorld) -> No
 async def test_a_newer_request_does_not_wait_for_a_guest_that_does_not_move(
     world: VmWorld,
 ) -> None:
-    world.settings = msgspec.structs.replace(world.settings, guest_seconds=60.0)
-    await world.stop()
-    await world.start()
+    await world.set(guest_seconds=60.0)
     uid = await world.run_vm("db", memory="2Gi")
     world.vm(uid).hold()
     world.api.resize("db", "vm", memory="512Mi")

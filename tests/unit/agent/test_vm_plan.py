@@ -13,6 +13,7 @@ from livesize.agent.vm.plan import (
     ChangeVcpus,
     ConfirmMemory,
     ConfirmVcpus,
+    MarkSafe,
     MemoryAction,
     SetNote,
     VcpuAction,
@@ -63,13 +64,16 @@ def names(view: VmFacts, size: tuple[int, int], wanted: tuple[int, int]) -> list
     ]
 
 
-GROW_VCPUS = ["pod:cpu", "container:vm:cpu", "vm:vcpus:plug", "vm:vcpus:guest", "vm:vcpus:persist"]
+GROW_VCPUS = [
+    *("pod:cpu", "container:vm:cpu", "vm:vcpus:safe"),
+    *("vm:vcpus:plug", "vm:vcpus:guest", "vm:vcpus:persist"),
+]
 SHRINK_VCPUS = [
-    *("vm:vcpus:online", "vm:vcpus:guest", "vm:vcpus:persist"),
+    *("vm:vcpus:safe", "vm:vcpus:online", "vm:vcpus:guest", "vm:vcpus:persist"),
     *("container:vm:cpu", "pod:cpu"),
 ]
 CHANGE_MEMORY = [
-    *("vm:memory:note", "vm:memory:request", "vm:memory:guest"),
+    *("vm:memory:safe", "vm:memory:note", "vm:memory:request", "vm:memory:guest"),
     *("vm:memory:persist", "vm:memory:clear"),
 ]
 GROW_MEMORY = ["pod:memory", "container:vm:memory", *CHANGE_MEMORY]
@@ -270,11 +274,23 @@ def after(view: VmFacts, found: PodObservation, step: VmStep) -> tuple[VmFacts, 
             return view, _regrouped(found, name, cpu_weight=weight, cpu_quota_us=quota)
         case SetGroup(container=name, after=MemorySetting(limit_bytes=limit)):
             return view, _regrouped(found, name, memory_limit_bytes=limit)
+        case MarkSafe(quota_us=quota, limit_bytes=limit):
+            assert holds(found, quota, limit), "the mark would be refused"
+            return view, found
         case ConfirmMemory(asked_bytes=asked_bytes):
             return _moved(view, asked_bytes), found
         case ChangeMemory() | ChangeVcpus() | SetNote() | ConfirmVcpus():
             return msgspec.structs.replace(view, **_changed(view, step)), found
     raise AssertionError(step)
+
+
+def holds(found: PodObservation, quota: int | None, limit: int | None) -> bool:
+    groups = (found.pod, found.containers["vm"])
+    return all(
+        (quota is None or (one.cpu_quota_us or quota) >= quota)
+        and (limit is None or (one.memory_limit_bytes or limit) >= limit)
+        for one in groups
+    )
 
 
 def _changed(view: VmFacts, step: VmStep) -> dict[str, int | None]:

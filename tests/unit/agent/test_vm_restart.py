@@ -15,15 +15,23 @@ from unit.agent.world import CrashAt
 
 GROW = [
     *("checkpoint", "accept"),
-    *("pod:cpu", "container:vm:cpu", "vm:vcpus:plug", "vm:vcpus:guest", "vm:vcpus:persist"),
-    *("pod:memory", "container:vm:memory"),
+    *("pod:cpu", "container:vm:cpu", "vm:vcpus:safe"),
+    *("vm:vcpus:plug", "vm:vcpus:guest", "vm:vcpus:persist"),
+    *("pod:memory", "container:vm:memory", "vm:memory:safe"),
     *("vm:memory:note", "vm:memory:request", "vm:memory:guest", "vm:memory:persist"),
     *("vm:memory:clear", "actuated", "report"),
 ]
 SHRINK = [
     *("checkpoint", "accept"),
-    *("vm:vcpus:online", "vm:vcpus:guest", "vm:vcpus:persist", "container:vm:cpu", "pod:cpu"),
-    *("vm:memory:note", "vm:memory:request", "vm:memory:guest", "vm:memory:persist"),
+    *("vm:vcpus:safe", "vm:vcpus:online", "vm:vcpus:guest", "vm:vcpus:persist"),
+    *("container:vm:cpu", "pod:cpu"),
+    *(
+        "vm:memory:safe",
+        "vm:memory:note",
+        "vm:memory:request",
+        "vm:memory:guest",
+        "vm:memory:persist",
+    ),
     *("vm:memory:clear", "container:vm:memory", "pod:memory"),
     *("actuated", "report"),
 ]

@@ -23,6 +23,7 @@ from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
     Change,
+    ContainerConfig,
     ContainerGroup,
     Group,
     PodGroup,
@@ -38,7 +39,7 @@ GIB = 1024 * MIB
 
 class VmWorld(World):
     """``history``: every change of a domain and of a group, in order. ``refuses``: kinds of
-    changes that a domain refuses, with what it says."""
+    changes that a domain refuses, with what it says. ``broken``: groups that cannot be written."""
 
     def __init__(
         self,
@@ -51,10 +52,13 @@ class VmWorld(World):
             self.clock, version=version, cpu_milli=8000, memory_bytes=8 * GIB
         )
         self.machine.accelerator = accelerator
-        self.settings = msgspec.structs.replace(self.settings, guest_seconds=0.1)
+        self.settings = msgspec.structs.replace(
+            self.settings, guest_seconds=0.1, progress_seconds=0.02
+        )
         self.history: list[object] = []
         self.violations: list[str] = []
         self.refuses: dict[type, str] = {}
+        self.broken: set[Group] = set()
 
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
         self._runtime = runtime = WatchedRuntime(self)
@@ -72,15 +76,30 @@ class VmWorld(World):
         )
         self._task = asyncio.create_task(self.agent.run())
 
+    async def set(self, **settings: float) -> None:
+        """Before anything runs: another agent, with other settings."""
+        await self.stop()
+        self.settings = msgspec.structs.replace(self.settings, **settings)
+        await self.start()
+
+    async def run_silent_vm(self, name: str, cpu: str = "1", memory: str = "512Mi") -> str:
+        """A VM whose guest boots until it is told to speak; return its uid."""
+        boot = self.machine.boot_vm
+
+        def boot_silently(config: ContainerConfig) -> None:
+            boot(config)
+            self.machine.vms[config.pod_uid].be_silent()
+
+        self.machine.boot_vm = boot_silently  # type: ignore[method-assign]
+        await self.api.run_pod(name, virtualMachine=virtual_machine(cpu, memory))
+        uid = await self.running(name)
+        await self.until(lambda: self.vm_state(name) == "Starting", "it is starting")
+        self.machine.boot_vm = boot  # type: ignore[method-assign]
+        return uid
+
     async def run_vm(self, name: str, cpu: str = "1", memory: str = "512Mi", **more: Any) -> str:
         """Create a VM on the node and wait until its guest is heard; return its uid."""
-        size = {"cpu": cpu, "memory": memory}
-        vm: Object = {
-            "kernel": {"image": "guest.vmlinuz", "initrd": "guest.initrd"},
-            "cpu": {"max": "6"},
-            "memory": {"max": "4Gi", "boot": "256Mi"},
-            "resources": {"requests": size, "limits": size},
-        }
+        vm = virtual_machine(cpu, memory)
         policy = {"resizePolicy": more.pop("resizePolicy")} if "resizePolicy" in more else {}
         await self.api.run_pod(name, virtualMachine={**vm, **policy}, **more)
         await self.running(name)
@@ -130,12 +149,24 @@ class VmWorld(World):
                 self.violations.append(f"{group}: {quota} for {vm.online_vcpus} vCPUs")
 
 
+def virtual_machine(cpu: str, memory: str) -> Object:
+    size = {"cpu": cpu, "memory": memory}
+    return {
+        "kernel": {"image": "guest.vmlinuz", "initrd": "guest.initrd"},
+        "cpu": {"max": "6"},
+        "memory": {"max": "4Gi", "boot": "256Mi"},
+        "resources": {"requests": size, "limits": size},
+    }
+
+
 class WatchedRuntime(FakeRuntime):
     def __init__(self, watcher: VmWorld) -> None:
         super().__init__(clock=watcher.clock, machine=watcher.machine)
         self._watcher = watcher
 
     async def write(self, group: Group, change: Change) -> None:
+        if group in self._watcher.broken:
+            raise RuntimeCallError(f"{group} cannot be written")
         await super().write(group, change)
         self._watcher.history.append((group, change))
         self._watcher.check(group.pod_uid)

@@ -162,6 +162,9 @@ class MemoryApi:
             self.refused.append(body)
             raise
         self.posts.append(body)
+        for event in body.get("events", []):
+            key = (EVENTS.plural, namespace, event["metadata"]["name"])
+            self._store(EventType.ADDED, key, event)
         return self._store(EventType.MODIFIED, (resource.plural, namespace, name), answered)
 
     async def close(self) -> None: ...

@@ -173,3 +173,61 @@ async def test_binding_happens_once(rig: Any) -> None:
     assert (again.status, again.json["reason"]) == (409, "Conflict")
     nowhere = await rig.request("POST", f"{WEB}/binding", {"target": {}}, token="scheduler")
     assert nowhere.status == 422
+
+
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def told(name: str = "web", **more: Any) -> dict[str, Any]:
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": f"{name}.1", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": name},
+        "reason": "ResizeCompleted",
+        "message": "Pod resize completed",
+        "type": "Normal",
+        "count": 1,
+        **more,
+    }
+
+
+async def test_events_come_with_the_answer_in_one_commit(rig: Any, asked: Any) -> None:
+    before = rig.cache.revision
+    body = answered("Done", generation=2, events=[told()])
+    done = await rig.request("POST", RESIZING, body, token="n1")
+    assert done.status == 201
+    assert rig.cache.revision == before + 1
+    events = (await rig.get(EVENTS)).json["items"]
+    assert [event["reason"] for event in events] == ["ResizeCompleted"]
+    assert events[0]["metadata"]["uid"]
+    assert "events" not in str(done.json)
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "field"),
+    [
+        ([told("other")], 422, "events[0].involvedObject"),
+        ([told(metadata={"name": f"e{one}"}) for one in range(17)], 422, "events"),
+        ([told(metadata={"name": "NOT A NAME"})], 422, "metadata.name"),
+        ([told(metadata={"name": "web.1", "namespace": "kube-system"})], 400, ""),
+    ],
+    ids=["about another pod", "too many", "a bad name", "another namespace"],
+)
+async def test_an_event_that_may_not_come_along_keeps_the_answer_out_too(
+    rig: Any, asked: Any, events: Any, code: int, field: str
+) -> None:
+    body = answered("Done", generation=2, events=events)
+    answer = await rig.request("POST", RESIZING, body, token="n1")
+    assert answer.status == code
+    if field:
+        assert answer.json["details"]["causes"][0]["field"] == field
+    assert (await rig.get(WEB)).json == asked
+    assert (await rig.get(EVENTS)).json["items"] == []
+
+
+async def test_a_refused_answer_leaves_no_event(rig: Any, asked: Any) -> None:
+    body = answered("Done", generation=1, events=[told()])
+    answer = await rig.request("POST", RESIZING, body, token="n1")
+    assert answer.status == 409
+    assert (await rig.get(EVENTS)).json["items"] == []

@@ -383,10 +383,10 @@ def test_a_virtual_machine_is_resized_like_a_container_and_shown_beside_it(shell
     ]
     header, db, vm1 = shell.ok("get pods -o wide").splitlines()
     assert header.split()[-4:] == ["GUEST", "CPU", "GUEST", "MEMORY"]
-    assert db.split()[:3] == ["db", "1/1", "Running"]
+    assert db.split()[:4] == ["db", "container", "1/1", "Running"]
     assert db.split()[-2:] == ["-", "-"]
-    assert vm1.split()[:3] == ["vm1", "1/1", "Running"]
-    assert vm1.split()[-2:] == ["4/4", "1998Mi/2048Mi"]
+    assert vm1.split()[:4] == ["vm1", "vm", "1/1", "Running"]
+    assert vm1.endswith("4 of 4      1998Mi of 2048Mi")
     assert shell.ok("apply -f -", yaml.safe_dump(shell.pod("vm1"))) == "pod/vm1 unchanged\n"
 
 

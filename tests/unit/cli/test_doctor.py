@@ -19,6 +19,13 @@ from livesize.cli.doctor.checks import (
     check_python,
     check_root,
 )
+from livesize.cli.doctor.vm_checks import (
+    VmTools,
+    accelerator_finding,
+    check_binding,
+    check_libvirt,
+    check_qemu,
+)
 
 V1 = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n" + "".join(
     f"{name}\t1\t1\t1\n" for name in ("cpu", "cpuacct", "memory", "pids")
@@ -102,6 +109,15 @@ def test_the_size_of_the_machine(tmp_path: Path) -> None:
         (check_kubectl("v1.9.0"), False),
         (check_kubectl("unknown"), False),
         (check_kubectl(None), False),
+        (check_qemu("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright 2003"), True),
+        (check_qemu("QEMU emulator version 8.2.2"), False),
+        (check_qemu("unknown"), False),
+        (check_qemu(None), False),
+        (check_libvirt("libvirtd (libvirt) 11.3.0\n"), True),
+        (check_libvirt("libvirtd (libvirt) 9.0.0\n"), False),
+        (check_libvirt(None), False),
+        (check_binding(VmTools(None, None)), True),
+        (check_binding(VmTools(None, None, "No module named 'libvirt'")), False),
     ],
 )
 def test_what_is_missing_always_comes_with_a_remedy(finding: Finding, ok: bool) -> None:
@@ -117,3 +133,28 @@ def test_it_prints_json_and_a_named_server_that_is_not_there_fails(tmp_path: Pat
     assert findings["python"]["ok"]
     assert not findings["server"]["ok"]
     assert missing in findings["server"]["what"]
+
+
+def test_virtual_machines_are_never_a_must() -> None:
+    missing = (check_qemu(None), check_libvirt(None), check_binding(VmTools(None, None, "none")))
+    assert all(finding.optional for finding in missing)
+
+
+@pytest.mark.parametrize(("accelerator", "word"), [("kvm", "KVM: "), ("tcg", "TCG (")])
+def test_the_accelerator_is_said_with_its_reason(accelerator: str, word: str) -> None:
+    finding = accelerator_finding(accelerator, "there is no /dev/kvm")
+    assert finding.ok
+    assert finding.what.startswith(word)
+    assert finding.what.endswith(": there is no /dev/kvm")
+
+
+def test_main_hands_in_probes_of_what_the_command_line_cannot_know(tmp_path: Path) -> None:
+    words = ["doctor", "-o", "json", "--kubeconfig", str(tmp_path / "none")]
+    probes = [lambda: accelerator_finding("tcg", "it was tried")]
+    with_probes = json.loads(CliRunner().invoke(cli, words, obj=probes).output)
+    without = json.loads(CliRunner().invoke(cli, words).output)
+    names = [finding["name"] for finding in with_probes]
+    assert [finding["name"] for finding in without] == [
+        one for one in names if one != "accelerator"
+    ]
+    assert {"qemu", "libvirt", "libvirt-python", "accelerator"} <= set(names)

@@ -113,6 +113,7 @@ def test_a_pod_is_shown_with_desired_allocated_and_actual_sums() -> None:
     assert dict(zip(shown.header, shown.rows[0], strict=True)) == {
         "NAMESPACE": "ns",
         "NAME": "db",
+        "KIND": "container",
         "READY": "2/2",
         "STATUS": "Running",
         "RESTARTS": "2",
@@ -152,6 +153,31 @@ def test_the_word_for_a_pod() -> None:
     assert pod_status(pod(containerStatuses=[waiting])) == "CrashLoopBackOff"
     assert pod_status({"metadata": {"deletionTimestamp": "x"}}) == "Terminating"
     assert pod_status({}) == "Pending"
+
+
+def vm_pod(state: str, **guest: Any) -> Object:
+    vm = {"state": state, "guest": {"vcpusPlugged": 4, "memoryPlugged": "2Gi", **guest}}
+    spec = {"virtualMachine": {"resources": {"requests": {"cpu": "4", "memory": "2Gi"}}}}
+    return {"spec": spec, "status": {"phase": "Running", "virtualMachineStatus": vm}}
+
+
+@pytest.mark.parametrize(
+    ("guest", "cpu", "memory"),
+    [
+        ({"vcpusOnline": 1, "memorySeen": "2033242112"}, "1 of 4", "1939Mi of 2048Mi"),
+        ({}, "- of 4", "- of 2048Mi"),
+    ],
+    ids=["as the guest says", "the guest is silent"],
+)
+def test_a_virtual_machine_shows_what_its_guest_has(guest: Object, cpu: str, memory: str) -> None:
+    shown = table_of(PODS, [vm_pod("Running", **guest)], 0.0, wide=True, all_namespaces=False)
+    row = dict(zip(shown.header, shown.rows[0], strict=True))
+    assert (row["KIND"], row["READY"], row["STATUS"]) == ("vm", "1/1", "Running")
+    assert (row["GUEST CPU"], row["GUEST MEMORY"]) == (cpu, memory)
+
+
+def test_a_guest_that_boots_is_starting() -> None:
+    assert pod_status(vm_pod("Starting")) == "Starting"
 
 
 def test_every_kind_has_a_table_even_of_an_empty_object() -> None:

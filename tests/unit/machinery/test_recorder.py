@@ -106,7 +106,6 @@ async def test_an_event_has_the_shape_of_kubernetes() -> None:
         "lastTimestamp": "2023-11-14T22:13:21Z",
         "count": 1,
         "type": "Warning",
-        "eventTime": None,
         "reportingComponent": "agent",
         "reportingInstance": "n1",
     }
@@ -186,3 +185,51 @@ async def test_what_cannot_be_written_is_dropped_and_the_rest_goes_on(
         posted.say("Kept")
     assert posted.told() == [("Kept", 1, True)]
     assert posted.recorder.dropped == 1
+
+
+async def test_waiting_events_ride_with_a_request_about_the_same_object() -> None:
+    posted = Posted()
+    other = {**POD, "metadata": {**POD["metadata"], "name": "web", "uid": "u2"}}
+    posted.say("Started")
+    posted.say("Scheduled", about=other)
+    riding = posted.recorder.ride(POD)
+    assert [event["reason"] for event in riding.events] == ["Started"]
+    async with posted.running():
+        pass
+    assert posted.told() == [("Scheduled", 1, True)]
+
+
+async def test_what_rode_along_is_counted_up_when_it_is_said_again() -> None:
+    posted = Posted()
+    posted.say("Started")
+    posted.recorder.ride(POD)
+    posted.say("Started")
+    async with posted.running():
+        pass
+    assert posted.told() == [("Started", 2, False)]
+
+
+async def test_events_left_behind_are_written_after_all() -> None:
+    posted = Posted()
+    posted.say("Started")
+    posted.recorder.left_behind(posted.recorder.ride(POD))
+    async with posted.running():
+        pass
+    assert posted.told() == [("Started", 1, True)]
+
+
+async def test_an_event_that_was_written_before_does_not_ride() -> None:
+    posted = Posted()
+    async with posted.running():
+        posted.say("Started")
+    posted.say("Started")
+    assert posted.recorder.ride(POD).events == []
+
+
+async def test_a_composed_event_is_not_recorded() -> None:
+    posted = Posted()
+    event = posted.recorder.compose(POD, EventSeverity.NORMAL, "Done", "all of it")
+    assert event["involvedObject"]["uid"] == "u1"
+    async with posted.running():
+        pass
+    assert posted.told() == []

@@ -3,12 +3,14 @@
 A small SQLite file (WAL, synchronous FULL) on a thread of its own. ``save`` and ``forget`` only
 note what changed; ``durable`` waits until all that was noted so far is on disk. What was noted in
 one turn of the event loop shares one commit, and so does what gathers while a commit runs, so
-that many decisions cost one fsync.
+that many decisions cost one fsync. What is noted ``soon`` waits a moment for company: order is
+kept, so nothing noted later can be durable before it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +22,7 @@ import msgspec
 from livesize.agent.allocation.ledger import Allocation
 
 SCHEMA_VERSION = 1
+SOON_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -41,6 +44,7 @@ class Checkpoint:
         self._noted: dict[str, bytes | None] = {}
         self._batch: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(cls, path: Path) -> Checkpoint:
@@ -52,9 +56,10 @@ class Checkpoint:
     async def load(self) -> tuple[Allocation, ...]:
         return await self._call(self._read)
 
-    def save(self, entry: Allocation) -> None:
-        """Note the new state of one pod; durable once ``durable`` returns."""
-        self._note(entry.uid, _encoder.encode(entry))
+    def save(self, entry: Allocation, *, soon: bool = False) -> None:
+        """Note the new state of one pod; durable once ``durable`` returns. ``soon``: nobody waits
+        for it, so it may go with the next commit."""
+        self._note(entry.uid, _encoder.encode(entry), soon=soon)
 
     def forget(self, uid: str) -> None:
         self._note(uid, None)
@@ -62,6 +67,8 @@ class Checkpoint:
     async def durable(self) -> None:
         """Return when everything noted before the call survives kill -9."""
         if self._batch is not None:
+            if self._later is not None:
+                asyncio.get_running_loop().call_soon(self._flush)
             await asyncio.shield(self._batch)
         elif self._running is not None:
             await asyncio.shield(self._running)
@@ -74,30 +81,38 @@ class Checkpoint:
     async def _call(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    def _note(self, uid: str, value: bytes | None) -> None:
+    def _note(self, uid: str, value: bytes | None, *, soon: bool = False) -> None:
         self._noted[uid] = value
+        loop = asyncio.get_running_loop()
         if self._batch is None:
-            loop = asyncio.get_running_loop()
             self._batch = loop.create_future()
+        if soon and self._later is None:
+            self._later = loop.call_later(SOON_SECONDS, self._flush)
+        elif not soon:
             # At the end of this turn, so that its other decisions come along.
             loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._running is not None or self._batch is None:
             return
         noted, self._noted = self._noted, {}
         self._running, self._batch = self._batch, None
         loop = asyncio.get_running_loop()
         commit = loop.run_in_executor(self._thread, self._commit, noted)
-        commit.add_done_callback(self._committed)
+        commit.add_done_callback(functools.partial(self._committed, noted))
 
-    def _committed(self, commit: asyncio.Future[None]) -> None:
+    def _committed(self, noted: dict[str, bytes | None], commit: asyncio.Future[None]) -> None:
         assert self._running is not None
         waiters, self._running = self._running, None
         failure = commit.exception()
         if failure is None:
             waiters.set_result(None)
         else:
+            # Still to be written: it goes with the next, unless there is something newer.
+            self._noted = {**noted, **self._noted}
             waiters.set_exception(failure)
             waiters.exception()  # seen, even where nobody waits
         self._flush()
@@ -167,6 +182,11 @@ class SecuredEntry:
             self._checkpoint.save(entry)
             await self._checkpoint.durable()
             self._secured = entry
+
+    def note_applied(self, entry: Allocation) -> None:
+        """The promise it holds is durable already; that it was applied, the machine says too."""
+        self._checkpoint.save(entry, soon=True)
+        self._secured = entry
 
     async def forget(self, uid: str) -> None:
         self._secured = None

@@ -1,7 +1,8 @@
 """Posts about one pod, and takes in the answers: each is the pod as the API server has it now.
 
 Only the pod's worker posts, so there is one writer and the latest wins. ConnectionError and
-StatusError go to the caller, who tries again.
+StatusError go to the caller, who tries again. Events about the pod go along with what is said of
+its resize: one request and one commit instead of several, and they tell no more than happened.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.api.reasons import EventReason
 
 _GONE = (404, 409)
 
@@ -35,11 +37,20 @@ class PodRecord:
         self.changed.set()
         return True
 
-    async def post_resizing(self, body: Object) -> None:
-        pod = self.pod
-        answer = await self._outside.client.post(
-            PODS, name_of(pod), namespace_of(pod), "resizing", body
-        )
+    async def post_resizing(self, body: Object, *told: tuple[EventReason, str]) -> None:
+        """``told``: events, reason and message, that are true once the API server has taken it."""
+        pod, outside = self.pod, self._outside
+        riding = outside.recorder.ride(pod)
+        events = riding.events + [outside.compose(pod, *one) for one in told]
+        if events:
+            body = {**body, "events": events}
+        try:
+            answer = await outside.client.post(
+                PODS, name_of(pod), namespace_of(pod), "resizing", body
+            )
+        except (ConnectionError, StatusError):
+            outside.recorder.left_behind(riding)
+            raise
         self.seen(answer)
 
     async def patch_status(self, changed: Object) -> None:

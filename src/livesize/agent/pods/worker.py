@@ -74,7 +74,7 @@ class PodWorker:
         self._room_appeared = room_appeared
         self._record = PodRecord(outside, pod)
         self._entry = SecuredEntry(outside.checkpoint, secured)
-        shape = shape_of(outside, self._record)
+        self._shape = shape = shape_of(outside, self._record)
         self._machine = PodMachine(outside, self._record, shape)
         hands = PodHands(
             self._stop_for_size, self._start_at_size, self._build_status, room_appeared
@@ -234,9 +234,11 @@ class PodWorker:
         for start in run.starts:
             await self._start(start)
         await self._driver.post_refusal()
-        await self._report_status()
-        facts = self._facts(self._observe())
-        match plan_pod(facts):
+        await self._shape.tidy(snapshot)
+        look = self._observe()
+        if await self._report_status(look):
+            look = self._observe()  # that took its time
+        match plan_pod(self._facts(look)):
             case Run(starts=(), wait_seconds=wait_seconds):
                 return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
             case _:
@@ -332,8 +334,8 @@ class PodWorker:
 
     # Reporting
 
-    def _build_status(self) -> Object:
-        snapshot = self._observe()
+    def _build_status(self, look: PodSnapshot | None = None) -> Object:
+        snapshot = look or self._observe()
         facts = self._facts(snapshot)
         return build_status(
             StatusFacts(
@@ -350,9 +352,11 @@ class PodWorker:
             )
         )
 
-    async def _report_status(self) -> None:
+    async def _report_status(self, look: PodSnapshot | None = None) -> bool:
+        """Tell what is news; False: nothing was."""
         if self._record.gone or is_terminal(self._record.pod):
-            return
-        changed = changed_status(self._record.pod, self._build_status())
+            return False
+        changed = changed_status(self._record.pod, self._build_status(look))
         if changed:
             await self._record.patch_status(changed)
+        return bool(changed)

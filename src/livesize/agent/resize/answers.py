@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.shape import Progress
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
 from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
 from livesize.machinery.clock import format_micro_time
 from livesize.machinery.steps import StepRecord
+
+RUNNING = "Running"  # of a step that is not done yet
 
 
 def refusal_body(pod: Object, phase: ResizePhase, generation: int, message: str) -> Object:
@@ -18,12 +21,34 @@ def refusal_body(pod: Object, phase: ResizePhase, generation: int, message: str)
     return {**_body(pod, phase, generation), "message": message, "status": status}
 
 
-def accept_body(pod: Object, allocation: Allocation) -> Object:
-    """Allocated, durable on this node, and being applied."""
+def accept_body(pod: Object, allocation: Allocation, message: str = "") -> Object:
+    """Allocated, durable on this node, and being applied. ``message``: there is more to say."""
     return {
         **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
+        "message": message,
         "allocated": list(allocation.allocated),
         "status": {"observedGeneration": generation_of(pod)},
+    }
+
+
+def progress_body(
+    pod: Object,
+    allocation: Allocation,
+    progress: Progress,
+    records: Sequence[StepRecord],
+    status: Object,
+) -> Object:
+    """Still being applied: what was done, the step that takes long, and how far it is."""
+    running: Object = {"name": progress.step, "outcome": RUNNING, "message": progress.message}
+    if records:
+        began = records[-1].started_at + records[-1].seconds
+        running["time"] = format_micro_time(began)
+    return {
+        **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
+        "message": progress.message,
+        "allocated": list(allocation.allocated),
+        "steps": [*steps_json(records), running],
+        "status": _present(status),
     }
 
 

@@ -5,12 +5,13 @@
     stop:NAME    containers that restart by policy
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     start:NAME
-    actuated     what was applied is made durable, while the report is on its way
+    actuated     what was applied is in the books, and on disk soon
     report       Done, with actual as read back, the steps and their times, in one request
 
 Each is a step of machinery.steps, so a crash point lies between any two, and a new attempt from
 wherever the last one stopped goes on from there: what is done already has no step. The API server
-may be away: accept is then left out, and only report has to wait for it.
+may be away: accept is then left out, and only report has to wait for it. While a step of the
+machine takes long, the API hears how far it is.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.answers import accept_body, done_body, event_message
-from livesize.agent.shape import MachineWork
+from livesize.agent.resize.answers import accept_body, done_body, event_message, progress_body
+from livesize.agent.resize.progress import ProgressLine
+from livesize.agent.shape import MachineWork, Progress
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, generation_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
-from livesize.api.resources import Amounts
 from livesize.machinery.steps import Step, StepFailedError, StepRecord, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
@@ -77,13 +78,14 @@ class ResizeAttempt:
     restarts: tuple[Restart, ...]
     hands: PodHands
     entry: SecuredEntry
+    line: ProgressLine
     _accepting: asyncio.Task[None] | None = None
     _applied: asyncio.Event = field(default_factory=asyncio.Event)
-    _unsecured: CheckpointError | None = None
     _records: list[StepRecord] = field(default_factory=list)
 
     async def run(self) -> AttemptOutcome:
         async with asyncio.TaskGroup() as tasks:
+            self.line.begin(tasks, self._post_progress)
             outcome = await run_steps(
                 "resize",
                 self._steps(tasks),
@@ -92,7 +94,8 @@ class ResizeAttempt:
                 errors=WORLD_ERRORS + POST_ERRORS,
                 progress=self._records.append,
             )
-        return AttemptOutcome(outcome.records, outcome.failure or self._unsecured)
+            await self.line.end()
+        return AttemptOutcome(outcome.records, outcome.failure)
 
     def _steps(self, tasks: asyncio.TaskGroup) -> list[Step]:
         steps: list[Step] = []
@@ -104,7 +107,7 @@ class ResizeAttempt:
         steps += self.work.steps
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
-            steps.append(Step("actuated", self._actuate_in(tasks)))
+            steps.append(Step("actuated", self._actuate))
         if self._may_report():
             steps.append(Step("report", self._report))
         return steps
@@ -136,6 +139,20 @@ class ResizeAttempt:
             # The node's ledger is the truth: the resize goes on, and report tells it all.
             log.warning("accept not posted", pod=target.name, reason=str(failure))
 
+    async def _post_progress(self, progress: Progress) -> None:
+        if self._accepting is not None:
+            await self._accepting
+        # What failed and does not move stays an error; a retry alone is no news.
+        stuck = phase_of(self.record.pod) is ResizePhase.ERROR and not progress.moved
+        if stuck or not self._may_report():
+            return
+        pod, status = self.record.pod, self.hands.build_status()
+        body = progress_body(pod, self.target, progress, self._records, status)
+        try:
+            await self.record.post_resizing(body)
+        except POST_ERRORS as failure:
+            log.warning("progress not posted", pod=self.target.name, reason=str(failure))
+
     def _stop(self, container: str) -> Step:
         async def stop() -> None:
             await self.hands.stop(container)
@@ -159,36 +176,30 @@ class ResizeAttempt:
             return False
         return True
 
-    def _actuate_in(self, tasks: asyncio.TaskGroup) -> Callable[[], Awaitable[None]]:
-        async def begin() -> None:
-            current = self.ledger.get(self.target.uid)
-            assert current is not None, "only the pod's worker forgets it"
-            used = self.ledger.used
-            applied = current.applied(self.target.allocated)
-            self.ledger.record(applied)
-            tasks.create_task(self._secure(applied, used))
-
-        return begin
-
-    async def _secure(self, applied: Allocation, used: Amounts) -> None:
-        """While the report is on its way: after a crash the machine itself says what was applied,
-        and it is reported once more."""
-        try:
-            await self.entry.secure(applied)
-        except CheckpointError as failure:
-            self._unsecured = failure
-            return
+    async def _actuate(self) -> None:
+        """Nobody waits for the disk here: after a crash the machine itself says what was applied,
+        and it is reported once more. What others get of the room is noted after this, so it
+        cannot be durable without it."""
+        current = self.ledger.get(self.target.uid)
+        assert current is not None, "only the pod's worker forgets it"
+        used = self.ledger.used
+        applied = current.applied(self.target.allocated)
+        self.ledger.record(applied)
+        self.entry.note_applied(applied)
         if self.ledger.used != used:
             self.hands.room_appeared()
 
     async def _report(self) -> None:
         self._applied.set()
+        await self.line.end()
         if self._accepting is not None:
             await self._accepting
         if not self._may_report():
             return  # a newer request came meanwhile, and only the newest counts
         pod = self.record.pod
         status = {**self.hands.build_status(), "observedGeneration": generation_of(pod)}
-        await self.record.post_resizing(done_body(pod, self.target, self._records, status))
         message = event_message("completed", self.target.allocated, self.target.generation)
-        self.outside.tell(pod, EventReason.RESIZE_COMPLETED, message)
+        await self.record.post_resizing(
+            done_body(pod, self.target, self._records, status),
+            (EventReason.RESIZE_COMPLETED, message),
+        )

@@ -16,7 +16,7 @@ from livesize.agent.judge import Judge
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.answers import error_body, event_message, refusal_body
+from livesize.agent.resize.answers import accept_body, error_body, event_message, refusal_body
 from livesize.agent.resize.attempt import (
     POST_ERRORS,
     WORLD_ERRORS,
@@ -25,13 +25,15 @@ from livesize.agent.resize.attempt import (
     ResizeAttempt,
     Restart,
 )
+from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.resize.restarts import is_due, plan_restarts
-from livesize.agent.shape import MachineWork, Shape
+from livesize.agent.shape import MachineWork, Onlookers, Shape
 from livesize.api.objects import lookup
 from livesize.api.reasons import EventReason
+from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resources import containers_of, size_of
-from livesize.machinery.steps import Backoff, run_steps
+from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase
 
@@ -88,9 +90,13 @@ class ResizeDriver:
         if unfinished and wait_seconds > 0:
             return wait_seconds
         leaving = {one.container for one in restarts}
-        work = await self._shape.plan(target, snapshot, leaving, lambda: self._is_overtaken(target))
-        if unfinished:
-            outcome = await self._attempt(target, work, restarts)
+        line = ProgressLine(self._outside.settings.progress_seconds)
+        onlookers = Onlookers(lambda: self._is_overtaken(target), line.tell)
+        work = await self._shape.plan(target, snapshot, leaving, onlookers)
+        if unfinished and work.waits_for:
+            outcome = await self._hold(target, work.waits_for)
+        elif unfinished:
+            outcome = await self._attempt(target, work, restarts, line)
         elif not work.changing:
             return NEVER
         elif wait_seconds > 0:
@@ -109,13 +115,12 @@ class ResizeDriver:
         if state.get("generation") != refusal.generation or phase_of(pod) is refusal.phase:
             return
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message)
-        await self._record.post_resizing(body)
         deferred = refusal.phase is ResizePhase.DEFERRED
         reason = EventReason.RESIZE_DEFERRED if deferred else EventReason.RESIZE_INFEASIBLE
         sizes = [size_of(container) for container in containers_of(pod)]
         what = "deferred" if deferred else "infeasible"
         told = event_message(what, sizes, refusal.generation, refusal.message)
-        self._outside.tell(pod, reason, told)
+        await self._record.post_resizing(body, (reason, told))
 
     def _is_asked(self, target: Allocation) -> bool:
         """The API still waits for the answer to what was promised."""
@@ -137,8 +142,38 @@ class ResizeDriver:
         leaving = lookup(self._record.pod, "metadata", "deletionTimestamp") or self._record.gone
         return bool(leaving) or current is None or current.generation != target.generation
 
+    async def _hold(self, target: Allocation, why: str) -> AttemptOutcome:
+        """The machine is not ready for it: the promise is durable, and the API hears why it takes
+        longer. The machine tells when it is ready, and then there is something to attempt."""
+        steps: list[Step] = []
+        if not self._entry.holds(target):
+            steps.append(Step("checkpoint", lambda: self._entry.secure(target)))
+        state = resize_state(self._record.pod)
+        told = phase_of(self._record.pod) is ResizePhase.IN_PROGRESS and state["message"] == why
+        if self._is_asked(target) and not told:
+            steps.append(Step("accept", lambda: self._accept_later(target, why)))
+        outcome = await run_steps(
+            "resize",
+            steps,
+            clock=self._outside.clock,
+            points=self._outside.points,
+            errors=WORLD_ERRORS + POST_ERRORS,
+        )
+        return AttemptOutcome(outcome.records, outcome.failure)
+
+    async def _accept_later(self, target: Allocation, why: str) -> None:
+        pod = self._record.pod
+        if phase_of(pod) not in APPLYING:
+            told = event_message("started", target.allocated, target.generation)
+            self._outside.tell(pod, EventReason.RESIZE_STARTED, told)
+        await self._record.post_resizing(accept_body(pod, target, why))
+
     async def _attempt(
-        self, target: Allocation, work: MachineWork, restarts: tuple[Restart, ...]
+        self,
+        target: Allocation,
+        work: MachineWork,
+        restarts: tuple[Restart, ...],
+        line: ProgressLine,
     ) -> AttemptOutcome:
         attempt = ResizeAttempt(
             self._outside,
@@ -149,6 +184,7 @@ class ResizeDriver:
             restarts,
             self._hands,
             self._entry,
+            line,
         )
         return await attempt.run()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from livesize.agent.observe import PodSnapshot
 from livesize.agent.pods.config import start_limits, wanted_limits, wanted_pod_limits
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
-from livesize.agent.shape import MachineWork, StartSize
+from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.api.kernel_units import KernelLimits
 from livesize.runtime.interface import Runtime
 
@@ -34,7 +33,7 @@ class ContainersShape:
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        is_overtaken: Callable[[], bool],  # noqa: ARG002 — groups change at once
+        onlookers: Onlookers,  # noqa: ARG002 — groups change at once
     ) -> MachineWork:
         assert snapshot.groups is not None
         staying = {
@@ -49,3 +48,6 @@ class ContainersShape:
         )
         names = tuple(step.name for step in plan.steps)
         return MachineWork(tuple(group_steps(self.runtime, entry.uid, plan)), names)
+
+    async def tidy(self, snapshot: PodSnapshot) -> None:
+        """Nothing of a container's grows beside its limits."""

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from livesize.agent.resize.apply import group_step
 from livesize.agent.resize.plan import CpuSetting, SetGroup, shrinks
+from livesize.agent.shape import Onlookers, Progress
 from livesize.agent.vm.plan import (
     ChangeMemory,
     ChangeVcpus,
     ConfirmMemory,
     ConfirmVcpus,
+    MarkSafe,
     MemoryAction,
     SetNote,
     VcpuAction,
@@ -26,8 +28,10 @@ from livesize.agent.vm.plan import (
     plan_roll_back,
 )
 from livesize.agent.vm.sizes import vm_facts
+from livesize.agent.vm.words import memory_progress, memory_shortfall, vcpu_progress, vcpu_shortfall
+from livesize.api.resources import VM_NAME
 from livesize.machinery.steps import Step, StepFailedError
-from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
 from livesize.runtime.vm import (
     GuestSilentError,
     OnlineVcpus,
@@ -43,19 +47,20 @@ from livesize.runtime.vm import (
     WriteNote,
 )
 
-_LOOK_SECONDS = 0.5  # a waiting step looks this often whether it still has a point
-
 
 @dataclass(frozen=True)
 class VmHands:
-    """What the steps of one attempt share. ``failed`` hears of which resource."""
+    """What the steps of one attempt share. ``failed`` hears of which resource, ``marked`` of which
+    resource it is safe to change."""
 
     runtime: VmRuntime
     uid: str
     target: VmTarget
     guest_seconds: float
-    is_overtaken: Callable[[], bool]
+    look_seconds: float  # so often a waiting step asks whether it has a point, and says how far
+    onlookers: Onlookers
     failed: Callable[[str], None]
+    marked: Callable[[str], None]
 
 
 def vm_steps(hands: VmHands, plan: VmPlan) -> list[Step]:
@@ -77,6 +82,8 @@ def _step(hands: VmHands, planned: VmStep, grown: list[SetGroup]) -> Step:
     match planned:
         case SetGroup():
             return group_step(hands.runtime, hands.uid, planned)
+        case MarkSafe():
+            return Step(planned.name, lambda: _mark(hands, planned))
         case ChangeVcpus():
             return _vcpu_step(hands, planned, [one for one in grown if _is_cpu(one)])
         case ChangeMemory() | SetNote():
@@ -152,31 +159,45 @@ def _memory_change(planned: ChangeMemory | SetNote) -> tuple[VmChange, Callable[
             raise AssertionError(planned)
 
 
+async def _mark(hands: VmHands, planned: MarkSafe) -> None:
+    """Somebody may have narrowed a group since it was widened: then nothing may be plugged in."""
+    for group in (PodGroup(hands.uid), ContainerGroup(hands.uid, VM_NAME)):
+        limits = hands.runtime.read_limits(group)
+        for needed, found in (
+            (planned.quota_us, limits.cpu_quota_us),
+            (planned.limit_bytes, limits.memory_limit_bytes),
+        ):
+            if needed is not None and found is not None and found < needed:
+                raise StepFailedError(
+                    f"{planned.resource} may not be changed yet: {group} holds {found}, and"
+                    f" {needed} is needed"
+                )
+    hands.marked(planned.resource)
+
+
 async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
     def confirmed(view: VmView) -> bool:
         return view.guest is not None and view.guest.vcpus_online == planned.count
 
-    view = await _wait(hands, confirmed, _online)
-    if confirmed(view):
-        return
-    if view.guest is None:
-        raise StepFailedError(
-            f"cpu: the guest does not answer whether it uses {planned.count} CPUs"
-        )
-    raise StepFailedError(
-        f"cpu: the guest uses {view.guest.vcpus_online} CPUs, not {planned.count};"
-        f" {view.plugged_vcpus} are plugged in"
-    )
+    def words(view: VmView) -> str:
+        return vcpu_progress(view, planned.count)
+
+    view = await _wait(hands, confirmed, _Watched(planned.name, _online, words))
+    if not confirmed(view):
+        raise StepFailedError(vcpu_shortfall(view, planned.count))
 
 
 async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
     def confirmed(view: VmView) -> bool:
         return view.plugged_memory_bytes == planned.asked_bytes and _sees(view, planned)
 
-    view = await _wait(hands, confirmed, lambda view: view.plugged_memory_bytes)
-    if confirmed(view) and planned.asked_bytes == planned.wanted_bytes:
-        return
-    raise StepFailedError(_memory_words(view, planned))
+    def words(view: VmView) -> str:
+        return memory_progress(view, planned.wanted_bytes)
+
+    watched = _Watched(planned.name, lambda view: view.plugged_memory_bytes, words)
+    view = await _wait(hands, confirmed, watched)
+    if not confirmed(view) or planned.asked_bytes != planned.wanted_bytes:
+        raise StepFailedError(memory_shortfall(view, planned.wanted_bytes))
 
 
 def _sees(view: VmView, planned: ConfirmMemory) -> bool:
@@ -188,31 +209,35 @@ def _sees(view: VmView, planned: ConfirmMemory) -> bool:
     return abs(view.guest.memory_seen_bytes - before - moved) <= abs(moved) // 16
 
 
-def _memory_words(view: VmView, planned: ConfirmMemory) -> str:
-    plugged, wanted = view.plugged_memory_bytes, planned.wanted_bytes
-    left = f"memory: the guest has {plugged} bytes, {abs(plugged - wanted)} bytes to go to {wanted}"
-    if view.guest is None:
-        return f"{left}: the guest does not answer"
-    if plugged == wanted:
-        return f"memory: {plugged} bytes are plugged in, but the guest does not see the change"
-    if plugged < wanted:
-        return f"{left}: the guest takes no more"
-    used = plugged - view.guest.memory_available_bytes
-    return f"{left}: the guest uses {used}"
+@dataclass(frozen=True)
+class _Watched:
+    """A step that waits for the guest: what moves meanwhile, and how to say where it stands."""
+
+    step: str
+    reached: Callable[[VmView], int | None]
+    words: Callable[[VmView], str]
 
 
-async def _wait(
-    hands: VmHands, holds: Callable[[VmView], bool], progress: Callable[[VmView], int | None]
-) -> VmView:
-    """Until it holds, as long as there is progress; or until a newer request makes it void."""
-    view = await hands.runtime.wait_vm(hands.uid, holds, min(_LOOK_SECONDS, hands.guest_seconds))
-    idle_seconds, reached = 0.0, progress(view)
-    while not holds(view) and idle_seconds < hands.guest_seconds and not hands.is_overtaken():
+async def _wait(hands: VmHands, holds: Callable[[VmView], bool], watched: _Watched) -> VmView:
+    """Until it holds, as long as there is progress; or until a newer request makes it void.
+    The domain's notifications wake it; how far it is, is told between them."""
+    begun = hands.runtime.vm(hands.uid)
+    first = None if begun is None else watched.reached(begun)
+    is_overtaken = hands.onlookers.is_overtaken
+    view = await hands.runtime.wait_vm(
+        hands.uid, holds, min(hands.look_seconds, hands.guest_seconds)
+    )
+    idle_seconds, reached = 0.0, watched.reached(view)
+    while not holds(view) and idle_seconds < hands.guest_seconds and not is_overtaken():
+        moved = reached != first
+        hands.onlookers.tell(Progress(watched.step, watched.words(view), moved))
         view = await hands.runtime.wait_vm(
-            hands.uid, lambda view: holds(view) or hands.is_overtaken(), _LOOK_SECONDS
+            hands.uid, lambda view: holds(view) or is_overtaken(), hands.look_seconds
         )
-        idle_seconds = idle_seconds + _LOOK_SECONDS if progress(view) == reached else 0.0
-        reached = progress(view)
+        idle_seconds += hands.look_seconds
+        if watched.reached(view) != reached:
+            idle_seconds = 0.0
+        reached = watched.reached(view)
     return view
 
 

@@ -3,8 +3,9 @@
 A VM's size stands in several places: the groups of the pod and of QEMU, the running domain, the
 guest, the persistent definition. For each resource by itself (decisions 21):
 
-    grow     pod group, VM group → note → domain → the guest confirms → persistent → note cleared
-    shrink   note → the guest gives back → it confirms → persistent → note cleared
+    grow     pod group, VM group → marked safe → note → domain → the guest confirms → persistent
+             → note cleared
+    shrink   marked safe → note → the guest gives back → it confirms → persistent → note cleared
              → VM group, pod group
 
 Every prefix is safe: as long as the plan began so, the groups hold all the memory the domain has
@@ -132,7 +133,22 @@ class SetNote(msgspec.Struct, frozen=True, tag=True):
         return "vm:memory:clear" if self.memory_bytes is None else "vm:memory:note"
 
 
-VmStep: TypeAlias = SetGroup | ChangeVcpus | ConfirmVcpus | ChangeMemory | ConfirmMemory | SetNote
+class MarkSafe(msgspec.Struct, frozen=True, tag=True):
+    """The groups, read once more, hold all that the domain is about to be asked for: from here on
+    it may be changed (F66). One of the two is given."""
+
+    resource: str  # vcpus or memory, as in the names of other steps
+    quota_us: int | None = None
+    limit_bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"vm:{self.resource}:safe"
+
+
+VmStep: TypeAlias = (
+    SetGroup | MarkSafe | ChangeVcpus | ConfirmVcpus | ChangeMemory | ConfirmMemory | SetNote
+)
 
 
 class VmPlan(msgspec.Struct, frozen=True):
@@ -140,10 +156,9 @@ class VmPlan(msgspec.Struct, frozen=True):
 
     @property
     def changing(self) -> tuple[VmStep, ...]:
-        """Without what only waits for the guest."""
-        return tuple(
-            step for step in self.steps if not isinstance(step, ConfirmVcpus | ConfirmMemory)
-        )
+        """Without what only looks, or waits for the guest."""
+        looking = (MarkSafe, ConfirmVcpus, ConfirmMemory)
+        return tuple(step for step in self.steps if not isinstance(step, looking))
 
 
 def plan_vm_resize(
@@ -152,7 +167,7 @@ def plan_vm_resize(
     """Return the ordered steps from what is to ``target``; the VM's own group is there."""
     cpu = _within(cpu_setting, groups, target, _vcpu_steps(facts, target.vcpus))
     most_bytes = _covered_bytes(groups, target.overhead_bytes)
-    memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes)
+    memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes, target.overhead_bytes)
     memory = _within(memory_setting, groups, target, memory_steps)
     return VmPlan((*memory, *cpu) if memory_first else (*cpu, *memory))
 
@@ -209,15 +224,20 @@ def _vcpu_steps(facts: VmFacts, count: int) -> list[VmStep]:
         steps.append(ChangeVcpus(VcpuAction.PLUG, count))
     if steps or online != count:
         steps.append(ConfirmVcpus(count))
+    if any(isinstance(step, ChangeVcpus) for step in steps):
+        steps.insert(0, MarkSafe("vcpus", quota_us=count * CPU_PERIOD_US))
     if facts.persistent_vcpus != count:
         steps.append(ChangeVcpus(VcpuAction.PERSIST, count))
     return steps
 
 
-def _memory_steps(facts: VmFacts, wanted_bytes: int, most_bytes: int) -> list[VmStep]:
+def _memory_steps(
+    facts: VmFacts, wanted_bytes: int, most_bytes: int, overhead_bytes: int
+) -> list[VmStep]:
     steps: list[VmStep] = []
     asked_bytes = _asked_bytes(facts, wanted_bytes, most_bytes)
-    if facts.requested_bytes != asked_bytes:
+    asks = facts.requested_bytes != asked_bytes
+    if asks:
         steps.append(ChangeMemory(MemoryAction.REQUEST, asked_bytes))
     if steps or facts.plugged_bytes != wanted_bytes:
         # Of memory that moves while it is read, what the guest sees and what it holds do not match.
@@ -227,6 +247,8 @@ def _memory_steps(facts: VmFacts, wanted_bytes: int, most_bytes: int) -> list[Vm
         steps.append(ChangeMemory(MemoryAction.PERSIST, wanted_bytes))
     if steps and facts.noted_bytes != wanted_bytes:
         steps.insert(0, SetNote(wanted_bytes))
+    if asks:
+        steps.insert(0, MarkSafe("memory", limit_bytes=asked_bytes + overhead_bytes))
     if steps or facts.noted_bytes is not None:
         steps.append(SetNote(None))
     return steps

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
-from livesize.api.kernel_units import KernelLimits
+from livesize.agent.vm.sizes import vm_target
+from livesize.api.conditions import set_condition
+from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import format_cpu, format_memory, memory_bytes
+from livesize.api.reasons import ConditionType
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_kernel import VmHolding
 from livesize.api.vm_size import MEBIBYTE
@@ -34,6 +38,7 @@ def build_vm_status(container_status: Object, snapshot: PodSnapshot) -> Object:
         return status
     return {
         **status,
+        **_being_updated(view),
         "accelerator": view.accelerator.value,
         "maximum": {
             "cpu": format_cpu(1000 * view.max_vcpus),
@@ -44,6 +49,35 @@ def build_vm_status(container_status: Object, snapshot: PodSnapshot) -> Object:
     }
 
 
+def is_safe_to_hotplug(
+    pod: Object, allocation: Allocation, snapshot: PodSnapshot, version: CgroupVersion
+) -> bool:
+    """A change is under way, and both groups hold what it needs and what the domain has: its
+    devices may be plugged (F66). Read back, and so true whoever asks and after any restart."""
+    view, groups = snapshot.vm, snapshot.groups
+    if allocation.settled or view is None or groups is None or VM_NAME not in groups.containers:
+        return False
+    target = vm_target(pod, allocation, version)
+    memory = max(target.memory_bytes, view.requested_memory_bytes, view.plugged_memory_bytes)
+    needed = (target.vcpus * CPU_PERIOD_US, memory + target.overhead_bytes)
+    return all(
+        found is None or found >= amount
+        for group in (groups.pod, groups.containers[VM_NAME])
+        for found, amount in zip(
+            (group.cpu_quota_us, group.memory_limit_bytes), needed, strict=True
+        )
+    )
+
+
+def with_mark(conditions: list[Object], now: str, *, safe: bool) -> list[Object]:
+    """The conditions with the mark where it is safe to hotplug, and without it elsewhere."""
+    mark = ConditionType.SAFE_TO_HOTPLUG.value
+    if not safe:
+        return [condition for condition in conditions if condition.get("type") != mark]
+    message = "The pod's groups hold what the change needs; the domain and its guest follow."
+    return set_condition(conditions, {"type": mark, "status": "True", "message": message}, now)
+
+
 def steadied(before: Object, built: Object) -> Object:
     """``before``, where ``built`` has nothing to add but the passing of time: a guest's uptime
     and a little more or less free memory are no news of their own."""
@@ -52,6 +86,14 @@ def steadied(before: Object, built: Object) -> Object:
     was, now = _available(before), _available(built)
     step = max(_AVAILABLE_STEP_BYTES, max(was, now) // _AVAILABLE_SHARE)
     return before if abs(was - now) < step else built
+
+
+def _being_updated(view: VmView) -> Object:
+    """What is noted with the domain while its memory is on the way to another size (F46)."""
+    target_bytes = view.note.memory_bytes_being_updated
+    if target_bytes is None:
+        return {}
+    return {"resourceUpdateInProgress": True, "memoryLimitInBytesBeingUpdated": target_bytes}
 
 
 def _guest(view: VmView) -> Object:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from collections.abc import Set as AbstractSet
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
+from livesize.agent.outside import Outside
 from livesize.agent.pods.config import smaller_limits
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
-from livesize.agent.shape import MachineWork, StartSize
+from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
+from livesize.agent.vm.console import cut, is_too_long
 from livesize.agent.vm.plan import plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
+from livesize.agent.vm.words import NOT_HEARD
 from livesize.api.kernel_units import KernelLimits
-from livesize.api.objects import Object
+from livesize.api.objects import Object, name_of
+from livesize.api.reasons import EventReason
 from livesize.api.resources import VM_NAME, parse_resources
+from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
 
+log = get_logger("agent.vm")
+
 
 class VmShape:
-    def __init__(self, runtime: VmRuntime, record: PodRecord, guest_seconds: float) -> None:
+    def __init__(self, runtime: VmRuntime, record: PodRecord, outside: Outside) -> None:
         self._runtime = runtime
         self._record = record
-        self._guest_seconds = guest_seconds
+        self._outside = outside
         self._vcpus_failed = False
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
@@ -45,7 +52,7 @@ class VmShape:
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        is_overtaken: Callable[[], bool],
+        onlookers: Onlookers,
     ) -> MachineWork:
         assert snapshot.groups is not None
         if VM_NAME in leaving or VM_NAME not in snapshot.groups.containers:
@@ -55,14 +62,40 @@ class VmShape:
             view = await self._fresh_for(target.memory_bytes, snapshot.vm, entry.uid)
         except RuntimeCallError as failure:
             return MachineWork((unread_step(failure),), ("vm:read",))
+        if view.guest is None and self._may_be_booting(snapshot):
+            return MachineWork(waits_for=NOT_HEARD)
         plan = plan_vm_resize(
             vm_facts(view), snapshot.groups, target, memory_first=self._vcpus_failed
         )
         hands = VmHands(
-            self._runtime, entry.uid, target, self._guest_seconds, is_overtaken, self._failed
+            runtime=self._runtime,
+            uid=entry.uid,
+            target=target,
+            guest_seconds=self._outside.settings.guest_seconds,
+            look_seconds=self._outside.settings.progress_seconds,
+            onlookers=onlookers,
+            failed=self._failed,
+            marked=_nobody if entry.settled else self._marked,
         )
         names = tuple(step.name for step in plan.changing)
         return MachineWork(tuple(vm_steps(hands, plan)), names)
+
+    async def tidy(self, snapshot: PodSnapshot) -> None:
+        container = snapshot.containers.get(VM_NAME)
+        if container is None or not is_too_long(container.log_path):
+            return
+        try:
+            await asyncio.to_thread(cut, container.log_path)
+        except OSError as failure:
+            name = name_of(self._record.pod)
+            log.warning("console log not cut", pod=name, reason=str(failure))
+
+    def _may_be_booting(self, snapshot: PodSnapshot) -> bool:
+        """What a guest can spare, and whether it follows, only it can say: a resize waits for its
+        first word as long as one can be expected."""
+        started_at = snapshot.containers[VM_NAME].started_at
+        settings, now = self._outside.settings, self._outside.clock.now()
+        return 0 <= now - started_at < settings.boot_seconds
 
     async def _fresh_for(self, memory_bytes: int, view: VmView | None, uid: str) -> VmView:
         """Before memory is taken the guest is asked what it can spare, now."""
@@ -84,3 +117,12 @@ class VmShape:
     def _failed(self, resource: str) -> None:
         """What failed goes last the next time, so that it holds up nothing else."""
         self._vcpus_failed = resource == "vcpus"
+
+    def _marked(self, resource: str) -> None:
+        pod = self._record.pod
+        message = f"{resource}: the pod's groups hold what the change needs; the domain is next"
+        self._outside.tell(pod, EventReason.SAFE_TO_HOTPLUG, message)
+
+
+def _nobody(_resource: str) -> None:
+    """Of what was changed by hand and is driven back nobody asked to hear."""

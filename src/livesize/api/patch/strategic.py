@@ -62,13 +62,17 @@ def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
         case _:
             pass
     merged = _retained(original, patch)
+    changed = len(merged) < len(original)
     for field in _fields_named_in(patch):
         value = _merge_field(original, patch, field, schema.below(field))
+        if value is merged.get(field, _GONE):
+            continue
+        changed = True
         if value is _GONE:
-            merged.pop(field, None)
+            del merged[field]
         else:
             merged[field] = value
-    return original if same_parts(original, merged) else merged
+    return merged if changed else original
 
 
 def _merge_field(original: Fields, patch: Fields, field: str, schema: MergeKeys) -> Any:

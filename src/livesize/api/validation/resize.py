@@ -166,7 +166,7 @@ def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
 
 
 def _names(pod: Object, kind: str) -> list[Any]:
-    return [container.get("name") for container in lookup(pod, "spec", kind, default=[])]
+    return [container.get("name") for container in (pod.get("spec") or {}).get(kind) or ()]
 
 
 def _unsupported(old: Object) -> list[FieldError]:

@@ -43,8 +43,9 @@ def validate_resources(resources: Object, field: str) -> list[FieldError]:
 def validate_quantities(quantities: Object, field: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for name, quantity in quantities.items():
-        errors += validate_key(name, f"{field}[{name}]")
-        errors += validate_quantity(quantity, f"{field}[{name}]")
+        where = f"{field}[{name}]"
+        errors += validate_key(name, where)
+        errors += validate_quantity(quantity, where)
     return errors
 
 

@@ -109,14 +109,14 @@ def guard_allocation(attempt: Attempt) -> Refusal | None:
 
 def guard_resize(attempt: Attempt) -> Refusal | None:
     """Nobody could carry out a resize on a node that is gone, or one that runs Windows."""
+    if attempt.node is not None and _operating_system(attempt.node) in ("", "linux"):
+        return None
     bound_to = lookup(attempt.old, "spec", "nodeName", default="")
     if not asks_for_resize(attempt.access, attempt.old, attempt.new) or not bound_to:
         return None
     if attempt.node is None:
         return Refusal(f'node "{bound_to}" not found')
     system = _operating_system(attempt.node)
-    if system in ("", "linux"):
-        return None
     why = f'pod resize is only supported on linux nodes, node "{bound_to}" is "{system}"'
     return Refusal(why, (Cause("UnsupportedPlatform", why),))
 

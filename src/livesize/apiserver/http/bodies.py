@@ -22,7 +22,8 @@ MAX_DEPTH = 100
 def decode_json(body: bytes) -> Any:
     try:
         tree = orjson.loads(body)
-        _TWIN_FINDER.decode(body.decode())
+        if not _is_its_encoding(tree, body):
+            _TWIN_FINDER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
     # Keys are text and numbers finite: orjson sees to it. Only depth is left, and what has few
@@ -58,6 +59,15 @@ _PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def _is_its_encoding(tree: Any, body: bytes) -> bool:
+    """Of keys that stand twice the parser leaves one. What encodes to the very same bytes had none,
+    so that it need not be parsed again to look for them; many clients send JSON in this form."""
+    try:
+        return orjson.dumps(tree) == body
+    except TypeError:  # deeper than it encodes
+        return False
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from livesize.apiserver.records import Record
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+PIECE_BYTES = 256 * 1024
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -64,4 +65,10 @@ async def send_answer(send: Send, answer: Answer) -> None:
         *answer.headers,
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    # A long list goes out in pieces, each when the client has read most of the one before: else it
+    # would be encrypted at once while everybody waits, and held in memory three times.
+    for start in range(0, len(answer.body) - PIECE_BYTES, PIECE_BYTES):
+        piece = memoryview(answer.body)[start : start + PIECE_BYTES]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    last = max(0, len(answer.body) - 1) // PIECE_BYTES * PIECE_BYTES
+    await send({"type": "http.response.body", "body": answer.body[last:]})

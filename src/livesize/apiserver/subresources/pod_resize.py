@@ -11,7 +11,7 @@ from livesize.api.dialects import check_derived, strip_dialects
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.validation import prepare_resize, validate_pod_resize
-from livesize.apiserver.preparing import prepare_update
+from livesize.apiserver.preparing import check_identity
 from livesize.apiserver.subresources.change import (
     SentChange,
     refuse_forbidden,
@@ -24,8 +24,7 @@ def resize_pod(change: SentChange) -> Object:
     refuse_forbidden(
         change.target, check_derived(change.incoming, change.served, from_own_node=False)
     )
-    # Only for the checks of name and uid: metadata stays as it is.
-    prepare_update(change.target, change.stored, change.incoming)
+    check_identity(change.target, change.stored, change.incoming)
     new = default_object(PODS, _resized(change.stored, strip_dialects(change.incoming)))
     refuse_invalid(change.target, validate_pod_resize(new, change.stored))
     return ask_resize(change, new)

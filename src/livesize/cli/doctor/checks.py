@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,6 +28,10 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
     remedy: str = ""
     optional: bool = False
+
+
+Probe: TypeAlias = Callable[[], Finding]
+"""A check of something the command line does not know itself; main hands in a list of them."""
 
 
 def check_python(version: Sequence[int]) -> Finding:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import msgspec
 from livesize.cli.connection import kubeconfig_option, speak
 from livesize.cli.doctor.checks import (
     Finding,
+    Probe,
     check_busybox,
     check_cgroups,
     check_cgroups_writable,
@@ -24,6 +26,7 @@ from livesize.cli.doctor.checks import (
     check_python,
     check_root,
 )
+from livesize.cli.doctor.vm_checks import observe_vm_tools, vm_findings
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
@@ -34,17 +37,23 @@ _KUBECTL_SECONDS = 5.0
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @kubeconfig_option
-def doctor(output: str, kubeconfig: str) -> None:
+@click.pass_obj
+def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None:
     """Check what this machine needs, and say how to get it.
 
-    Exit code 1 when something that `livesize up` needs is missing.
+    Exit code 1 when something that `livesize up` needs is missing. What only virtual machines
+    need may be missing.
 
     \b
     Examples:
       livesize doctor
       livesize doctor -o json
     """
-    findings = [*machine_findings(), *server_findings(kubeconfig)]
+    findings = [
+        *machine_findings(),
+        *(probe() for probe in probes or ()),
+        *server_findings(kubeconfig),
+    ]
     if output == "json":
         click.echo(json.dumps([msgspec.to_builtins(finding) for finding in findings], indent=2))
     else:
@@ -64,6 +73,7 @@ def machine_findings() -> list[Finding]:
         check_machine(root),
         check_busybox(shutil.which("busybox")),
         check_kubectl(_kubectl_version()),
+        *vm_findings(observe_vm_tools()),
     ]
 
 

@@ -59,6 +59,10 @@ class CgroupDriver(Protocol):
 
     def memory_limit(self, path: str) -> int | None: ...
 
+    def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
+        """Setting this limit makes the kernel look for pages to free, which may take long."""
+        ...
+
     def oom_kills(self, path: str) -> int: ...
 
     def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:

@@ -99,6 +99,10 @@ class CgroupsV1:
         limit = read_number(f"{self._memory}/{path}/memory.limit_in_bytes")
         return None if limit >= _UNLIMITED_FROM else limit
 
+    def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
+        usage = f"{self._memory}/{path}/memory.usage_in_bytes"
+        return limit_bytes is not None and limit_bytes < read_number(usage)
+
     def oom_kills(self, path: str) -> int:
         """Version 1 counts a kill only in the victim's own group, so those below are added."""
         group = f"{self._memory}/{path}"

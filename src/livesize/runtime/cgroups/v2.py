@@ -83,6 +83,12 @@ class CgroupsV2:
         text = read_text(f"{self._mount}/{path}/memory.max")
         return None if text == "max" else int(text)
 
+    def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
+        if limit_bytes is None:
+            return False
+        usage_bytes = read_number(f"{self._mount}/{path}/memory.current")
+        return limit_bytes < usage_bytes + shrink_margin(limit_bytes)
+
     def oom_kills(self, path: str) -> int:
         """Kills, not the ``oom`` line, which counts thousands of tries for one of them."""
         return read_table(f"{self._mount}/{path}/memory.events").get("oom_kill", 0)

@@ -9,31 +9,26 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
-
-import msgspec
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from livesize.runtime.interface import GoneError, RuntimeCallError
+from livesize.runtime.libvirt.changes import (
+    Correction,
+    DomainReading,
+    live_vcpus,
+    persist_memory,
+    persist_vcpus,
+    plug,
+    request_memory,
+    unplug,
+    write_note,
+)
 from livesize.runtime.libvirt.compose import domain_name, plan_switch
-from livesize.runtime.libvirt.emulator import check_room
-from livesize.runtime.libvirt.facts import (
-    DomainFacts,
-    listed_cpus,
-    parse_facts,
-    with_current,
-    with_requested,
-)
+from livesize.runtime.libvirt.facts import listed_cpus, parse_facts, with_current
 from livesize.runtime.libvirt.link import Link, load_libvirt
-from livesize.runtime.libvirt.model import (
-    MEMORY_BLOCK_BYTES,
-    NOTE_KEY,
-    NOTE_URI,
-    DomainModel,
-    render,
-    render_note,
-)
+from livesize.runtime.libvirt.model import DomainModel, render, render_note
 from livesize.runtime.vm import (
-    Accelerator,
     GuestSilentError,
     GuestView,
     OnlineVcpus,
@@ -50,12 +45,7 @@ _AGENT_SECONDS = 5
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 T = TypeVar("T")
-
-
-class DomainReading(msgspec.Struct, frozen=True):
-    live: DomainFacts
-    persistent: DomainFacts
-    is_running: bool
+Call: TypeAlias = Callable[[Any], Correction]
 
 
 class Domain:
@@ -92,10 +82,14 @@ class Domain:
 
         def call(domain: Any) -> DomainReading:
             live, persistent = domain.XMLDesc(0), domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-            is_running = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+            state = domain.state()[0]
             facts = parse_facts(live)
-            if facts.devices and domain.isActive():
+            if facts.devices and state not in (
+                libvirt.VIR_DOMAIN_SHUTOFF,
+                libvirt.VIR_DOMAIN_CRASHED,
+            ):
                 facts = with_current(facts, _query(domain, "query-memory-devices"))
+            is_running = state == libvirt.VIR_DOMAIN_RUNNING
             return DomainReading(facts, parse_facts(persistent), is_running)
 
         return self._do("read", call)
@@ -106,28 +100,31 @@ class Domain:
         ended = [libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN]
         return self._do("read", lambda domain: bool(domain.state() == ended))
 
-    def change(self, change: VmChange) -> None:
+    def plugged_vcpus(self) -> int:
+        return self._do("read", live_vcpus)
+
+    def info_jit(self) -> str:
+        """How full QEMU's cache of translated code is, in its own words. It takes a while."""
+        return self._do("read", _info_jit)
+
+    def change(self, change: VmChange) -> Correction:
+        """Do it, and read back what it was to change."""
+        what, call = self._call_for(change)
+        return self._do(what, call)
+
+    def _call_for(self, change: VmChange) -> tuple[str, Call]:
+        """What it is in words, and the calls it takes."""
         match change:
             case PlugVcpus(count=count):
-                self._do(f"plug vCPUs up to {count} into", lambda domain: self._plug(domain, count))
+                return f"plug vCPUs up to {count} into", partial(plug, count=count)
             case UnplugVcpus(count=count):
-                self._do(f"unplug vCPUs down to {count} from", lambda one: self._unplug(one, count))
+                return f"unplug vCPUs down to {count} from", partial(unplug, count=count)
             case OnlineVcpus(count=count):
-                self._do(f"have {count} vCPUs used by", lambda one: self._switch(one, count))
+                return f"have {count} vCPUs used by", partial(self._switch, count=count)
             case PersistVcpus(count=count):
-                self._do(f"persist {count} vCPUs for", lambda one: self._persist_vcpus(one, count))
-            case RequestMemory(total_bytes=total_bytes):
-                self._do(
-                    f"request {total_bytes} bytes of memory for",
-                    lambda domain: self._request(domain, total_bytes, live=True),
-                )
-            case PersistMemory(total_bytes=total_bytes):
-                self._do(
-                    f"persist {total_bytes} bytes of memory for",
-                    lambda domain: self._request(domain, total_bytes, live=False),
-                )
-            case WriteNote(note=note):
-                self._do("note the state of", lambda one: self._note(one, render_note(note)))
+                return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
+            case RequestMemory() | PersistMemory() | WriteNote():
+                return _memory_call_for(change)
 
     def shut_down(self, *, by_agent: bool) -> None:
         """Ask the guest to power off; it may take its time, or not listen."""
@@ -170,33 +167,8 @@ class Domain:
         if not domain.isActive():
             domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
 
-    def _plug(self, domain: Any, count: int) -> None:
-        libvirt = load_libvirt()
-        facts = parse_facts(domain.XMLDesc(0))
-        if facts.accelerator is Accelerator.TCG and facts.vcpus < count <= facts.max_vcpus:
-            check_room(
-                _info_jit(domain),
-                max_vcpus=facts.max_vcpus,
-                plugged=facts.vcpus,
-                added=count - facts.vcpus,
-            )
-        domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-
-    def _unplug(self, domain: Any, count: int) -> None:
-        """libvirt removes one at a time. Under TCG QEMU does not say when one has gone, so that
-        each times out once although it went; asked again, libvirt sees it."""
-        libvirt = load_libvirt()
-        before = domain.vcpusFlags(libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        for left in range(max(before - count, 0), -1, -1):
-            try:
-                domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-            except libvirt.libvirtError as failure:
-                if failure.get_error_code() != libvirt.VIR_ERR_OPERATION_TIMEOUT or not left:
-                    raise
-            else:
-                return
-
-    def _switch(self, domain: Any, count: int) -> None:
+    def _switch(self, domain: Any, count: int) -> Correction:
+        """Nothing of the domain changes; the guest itself says whether it did it."""
         told = domain.guestVcpus()
         if told is None:  # the bindings do not raise here
             raise GuestSilentError(f"the agent of {self._what} does not answer")
@@ -207,28 +179,7 @@ class Domain:
         for chosen, state in ((switch_on, 1), (switch_off, 0)):
             if chosen:
                 domain.setGuestVcpus(",".join(str(number) for number in chosen), state)
-
-    def _persist_vcpus(self, domain: Any, count: int) -> None:
-        libvirt = load_libvirt()
-        flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_VCPU_HOTPLUGGABLE
-        domain.setVcpusFlags(count, flags)
-
-    def _request(self, domain: Any, total_bytes: int, *, live: bool) -> None:
-        libvirt = load_libvirt()
-        xml = domain.XMLDesc(0 if live else libvirt.VIR_DOMAIN_XML_INACTIVE)
-        facts = parse_facts(xml)
-        alias, requested_bytes = _share(facts, total_bytes)
-        if alias:
-            flags = libvirt.VIR_DOMAIN_AFFECT_LIVE if live else libvirt.VIR_DOMAIN_AFFECT_CONFIG
-            domain.updateDeviceFlags(with_requested(xml, alias, requested_bytes), flags)
-
-    def _note(self, domain: Any, element: str) -> None:
-        libvirt = load_libvirt()
-        kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-        flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
-        if domain.isActive():
-            flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE
-        domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, flags)
+        return lambda reading: reading
 
     def _ask_agent(self, domain: Any) -> GuestView:
         """Files are read through the agent: it has no word for memory or for the boot id."""
@@ -274,6 +225,18 @@ class Domain:
         raise AssertionError("unreachable")
 
 
+def _memory_call_for(change: RequestMemory | PersistMemory | WriteNote) -> tuple[str, Call]:
+    match change:
+        case RequestMemory(total_bytes=total):
+            words = f"request {total} bytes of memory for"
+            return words, partial(request_memory, total_bytes=total)
+        case PersistMemory(total_bytes=total):
+            words = f"persist {total} bytes of memory for"
+            return words, partial(persist_memory, total_bytes=total)
+        case WriteNote(note=note):
+            return "note the state of", partial(write_note, element=render_note(note))
+
+
 def _query(domain: Any, name: str) -> Any:
     """QEMU's own answer."""
     import libvirt_qemu
@@ -298,21 +261,6 @@ def _destroy(domain: Any) -> None:
         except libvirt.libvirtError as failure:
             if failure.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
                 raise
-
-
-def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:
-    """Which device gets how much of a new total; no name where there is nothing to change."""
-    extra_bytes = total_bytes - facts.boot_memory_bytes
-    if not facts.devices and extra_bytes == 0:
-        return "", 0
-    room_bytes = facts.devices[0].size_bytes if facts.devices else 0
-    if not 0 <= extra_bytes <= room_bytes or extra_bytes % MEMORY_BLOCK_BYTES:
-        raise RuntimeCallError(
-            f"the VM can have between {facts.boot_memory_bytes} and"
-            f" {facts.boot_memory_bytes + room_bytes} bytes of memory in steps of 2 MiB,"
-            f" not {total_bytes}"
-        )
-    return facts.devices[0].alias, extra_bytes
 
 
 def _failed(libvirt: Any, what: str, failure: Any) -> RuntimeCallError:

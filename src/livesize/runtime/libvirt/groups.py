@@ -70,7 +70,7 @@ class VmGroups:
             case SetCpu(weight=weight, quota_us=quota_us):
                 self.cgroups.write_cpu(path, weight, quota_us)
             case SetMemory(limit_bytes=limit_bytes):
-                if self._lowers(path, limit_bytes):  # reclaiming may take its time
+                if self.cgroups.must_reclaim(path, limit_bytes):
                     loop = asyncio.get_running_loop()
                     call = self.cgroups.write_memory
                     await loop.run_in_executor(self._threads, call, path, limit_bytes)
@@ -108,9 +108,3 @@ class VmGroups:
         if not self.cgroups.remove(path):
             left = self.cgroups.processes(path)
             raise RuntimeCallError(f"cannot remove group {path}: processes {left} are still in it")
-
-    def _lowers(self, path: str, limit_bytes: int | None) -> bool:
-        if limit_bytes is None:
-            return False
-        before = self.cgroups.memory_limit(path)
-        return before is None or limit_bytes < before

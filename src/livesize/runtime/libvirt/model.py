@@ -115,6 +115,15 @@ def parse(xml: str) -> DomainModel:
 def parse_note(root: ET.Element) -> VmNote:
     """The note in a domain; an empty one where there is none or somebody else wrote it."""
     element = root.find(f"metadata/{{{NOTE_URI}}}{NOTE_TAG}")
+    return _note_in(element)
+
+
+def decode_note(xml: str) -> VmNote:
+    """The note from its own element, as ``render_note`` gives it."""
+    return _note_in(ET.fromstring(xml))  # noqa: S314 — our own libvirtd's words
+
+
+def _note_in(element: ET.Element | None) -> VmNote:
     try:
         return msgspec.json.decode(
             (element.text if element is not None else "") or "{}", type=VmNote

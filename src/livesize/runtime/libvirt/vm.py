@@ -32,17 +32,19 @@ from livesize.runtime.interface import (
     GoneError,
     RuntimeCallError,
 )
+from livesize.runtime.libvirt.changes import Correction, DomainReading
+from livesize.runtime.libvirt.code_cache import untouched_regions
 from livesize.runtime.libvirt.compose import compose_domain, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
-from livesize.runtime.libvirt.domain import Domain, DomainReading
-from livesize.runtime.libvirt.emulator import check_creations
+from livesize.runtime.libvirt.domain import Domain
+from livesize.runtime.libvirt.emulator import check_creations, check_room
 from livesize.runtime.libvirt.facts import listed_cpus
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.groups import VmGroups
 from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
 from livesize.runtime.libvirt.link import DomainEvent, Link
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
-from livesize.runtime.libvirt.watching import Pulse
+from livesize.runtime.libvirt.watching import Asking, Pulse
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
 from livesize.runtime.process.processes import (
     ProcessWatch,
@@ -106,6 +108,7 @@ class Vm:
         self._watch: ProcessWatch | None = None
         self._reading: DomainReading | None = None
         self._guest: GuestView | None = None
+        self._said = 0  # how often the guest has spoken, or kept silent when it was asked
         self._read_at = 0.0
         self._powered_off = False
         self._killed = False
@@ -219,6 +222,11 @@ class Vm:
     async def refresh(self) -> VmView:
         return await self.look(ask_guest=True)
 
+    @property
+    def _speaks_up(self) -> bool:
+        """It has a line of its own, and says on it what changes."""
+        return self._channel.last is not None and not self._channel.is_silent
+
     async def look(self, *, ask_guest: bool) -> VmView:
         """Read the domain, and ask the guest too or keep what it said last."""
         self._require_running()
@@ -234,30 +242,42 @@ class Vm:
             self._open_channel(reading)
         if ask_guest:
             self._guest = await self._ask_guest(reading)
+            self._said += 1
         return self._take(reading)
 
     async def change(self, change: VmChange) -> None:
         self._require_running()
+        if self._reading is None:
+            await self.look(ask_guest=False)
         if isinstance(change, PlugVcpus):
-            await self._plug(change)
+            correct = await self._plug(change)
         else:
-            await self._run(self._domain.change, change)
-        await self.look(ask_guest=False)
+            correct = await self._run(self._domain.change, change)
+        if self._reading is not None:
+            self._reading = correct(self._reading)
         self._pulse.beat()
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         """Looks again, less and less often, because a domain's memory moves without a word for
-        up to a second. The guest is asked once the domain has settled: asking costs it time."""
+        up to a second. What the guest said before this began is not relied on."""
         clock = self._around.clock
-        deadline = clock.monotonic() + timeout_seconds
-        pause_seconds = _FIRST_LOOK_SECONDS
-        view = await self.refresh()
-        while not holds(view) and (left := deadline - clock.monotonic()) > 0:
-            woken = await self._pulse.wait(min(pause_seconds, left))
-            if not woken:
-                pause_seconds = min(pause_seconds * 1.5, _LAST_LOOK_SECONDS)
-            settled = view.plugged_memory_bytes == view.requested_memory_bytes
-            view = await self.look(ask_guest=settled and not woken)
+        now = clock.monotonic()
+        deadline, pause_seconds, said = now + timeout_seconds, _FIRST_LOOK_SECONDS, self._said
+        asking = Asking(speaks_up=self._speaks_up, now=now)
+        view = await self.look(ask_guest=not self._speaks_up)
+        while (left := deadline - clock.monotonic()) > 0:
+            if holds(view):
+                if self._said != said:
+                    return view
+                asks = True
+            else:
+                asks = False
+                if await self._pulse.wait(min(pause_seconds, left)):
+                    asking.spoke(clock.monotonic())
+                else:
+                    pause_seconds = min(pause_seconds * 1.5, _LAST_LOOK_SECONDS)
+                    asks = asking.is_due(settled=_is_settled(view), now=clock.monotonic())
+            view = await self.look(ask_guest=asks)
         return view
 
     # Ending.
@@ -313,21 +333,31 @@ class Vm:
         if not self.is_running or self._is_closed:
             raise GoneError(f"the VM of pod {self.uid} does not run")
 
-    async def _plug(self, change: PlugVcpus) -> None:
+    async def _plug(self, change: PlugVcpus) -> Correction:
         """vCPUs are counted before they are made: after a crash rather too many than too few."""
-        before = await self.look(ask_guest=False)
+        assert self._reading is not None
         assert self._started is not None
-        created = self._started.vcpus_created
-        wanted = min(change.count, before.max_vcpus)
-        if before.accelerator is Accelerator.TCG:
-            check_creations(created + max(wanted - before.plugged_vcpus, 0), before.max_vcpus)
-        self._note_creations(created + max(wanted - before.plugged_vcpus, 0))
+        live, created = self._reading.live, self._started.vcpus_created
+        plugged = await self._run(self._domain.plugged_vcpus)
+        added = max(min(change.count, live.max_vcpus) - plugged, 0)
+        if live.accelerator is Accelerator.TCG and added:
+            check_creations(created + added, live.max_vcpus)
+            await self._check_room(plugged, added, live.max_vcpus)
+        self._note_creations(created + added)
         try:
-            await self._run(self._domain.change, change)
+            return await self._run(self._domain.change, change)
         except RuntimeCallError:
             after = await self.look(ask_guest=False)
-            self._note_creations(created + max(after.plugged_vcpus - before.plugged_vcpus, 0))
+            self._note_creations(created + max(after.plugged_vcpus - plugged, 0))
             raise
+
+    async def _check_room(self, plugged: int, added: int, max_vcpus: int) -> None:
+        """QEMU is asked only where it cannot be seen from outside that there is room."""
+        assert self._started is not None
+        untouched = untouched_regions(self._started.pid)
+        if untouched is None or untouched < plugged + added:
+            jit = await self._run(self._domain.info_jit)
+            check_room(jit, max_vcpus=max_vcpus, plugged=plugged, added=added)
 
     def _note_creations(self, created: int) -> None:
         if self._started is not None and created != self._started.vcpus_created:
@@ -429,6 +459,7 @@ class Vm:
     def _reported(self, report: GuestReport) -> None:
         agent = self._reading is not None and self._reading.live.agent_connected
         before, self._guest = self._guest, _guest_view(report, agent=agent)
+        self._said += 1
         if before is None or _shape(before) != _shape(self._guest):
             self._tell()
         self._pulse.beat()
@@ -500,3 +531,7 @@ def _guest_view(report: GuestReport, *, agent: bool) -> GuestView:
 def _shape(guest: GuestView) -> tuple[str, int, int, bool]:
     """What is worth telling when it changes."""
     return guest.boot_id, guest.vcpus_online, guest.memory_seen_bytes, guest.agent
+
+
+def _is_settled(view: VmView) -> bool:
+    return view.plugged_memory_bytes == view.requested_memory_bytes

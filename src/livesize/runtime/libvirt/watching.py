@@ -1,8 +1,10 @@
-"""Waiting for something to happen, without polling for it."""
+"""Waiting for something to happen, without polling for it where it is told."""
 
 from __future__ import annotations
 
 import asyncio
+
+_QUIET_SECONDS = 0.25
 
 
 class Pulse:
@@ -22,4 +24,27 @@ class Pulse:
                 await self._next.wait()
         except TimeoutError:
             return False
+        return True
+
+
+class Asking:
+    """Decides when a guest is asked while somebody waits. Asking holds it up: one that speaks up
+    by itself is asked when its memory has come to rest, or when it has been quiet for long."""
+
+    def __init__(self, *, speaks_up: bool, now: float) -> None:
+        self._speaks_up = speaks_up
+        self._quiet_since = now
+        self._moved = False
+
+    def spoke(self, now: float) -> None:
+        self._quiet_since = now
+
+    def is_due(self, *, settled: bool, now: float) -> bool:
+        if not settled:
+            self._moved = True
+            return False
+        came_to_rest, self._moved = self._moved, False
+        if self._speaks_up and not came_to_rest and now - self._quiet_since < _QUIET_SECONDS:
+            return False
+        self._quiet_since = now
         return True

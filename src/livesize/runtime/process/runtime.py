@@ -259,7 +259,7 @@ class ProcessRuntime:
             case SetCpu(weight=weight, quota_us=quota_us):
                 self._cgroups.write_cpu(path, weight, quota_us)
             case SetMemory(limit_bytes=limit_bytes):
-                if self._lowers_memory(path, limit_bytes):  # reclaiming may take its time
+                if self._cgroups.must_reclaim(path, limit_bytes):
                     await self._in_thread(self._cgroups.write_memory, path, limit_bytes)
                 else:
                     self._cgroups.write_memory(path, limit_bytes)
@@ -402,12 +402,6 @@ class ProcessRuntime:
     def _set_limits(self, path: str, limits: KernelLimits) -> None:
         self._cgroups.write_memory(path, limits.memory_limit_bytes)
         self._cgroups.write_cpu(path, limits.cpu_weight, limits.cpu_quota_us)
-
-    def _lowers_memory(self, path: str, limit_bytes: int | None) -> bool:
-        if limit_bytes is None:
-            return False
-        before = self._cgroups.memory_limit(path)
-        return before is None or limit_bytes < before
 
     def _require_pod(self, uid: str) -> _Pod:
         pod = self._pods.get(uid)

@@ -1,0 +1,1 @@
+"""`livesize demo`: a container and a virtual machine grow and shrink while they run, with proof."""

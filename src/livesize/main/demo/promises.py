@@ -1,0 +1,13 @@
+"""What the demo promises, and how it says that a promise was not kept."""
+
+from __future__ import annotations
+
+
+class BrokenPromiseError(Exception):
+    """Something the demo shows did not happen."""
+
+
+def promise(kept: bool, otherwise: str) -> None:
+    """Go on, or end the demo with a sentence."""
+    if not kept:
+        raise BrokenPromiseError(otherwise)

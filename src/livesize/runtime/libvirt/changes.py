@@ -1,0 +1,129 @@
+"""What each change does to a domain of libvirt, and what is read back of it afterwards.
+
+A function here makes the calls for one change, which block, and returns how a reading from before
+is to be corrected. It reads back what it was to change and nothing else: a whole reading takes as
+long as many a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
+from livesize.runtime.libvirt.link import load_libvirt
+from livesize.runtime.libvirt.model import MEMORY_BLOCK_BYTES, NOTE_KEY, NOTE_URI, decode_note
+
+
+class DomainReading(msgspec.Struct, frozen=True):
+    live: DomainFacts
+    persistent: DomainFacts
+    is_running: bool
+
+
+Correction: TypeAlias = Callable[[DomainReading], DomainReading]
+"""Brings an older reading up to date with what a change did, as it was read back."""
+
+
+def live_vcpus(domain: Any) -> int:
+    return int(domain.vcpusFlags(load_libvirt().VIR_DOMAIN_AFFECT_LIVE))
+
+
+def plug(domain: Any, count: int) -> Correction:
+    domain.setVcpusFlags(count, load_libvirt().VIR_DOMAIN_AFFECT_LIVE)
+    return _live_with(vcpus=live_vcpus(domain))
+
+
+def unplug(domain: Any, count: int) -> Correction:
+    """libvirt removes one at a time. Under TCG QEMU does not say when one has gone, so that each
+    times out once although it went; asked again, libvirt sees it."""
+    libvirt = load_libvirt()
+    for left in range(max(live_vcpus(domain) - count, 0), -1, -1):
+        try:
+            domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        except libvirt.libvirtError as failure:
+            if failure.get_error_code() != libvirt.VIR_ERR_OPERATION_TIMEOUT or not left:
+                raise
+        else:
+            break
+    return _live_with(vcpus=live_vcpus(domain))
+
+
+def persist_vcpus(domain: Any, count: int) -> Correction:
+    libvirt = load_libvirt()
+    flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_VCPU_HOTPLUGGABLE
+    domain.setVcpusFlags(count, flags)
+    return _persistent_as_read(domain)
+
+
+def request_memory(domain: Any, total_bytes: int) -> Correction:
+    libvirt = load_libvirt()
+    xml = domain.XMLDesc(0)
+    alias, requested_bytes = _share(parse_facts(xml), total_bytes)
+    if alias:
+        element = with_requested(xml, alias, requested_bytes)
+        domain.updateDeviceFlags(element, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    now = {
+        device.alias: device.requested_bytes for device in parse_facts(domain.XMLDesc(0)).devices
+    }
+
+    def correct(reading: DomainReading) -> DomainReading:
+        """What the guest holds of it stays as QEMU said: libvirt hears of that late."""
+        devices = tuple(
+            msgspec.structs.replace(one, requested_bytes=now.get(one.alias, one.requested_bytes))
+            for one in reading.live.devices
+        )
+        return _live_with(devices=devices)(reading)
+
+    return correct
+
+
+def persist_memory(domain: Any, total_bytes: int) -> Correction:
+    libvirt = load_libvirt()
+    xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    alias, requested_bytes = _share(parse_facts(xml), total_bytes)
+    if alias:
+        element = with_requested(xml, alias, requested_bytes)
+        domain.updateDeviceFlags(element, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    return _persistent_as_read(domain)
+
+
+def write_note(domain: Any, element: str) -> Correction:
+    libvirt = load_libvirt()
+    kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+    flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    if domain.isActive():
+        flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE
+    domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, flags)
+    return _live_with(note=decode_note(domain.metadata(kind, NOTE_URI, 0)))
+
+
+def _live_with(**facts: object) -> Correction:
+    def correct(reading: DomainReading) -> DomainReading:
+        live = msgspec.structs.replace(reading.live, **facts)
+        return msgspec.structs.replace(reading, live=live)
+
+    return correct
+
+
+def _persistent_as_read(domain: Any) -> Correction:
+    persistent = parse_facts(domain.XMLDesc(load_libvirt().VIR_DOMAIN_XML_INACTIVE))
+    return lambda reading: msgspec.structs.replace(reading, persistent=persistent)
+
+
+def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:
+    """Which device gets how much of a new total; no name where there is nothing to change."""
+    extra_bytes = total_bytes - facts.boot_memory_bytes
+    if not facts.devices and extra_bytes == 0:
+        return "", 0
+    room_bytes = facts.devices[0].size_bytes if facts.devices else 0
+    if not 0 <= extra_bytes <= room_bytes or extra_bytes % MEMORY_BLOCK_BYTES:
+        raise RuntimeCallError(
+            f"the VM can have between {facts.boot_memory_bytes} and"
+            f" {facts.boot_memory_bytes + room_bytes} bytes of memory in steps of 2 MiB,"
+            f" not {total_bytes}"
+        )
+    return facts.devices[0].alias, extra_bytes

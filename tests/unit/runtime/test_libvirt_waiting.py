@@ -1,0 +1,165 @@
+"""Waiting for a guest: what was changed is read back by itself, and guests are left in peace."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.runtime.libvirt import changes
+from livesize.runtime.libvirt.changes import DomainReading
+from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
+from livesize.runtime.libvirt.facts import parse_facts
+from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
+from livesize.runtime.libvirt.watching import Asking
+from livesize.runtime.vm import VmNote
+
+LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
+MIB = 1024 * 1024
+LIBVIRT = SimpleNamespace(
+    VIR_DOMAIN_AFFECT_LIVE=1,
+    VIR_DOMAIN_AFFECT_CONFIG=2,
+    VIR_DOMAIN_XML_INACTIVE=2,
+    VIR_DOMAIN_METADATA_ELEMENT=2,
+    VIR_DOMAIN_VCPU_HOTPLUGGABLE=16,
+)
+
+
+# When a guest is asked.
+
+
+def test_a_guest_that_speaks_up_is_left_in_peace_until_it_was_quiet_for_long() -> None:
+    asking = Asking(speaks_up=True, now=0.0)
+    assert [asking.is_due(settled=True, now=now) for now in (0.02, 0.1, 0.24, 0.26, 0.3)] == [
+        *(False, False, False, True, False)
+    ]
+    asking.spoke(0.5)
+    assert not asking.is_due(settled=True, now=0.6)
+
+
+def test_it_is_asked_once_when_its_memory_has_come_to_rest() -> None:
+    asking = Asking(speaks_up=True, now=0.0)
+    told = [(False, 0.02), (False, 0.05), (True, 0.08), (True, 0.1)]
+    due = [asking.is_due(settled=settled, now=now) for settled, now in told]
+    assert due == [False, False, True, False]
+
+
+@given(st.lists(st.floats(0, 100), max_size=20))
+def test_one_that_never_speaks_by_itself_is_asked_whenever_its_memory_rests(
+    times: list[float],
+) -> None:
+    asking = Asking(speaks_up=False, now=0.0)
+    assert all(asking.is_due(settled=True, now=now) for now in sorted(times))
+    assert not asking.is_due(settled=False, now=200.0)
+
+
+# What is read back of a change.
+
+
+class Domain:
+    """Says what libvirt would; remembers nothing but what it is told to answer."""
+
+    def __init__(self, xml: str = LIVE, vcpus: int = 1, note: str = "") -> None:
+        self.xml = xml
+        self.vcpus = vcpus
+        self.note = note
+
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802 — libvirt's own name
+        return self.xml
+
+    def vcpusFlags(self, _flags: int) -> int:  # noqa: N802 — libvirt's own name
+        return self.vcpus
+
+    def setVcpusFlags(self, _count: int, _flags: int) -> None:  # noqa: N802 — libvirt's own name
+        """Accepted, and perhaps not done."""
+
+    def updateDeviceFlags(self, _xml: str, _flags: int) -> None:  # noqa: N802 — libvirt's own name
+        """Accepted, and perhaps not done."""
+
+    def isActive(self) -> bool:  # noqa: N802 — libvirt's own name
+        return True
+
+    def setMetadata(self, *_: Any) -> None:  # noqa: N802 — libvirt's own name
+        """Accepted, and perhaps not done."""
+
+    def metadata(self, _kind: int, uri: str, _flags: int) -> str:
+        assert uri == NOTE_URI
+        return self.note
+
+
+@pytest.fixture(autouse=True)
+def _libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "load_libvirt", lambda: LIBVIRT)
+
+
+@pytest.fixture
+def reading() -> DomainReading:
+    return DomainReading(parse_facts(LIVE), parse_facts(LIVE), is_running=True)
+
+
+def test_a_plug_that_did_nothing_is_not_taken_for_done(reading: DomainReading) -> None:
+    corrected = changes.plug(Domain(vcpus=1), 3)(reading)
+    assert corrected.live.vcpus == 1
+    assert changes.plug(Domain(vcpus=3), 3)(reading).live.vcpus == 3
+
+
+def test_a_note_is_what_the_domain_holds_of_it(reading: DomainReading) -> None:
+    kept = render_note(VmNote(5 * MIB))
+    corrected = changes.write_note(Domain(note=kept), render_note(VmNote(7 * MIB)))(reading)
+    assert corrected.live.note == VmNote(5 * MIB)
+    assert decode_note(kept) == VmNote(5 * MIB)
+
+
+def test_a_request_leaves_what_the_guest_holds_as_qemu_said(reading: DomainReading) -> None:
+    device = reading.live.devices[0]
+    held = msgspec.structs.replace(device, current_bytes=device.current_bytes + 2 * MIB)
+    live = msgspec.structs.replace(reading.live, devices=(held,))
+    known = msgspec.structs.replace(reading, live=live)
+    total = reading.live.boot_memory_bytes + device.requested_bytes
+    corrected = changes.request_memory(Domain(), total)(known)
+    assert corrected.live.devices == (held,), "libvirt's own count comes late"
+
+
+def test_what_persists_is_read_and_what_runs_is_left(reading: DomainReading) -> None:
+    other = LIVE.replace('current="', 'current="1', 1).replace("current='", "current='1", 1)
+    corrected = changes.persist_vcpus(Domain(xml=other), 3)(reading)
+    assert corrected.live == reading.live
+    assert corrected.persistent == parse_facts(other)
+
+
+# QEMU's code cache, from outside.
+
+MAPS = """\
+55d0c0000000-55d0c0400000 r-xp 00000000 fe:00 12 /usr/bin/qemu-system-x86_64
+7f0000000000-7f00003ff000 rwxp 00000000 00:00 0
+7f00003ff000-7f0000400000 ---p 00000000 00:00 0
+7f0000400000-7f00007ff000 rwxp 00000000 00:00 0
+7f0000900000-7f0000901000 rwxp 00000000 00:00 0
+7f0010000000-7f0030000000 rw-p 00000000 00:00 0
+"""
+
+
+def test_a_region_may_be_written_and_run_and_is_large() -> None:
+    assert region_starts(MAPS) == [0x7F0000000000, 0x7F0000400000]
+
+
+def test_a_region_counts_as_used_from_its_first_byte_on() -> None:
+    before = untouched_regions(os.getpid())
+    assert before is not None
+    with mmap.mmap(
+        -1, 4 * MIB, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    ) as region:
+        assert untouched_regions(os.getpid()) == before + 1
+        region[0] = 1
+        assert untouched_regions(os.getpid()) == before
+
+
+def test_of_a_process_that_is_gone_nothing_is_known() -> None:
+    assert untouched_regions(2**22 + 1) is None

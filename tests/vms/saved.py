@@ -1,0 +1,196 @@
+"""One guest, booted once in a session and saved; each test gets it back as it was, in a second.
+
+A restored VM is given to a runtime the way any VM is that runs when an agent starts: with QEMU in
+its groups and its records beside it, so that ``open`` finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import pytest
+
+from livesize.machinery.clock import SystemClock
+from livesize.runtime.cgroups.detect import open_cgroups
+from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup, Runtime
+from livesize.runtime.libvirt.compose import domain_name
+from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.files import VmFiles
+from livesize.runtime.libvirt.groups import VmGroups
+from livesize.runtime.libvirt.records import Folders, Started, VmRecord
+from livesize.runtime.libvirt.runtime import LibvirtRuntime
+from livesize.runtime.process.machine_facts import boot_id
+from livesize.runtime.process.processes import read_start_ticks
+from livesize.runtime.vm import VmView
+from vms.real import (
+    BOOT_SECONDS,
+    LIMITS,
+    UID,
+    VM,
+    Place,
+    check_tools,
+    clear,
+    place,
+    pod_config,
+    vm_config,
+)
+
+ANSWER_SECONDS = 20.0
+_SAVED: pytest.StashKey[SavedGuest] = pytest.StashKey()
+
+
+def hears_agent(view: VmView) -> bool:
+    return view.guest is not None and view.guest.agent
+
+
+def saved_guest(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    not_run: Callable[[str], NoReturn],
+) -> SavedGuest:
+    """The session's one, made for whoever asks first."""
+    check_tools(not_run)
+    stash = request.config.stash
+    if _SAVED not in stash:
+        guest = SavedGuest(place(tmp_path_factory.mktemp("saved")))
+        request.session.addfinalizer(guest.remove)
+        asyncio.run(guest.save())
+        stash[_SAVED] = guest
+    return stash[_SAVED]
+
+
+class SavedGuest:
+    """``where.runtime()`` makes a runtime that finds the guest, after ``restore``."""
+
+    def __init__(self, where: Place) -> None:
+        self.where = where
+        self._daemon = Daemon(where.state / "libvirt", where.images, use_kvm=False)
+        self._file = self._daemon.root / "lib" / "saved"
+        self._definition = ""
+
+    async def save(self) -> None:
+        """Boot it, until guest and agent answer, and save it; it does not run any more."""
+        runtime = self.where.runtime()
+        await runtime.open()
+        try:
+            await runtime.create_pod(pod_config())
+            await runtime.start_container(vm_config())
+            view = await runtime.wait_vm(UID, hears_agent, BOOT_SECONDS)
+            assert hears_agent(view), view
+            await asyncio.to_thread(self._save)
+            await _ended(runtime)
+        finally:
+            await runtime.close()
+
+    async def restore(self) -> None:
+        """It runs again, from where it was saved, whatever was done to it since."""
+        await asyncio.to_thread(self._restore)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[LibvirtRuntime]:
+        """A runtime with the guest as it was saved."""
+        await self.restore()
+        runtime = self.where.runtime()
+        try:
+            await runtime.open()
+            await runtime.wait_vm(UID, hears_agent, ANSWER_SECONDS)
+            yield runtime
+        finally:
+            await put_away(runtime)
+
+    def remove(self) -> None:
+        """The end of the session: nothing of it stays."""
+
+        async def cleared() -> None:
+            runtime = self.where.runtime()
+            await runtime.open()
+            await clear(runtime)
+
+        asyncio.run(cleared())
+        self._file.unlink(missing_ok=True)
+
+    def _save(self) -> None:
+        import libvirt
+
+        with self._connection() as connection:
+            domain = connection.lookupByName(domain_name(UID))
+            self._definition = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+            domain.save(self._daemon.inside(self._file))
+
+    def _restore(self) -> None:
+        import libvirt
+
+        self._daemon.start()
+        VmFiles(self._daemon, UID).prepare(VM, 0)
+        with self._connection() as connection:
+            connection.defineXML(self._definition)
+            path = self._daemon.inside(self._file)
+            connection.restoreFlags(path, None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
+        self._hand_over(
+            int((self._daemon.root / "run/qemu" / f"{domain_name(UID)}.pid").read_text())
+        )
+
+    def _hand_over(self, pid: int) -> None:
+        """Groups and records as a start leaves them."""
+        ticks, now = read_start_ticks(pid), time.time()
+        assert ticks is not None
+        with ThreadPoolExecutor(1) as threads:
+            groups = VmGroups(open_cgroups(), self.where.group, SystemClock(), threads)
+            for group in (PodGroup(UID), ContainerGroup(UID, "vm")):
+                groups.make(group, LIMITS)
+            groups.join(ContainerGroup(UID, "vm"), pid)
+        folder = Folders(self.where.state).of(UID)
+        folder.save_pod(pod_config())
+        folder.begin(VmRecord("saved", vm_config(), boot_id(), now))
+        folder.save_started(Started(pid, ticks, now, VM.vcpus, is_released=True))
+
+    @contextlib.contextmanager
+    def _connection(self) -> Any:
+        """Through a descriptor of the folder: a socket's path may have 107 characters only."""
+        import libvirt
+
+        folder = os.open(self._daemon.socket.parent, os.O_PATH | os.O_DIRECTORY)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        uri = f"qemu:///system?socket=/proc/self/fd/{folder}/{self._daemon.socket.name}"
+        try:
+            while True:
+                try:
+                    connection = libvirt.open(uri)
+                    break
+                except libvirt.libvirtError:
+                    assert time.monotonic() < deadline, self._daemon.why_not()
+                time.sleep(0.01)
+        finally:
+            os.close(folder)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+async def put_away(runtime: Runtime) -> None:
+    """End the guest; its libvirtd stays, for the next one."""
+    pod = runtime.pod(UID)
+    try:
+        if pod is not None and pod.containers:
+            await runtime.stop_container(UID, "vm", 0)
+    finally:
+        await runtime.close()
+
+
+async def _ended(runtime: LibvirtRuntime) -> None:
+    async with asyncio.timeout(ANSWER_SECONDS):
+        while _phase(runtime) is not ContainerPhase.EXITED:
+            await asyncio.sleep(0.01)
+
+
+def _phase(runtime: LibvirtRuntime) -> ContainerPhase:
+    pod = runtime.pod(UID)
+    assert pod is not None
+    return pod.containers[0].phase
