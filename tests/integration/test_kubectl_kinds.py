@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from integration.test_door_kubectl import Cluster
+from livesize.apiserver.auth.identities import Identity, Role
+from livesize.client.direct import DirectClient
+from livesize.controllers.garbage.reconciler import GarbageCollector
+from livesize.machinery.clock import SystemClock
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 
@@ -15,7 +21,12 @@ pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("kinds")) as running:
+        controllers = Identity("controllers", Role.CONTROLLER)
+        client = DirectClient(running.server.door(controllers))
+        garbage = GarbageCollector(client, clock=SystemClock())
+        collecting = asyncio.run_coroutine_threadsafe(garbage.run(), running._loop)
         yield running
+        collecting.cancel()
 
 
 def test_a_quota_is_applied_kept_and_shown(cluster: Cluster) -> None:
@@ -70,3 +81,28 @@ def test_config_maps_secrets_and_what_is_always_there(cluster: Cluster) -> None:
     }
     names = cluster.kubectl("api-resources", "--no-headers").stdout
     assert "poddisruptionbudgets" in names
+
+
+def config_map(cluster: Cluster, name: str, owner: str = "") -> None:
+    metadata: dict[str, Any] = {"name": name}
+    if owner:
+        uid = cluster.kubectl("get", "cm", owner, "-o", "jsonpath={.metadata.uid}").stdout
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid}
+        metadata["ownerReferences"] = [{**reference, "blockOwnerDeletion": True}]
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    cluster.kubectl("create", "-f", "-", stdin=body)
+
+
+@pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
+def test_cascades(cluster: Cluster, cascade: str) -> None:
+    owner, owned = f"owner-{cascade}", f"owned-{cascade}"
+    config_map(cluster, owner)
+    config_map(cluster, owned, owner)
+    cluster.kubectl("delete", "cm", owner, f"--cascade={cascade}", "--timeout=20s")
+    if cascade == "orphan":
+        shown = cluster.kubectl("get", "cm", owned, "-o", "jsonpath={.metadata}").stdout
+        assert "ownerReferences" not in shown
+    else:
+        cluster.kubectl("wait", "--for=delete", f"cm/{owned}", "--timeout=20s")
+    left = cluster.kubectl("get", "cm", "-o", "name").stdout.split()
+    assert f"configmap/{owner}" not in left
