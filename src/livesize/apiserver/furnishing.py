@@ -27,6 +27,7 @@ from livesize.api.validation.policies import SYSTEM_PRIORITIES
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.keys import key_of
+from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
 from livesize.client.interface import PatchType
 from livesize.machinery.telemetry import get_logger
@@ -51,6 +52,18 @@ async def furnish_cluster(service: Service) -> None:
         description = "Used for what the cluster needs to work."
         made = {"metadata": {"name": name}, "value": value, "description": description}
         await _ensure(service, PRIORITY_CLASSES, "", made)
+
+
+def is_furnished(cache: ObjectsCache, name: str) -> bool:
+    """Everything is there: asked at every change, so it costs three looks into dictionaries."""
+    return (
+        cache.get(SERVICE_ACCOUNTS, key_of(SERVICE_ACCOUNTS, name, "default")) is not None
+        and cache.get(CONFIG_MAPS, key_of(CONFIG_MAPS, name, ROOT_CA)) is not None
+        and (
+            name != "default"
+            or cache.get(SERVICES, key_of(SERVICES, name, "kubernetes")) is not None
+        )
+    )
 
 
 async def furnish_namespace(

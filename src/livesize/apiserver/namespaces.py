@@ -13,7 +13,12 @@ from livesize.api.objects import lookup
 from livesize.apiserver.asked import ListOptions
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.deletion import LASTING_NAMESPACES, DeleteOptions
-from livesize.apiserver.furnishing import Furniture, furnish_cluster, furnish_namespace
+from livesize.apiserver.furnishing import (
+    Furniture,
+    furnish_cluster,
+    furnish_namespace,
+    is_furnished,
+)
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
@@ -62,7 +67,8 @@ def _namespace_concerned(delivery: Delivery) -> str:
 
 async def _look_at(service: Service, name: str, furniture: Furniture) -> None:
     if not _is_terminating(service, name):
-        await furnish_namespace(service, name, furniture)
+        if not is_furnished(service.cache, name):
+            await furnish_namespace(service, name, furniture)
         return
     try:
         await _empty(service, name)

@@ -46,6 +46,8 @@ class _Shelf:
 
     def beginning_with(self, prefix: str) -> list[Record]:
         """Those whose keys begin so, in key order."""
+        if not self.records:
+            return []
         if self._sorted is None:
             self._sorted = sorted(self.records)
         first = bisect.bisect_left(self._sorted, prefix)

@@ -7,7 +7,6 @@ that they do not fight for it; another API server on the same store is noticed b
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -35,14 +34,11 @@ class QuotaBooks:
         assert shown is not None
         if not is_counted(change.resource):
             return ()
-        own = key_of(change.resource, namespace_of(shown), name_of(shown))
-        records = {
-            record.key: record
-            for record in self._cache.records(RESOURCE_QUOTAS, namespace_of(shown))
-            if record.key != own
-        }
-        if not records:
+        quotas = self._cache.records(RESOURCE_QUOTAS, namespace_of(shown))
+        if not quotas:
             return ()
+        own = key_of(change.resource, namespace_of(shown), name_of(shown))
+        records = {record.key: record for record in quotas if record.key != own}
         match plan_charge([record.stored for record in records.values()], change):
             case Refusal(why=why, causes=causes):
                 raise forbidden(change.resource, name, why, causes)
@@ -56,10 +52,7 @@ class QuotaBooks:
         return recount(quota, [*self._others(namespace, own), (RESOURCE_QUOTAS, quota)])
 
     def lane(self, namespace: str) -> Lane:
-        lock = self._lanes.get(namespace)
-        if lock is None:
-            self._lanes[namespace] = lock = asyncio.Lock()
-        return Lane(lock)
+        return Lane(self._lanes, namespace)
 
     def _others(self, namespace: str, own: str) -> Iterator[tuple[Resource, Object]]:
         for resource in RESOURCES:
@@ -73,24 +66,30 @@ class Lane:
     """The right to change what costs something in one namespace, taken when it turns out to be
     needed and given back at the end."""
 
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
-        self._stack = contextlib.AsyncExitStack()
-        self._held = False
+    def __init__(
+        self, locks: weakref.WeakValueDictionary[str, asyncio.Lock], namespace: str
+    ) -> None:
+        self._locks = locks
+        self._namespace = namespace
+        self._held: asyncio.Lock | None = None
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+    def __exit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.release()
 
     async def must_look_again(self) -> bool:
         """Take it. True: others had it meanwhile, so what was read may be old."""
-        if self._held:
+        if self._held is not None:
             return False
-        waited = self._lock.locked()
-        await self._stack.enter_async_context(self._lock)
-        self._held = True
+        lock = self._locks.get(self._namespace)
+        if lock is None:
+            self._locks[self._namespace] = lock = asyncio.Lock()
+        waited = lock.locked()
+        await lock.acquire()
+        self._held = lock
         return waited
 
 

@@ -157,7 +157,7 @@ class Service:
             await self.cache.fresh()  # what admission gives the pod comes from there
         new = self._begin(resource, namespace, obj)
         access = Access("create", resource, "", namespace, name_of(new))
-        async with self._books.lane(namespace) as lane:
+        with self._books.lane(namespace) as lane:
             for _ in range(ATTEMPTS):
                 made = await self._create_once(identity, access, new, options, lane)
                 if made is not None:
@@ -355,7 +355,7 @@ class Service:
         """Apply the rule to the newest state until it is committed; a client that named a
         resourceVersion gets 409 as soon as that is not the newest."""
         target = edit.target
-        async with self._books.lane(target.namespace) as lane:
+        with self._books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
                 record = await self._newest(target)
                 new = self._next(edit, rule, record, incoming(record))
@@ -406,7 +406,7 @@ class Service:
         return await self._committer.put(target.resource, new, record, beside=beside)
 
     async def _delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
-        async with self._books.lane(target.namespace) as lane:
+        with self._books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
                 record = await self._newest(target)
                 check_preconditions(target, record.stored, options)
