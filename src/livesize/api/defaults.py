@@ -13,10 +13,15 @@ from typing import Any
 
 import orjson
 
+from livesize.api.kind_defaults import (
+    KIND_DEFAULTS,
+    canonical_quantities,
+    canonical_quantity,
+)
 from livesize.api.kinds import NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
-from livesize.api.quantity import QuantityError, canonical, format_memory
+from livesize.api.quantity import QuantityError, format_memory
 from livesize.api.resize_policy import normalize_policy_item
 from livesize.api.validation.shapes import check_shape
 from livesize.api.vm_size import (
@@ -60,7 +65,7 @@ def _default_pod(pod: Object) -> Object:
         if isinstance(spec.get(kind), list):
             filled[kind] = [_default_container(container) for container in spec[kind]]
     if "overhead" in spec:
-        filled["overhead"] = _canonical_quantities(spec["overhead"])
+        filled["overhead"] = canonical_quantities(spec["overhead"])
     if isinstance(spec.get("virtualMachine"), dict):
         filled = _default_vm_spec(filled)
     status = pod.get("status", {})
@@ -86,7 +91,7 @@ def _default_vm_spec(spec: Object) -> Object:
     vm = _default_sizes({"resources": {}, **spec["virtualMachine"]})
     for part, name in VM_FIXED:
         if isinstance(vm.get(part), dict) and name in vm[part]:
-            vm[part] = {**vm[part], name: _canonical(vm[part][name])}
+            vm[part] = {**vm[part], name: canonical_quantity(vm[part][name])}
     filled = {**spec, "virtualMachine": vm}
     if filled.get("containers") == []:
         del filled["containers"]
@@ -133,28 +138,13 @@ def _default_resources(resources: Any) -> Any:
     filled = dict(resources)
     for side in ("requests", "limits"):
         if side in filled:
-            filled[side] = _canonical_quantities(filled[side])
+            filled[side] = canonical_quantities(filled[side])
     requests, limits = filled.get("requests", {}), filled.get("limits", {})
     if isinstance(requests, dict) and isinstance(limits, dict):
         asked = {**requests, **{name: limits[name] for name in limits if name not in requests}}
         if asked:
             filled["requests"] = asked
     return filled
-
-
-def _canonical_quantities(quantities: Any) -> Any:
-    if not isinstance(quantities, dict):
-        return quantities
-    return {name: _canonical(quantity) for name, quantity in quantities.items()}
-
-
-def _canonical(quantity: Any) -> Any:
-    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
-        return quantity
-    try:
-        return canonical(quantity)
-    except QuantityError:
-        return quantity
 
 
 def _pull_policy(image: str) -> str:
@@ -180,8 +170,8 @@ def _default_node(node: Object) -> Object:
     status = node.get("status")
     if not isinstance(status, dict) or "capacity" not in status:
         return node
-    capacity = _canonical_quantities(status["capacity"])
-    allocatable = _canonical_quantities(status.get("allocatable", capacity))
+    capacity = canonical_quantities(status["capacity"])
+    allocatable = canonical_quantities(status.get("allocatable", capacity))
     return {**node, "status": {**status, "capacity": capacity, "allocatable": allocatable}}
 
 
@@ -212,4 +202,5 @@ _DEFAULTS: dict[tuple[str, str], Callable[[Object], Object]] = {
     (PODS.group, PODS.plural): _default_pod,
     (NAMESPACES.group, NAMESPACES.plural): _default_namespace,
     (NODES.group, NODES.plural): _default_node,
+    **KIND_DEFAULTS,
 }

@@ -65,4 +65,48 @@ PODS = Resource(
 EVENTS = Resource("", "v1", "events", "Event", True, "event", ("ev",))
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, "lease")
 
-RESOURCES: tuple[Resource, ...] = (NAMESPACES, NODES, PODS, EVENTS, LEASES)
+RESOURCE_QUOTAS = Resource(
+    "", "v1", "resourcequotas", "ResourceQuota", True, "resourcequota", ("quota",), (), ("status",)
+)
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", True, "limitrange", ("limits",))
+SERVICE_ACCOUNTS = Resource(
+    "", "v1", "serviceaccounts", "ServiceAccount", True, "serviceaccount", ("sa",)
+)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, "configmap", ("cm",))
+SECRETS = Resource("", "v1", "secrets", "Secret", True, "secret")
+SERVICES = Resource("", "v1", "services", "Service", True, "service", ("svc",), ("all",))
+DISRUPTION_BUDGETS = Resource(
+    "policy",
+    "v1",
+    "poddisruptionbudgets",
+    "PodDisruptionBudget",
+    True,
+    "poddisruptionbudget",
+    ("pdb",),
+    subresources=("status",),
+)
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io",
+    "v1",
+    "priorityclasses",
+    "PriorityClass",
+    False,
+    "priorityclass",
+    ("pc",),
+)
+
+RESOURCES: tuple[Resource, ...] = (
+    NAMESPACES,
+    NODES,
+    PODS,
+    EVENTS,
+    LEASES,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+    SERVICE_ACCOUNTS,
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICES,
+    DISRUPTION_BUDGETS,
+    PRIORITY_CLASSES,
+)

@@ -13,7 +13,32 @@ from typing import Any
 import msgspec
 
 from livesize.api.conditions import find_condition
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kind_cells import (
+    entries,
+    external_addresses,
+    quota_limits,
+    quota_requests,
+    service_ports,
+    service_selector,
+    share,
+    truth,
+)
+from livesize.api.kinds import (
+    CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
+    EVENTS,
+    LEASES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.resize_state import allocated_sizes
@@ -216,4 +241,49 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Name", _name, format="name", priority=1),
     ),
     LEASES.plural: (_NAME, Column("Holder", _at("spec", "holderIdentity", default="")), _AGE),
+    RESOURCE_QUOTAS.plural: (
+        _NAME,
+        Column("Request", quota_requests, description="Used of hard"),
+        Column("Limit", quota_limits, description="Used of hard"),
+        _AGE,
+    ),
+    LIMIT_RANGES.plural: (
+        _NAME,
+        Column("Created At", _at("metadata", "creationTimestamp", default=_UNKNOWN)),
+    ),
+    SERVICE_ACCOUNTS.plural: (_NAME, Column("Secrets", entries("secrets"), "integer"), _AGE),
+    CONFIG_MAPS.plural: (_NAME, Column("Data", entries("data", "binaryData"), "integer"), _AGE),
+    SECRETS.plural: (
+        _NAME,
+        Column("Type", _at("type", default="")),
+        Column("Data", entries("data"), "integer"),
+        _AGE,
+    ),
+    SERVICES.plural: (
+        _NAME,
+        Column("Type", _at("spec", "type", default="")),
+        Column("Cluster-IP", _at("spec", "clusterIP")),
+        Column("External-IP", external_addresses),
+        Column("Port(s)", service_ports),
+        _AGE,
+        Column("Selector", service_selector, priority=1),
+    ),
+    DISRUPTION_BUDGETS.plural: (
+        _NAME,
+        Column("Min Available", share("minAvailable")),
+        Column("Max Unavailable", share("maxUnavailable")),
+        Column(
+            "Allowed Disruptions",
+            lambda budget, _now: lookup(budget, "status", "disruptionsAllowed", default=0),
+            "integer",
+        ),
+        _AGE,
+    ),
+    PRIORITY_CLASSES.plural: (
+        _NAME,
+        Column("Value", lambda priority, _now: priority.get("value", 0), "integer"),
+        Column("Global-Default", truth("globalDefault"), "boolean"),
+        _AGE,
+        Column("PreemptionPolicy", _at("preemptionPolicy", default="")),
+    ),
 }

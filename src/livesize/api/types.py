@@ -157,6 +157,7 @@ class PodSpec(TypedDict, total=False):
     volumes: list[dict[str, Any]]
     overhead: ResourceList
     priority: int
+    priorityClassName: str
     resizeRequest: ResizeRequest  # derived (IBM)
 
 
@@ -324,6 +325,151 @@ class Namespace(TypedDict, total=False):
     metadata: ObjectMeta
     spec: dict[str, Any]
     status: dict[str, Any]
+
+
+class ScopeRequirement(TypedDict, total=False):
+    scopeName: str
+    operator: str
+    values: list[str]
+
+
+class ScopeSelector(TypedDict, total=False):
+    matchExpressions: list[ScopeRequirement]
+
+
+class ResourceQuotaSpec(TypedDict, total=False):
+    hard: ResourceList
+    scopes: list[str]
+    scopeSelector: ScopeSelector
+
+
+class ResourceQuotaStatus(TypedDict, total=False):
+    hard: ResourceList
+    used: ResourceList
+
+
+class ResourceQuota(TypedDict, total=False):
+    """What all objects of a namespace together may use."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec
+    status: ResourceQuotaStatus
+
+
+class LimitRangeItem(TypedDict, total=False):
+    type: str
+    max: ResourceList
+    min: ResourceList
+    default: ResourceList  # limits of containers that give none
+    defaultRequest: ResourceList
+    maxLimitRequestRatio: ResourceList
+
+
+class LimitRangeSpec(TypedDict, total=False):
+    limits: list[LimitRangeItem]
+
+
+class LimitRange(TypedDict, total=False):
+    """What each container or pod of a namespace gets if it says nothing, and its bounds."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: LimitRangeSpec
+
+
+class LocalObjectReference(TypedDict, total=False):
+    name: str
+
+
+class ServiceAccount(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    secrets: list[dict[str, Any]]
+    imagePullSecrets: list[LocalObjectReference]
+    automountServiceAccountToken: bool
+
+
+class ConfigMap(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    data: dict[str, str]
+    binaryData: dict[str, str]
+    immutable: bool
+
+
+class Secret(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    data: dict[str, str]
+    stringData: dict[str, str]  # written into data
+    type: str
+    immutable: bool
+
+
+class ServicePort(TypedDict, total=False):
+    name: str
+    protocol: str
+    appProtocol: str
+    port: int
+    targetPort: Any  # a number, or the name of a container's port
+    nodePort: int
+
+
+class ServiceSpec(TypedDict, total=False):
+    type: str
+    selector: dict[str, str]
+    ports: list[ServicePort]
+    clusterIP: str
+    clusterIPs: list[str]
+    externalIPs: list[str]
+    externalName: str
+    sessionAffinity: str
+    ipFamilies: list[str]
+    ipFamilyPolicy: str
+    internalTrafficPolicy: str
+
+
+class Service(TypedDict, total=False):
+    """Stored and served; nothing routes by it."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: ServiceSpec
+    status: dict[str, Any]
+
+
+class PodDisruptionBudgetSpec(TypedDict, total=False):
+    minAvailable: Any  # a number, or a percentage
+    maxUnavailable: Any
+    selector: dict[str, Any]
+    unhealthyPodEvictionPolicy: str
+
+
+class PodDisruptionBudget(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: PodDisruptionBudgetSpec
+    status: dict[str, Any]
+
+
+class PriorityClass(TypedDict, total=False):
+    """What pods that name it are worth."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    value: int
+    globalDefault: bool
+    description: str
+    preemptionPolicy: str
 
 
 class ObjectReference(TypedDict, total=False):

@@ -1,4 +1,5 @@
-"""The only place that writes to the store: one object, checked against its last known revision.
+"""The only place that writes to the store: one object, checked against its last known revision,
+and what goes with it in the same commit.
 
 Returns when the write is durable and the cache shows it. Crash points: door/commit/before and
 door/commit/after.
@@ -9,8 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+import msgspec
+
 from livesize.api.errors import too_large
-from livesize.api.kinds import EVENTS, Resource
+from livesize.api.kinds import Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -19,6 +22,19 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Check, Delete, Put, Store, Write
 
 MAX_OBJECT_BYTES = 1_500_000  # what etcd takes
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """A further object that is stored in the same commit: in place of ``old``, which must still be
+    the newest; or, where that is None, whatever was there (events, whose names are new)."""
+
+    resource: Resource
+    new: Object
+    old: Record | None = None
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        return () if self.old is None else (Check(self.old.key, self.old.revision),)
 
 
 class Committer:
@@ -35,28 +51,24 @@ class Committer:
         new: Object,
         old: Record | None,
         also: Sequence[Check] = (),
-        events: Sequence[Object] = (),
+        beside: Sequence[Beside] = (),
     ) -> Record:
-        """Store ``new`` in place of ``old`` (None: where nothing was), and events about it in the
-        same commit. Raises ConflictError."""
+        """Store ``new`` in place of ``old`` (None: where nothing was), and what goes with it, all
+        or nothing. Raises ConflictError."""
         key = key_of(resource, namespace_of(new), name_of(new))
         check = Check(key, old.revision if old is not None else 0)
-        writes = [_put(resource, new), *(_put(EVENTS, event) for event in events)]
-        with contextlib.ExitStack() as announced:
-            for write, stored in zip(writes, (new, *events), strict=True):
-                announced.enter_context(self._cache.announced(write.key, write.value, stored))
-            revision = await self._commit([check, *also], writes)
-            await self._cache.wait_for(revision)
+        checks = [check, *also, *(one for other in beside for one in other.checks)]
+        revision = await self._store_all(checks, [Beside(resource, new), *beside])
         record = self._cache.get(resource, key)
         if record is not None and record.revision == revision:
             return record
         return make_record(resource, new, revision)  # somebody was quicker to write the next one
 
-    async def remove(self, record: Record) -> Record:
+    async def remove(self, record: Record, beside: Sequence[Beside] = ()) -> Record:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
         checks = [Check(record.key, record.revision)]
-        revision = await self._commit(checks, [Delete(record.key)])
-        await self._cache.wait_for(revision)
+        checks += [one for other in beside for one in other.checks]
+        revision = await self._store_all(checks, beside, [Delete(record.key)])
         return make_record(record.resource, record.stored, revision)
 
     async def remove_all(self, records: Sequence[Record]) -> None:
@@ -64,6 +76,18 @@ class Committer:
         checks = [Check(record.key, record.revision) for record in records]
         revision = await self._commit(checks, [Delete(record.key) for record in records])
         await self._cache.wait_for(revision)
+
+    async def _store_all(
+        self, checks: Sequence[Check], written: Sequence[Beside], deletes: Sequence[Delete] = ()
+    ) -> int:
+        """One commit, announced to the cache; returns when the cache shows it."""
+        puts = [_put(one.resource, one.new) for one in written]
+        with contextlib.ExitStack() as announced:
+            for put, one in zip(puts, written, strict=True):
+                announced.enter_context(self._cache.announced(put.key, put.value, one.new))
+            revision = await self._commit(checks, [*puts, *deletes])
+            await self._cache.wait_for(revision)
+        return revision
 
     async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         self._points.reach("door/commit/before")

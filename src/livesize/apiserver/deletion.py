@@ -2,20 +2,35 @@
 
 A pod on a node is marked with a time by which it should be gone and stays until its node deletes
 it with grace 0. Anything with finalizers stays until the last one is taken off. A namespace stays
-until nothing is left in it.
+until nothing is left in it. What happens to dependents is a finalizer too: it stays for as long as
+the garbage collector has to do with them (livesize.controllers.garbage).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from livesize.api.errors import bad_request, conflict, forbidden
+from livesize.api.errors import (
+    FieldError,
+    FieldErrorKind,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+)
 from livesize.api.kinds import NAMESPACES, PODS
 from livesize.api.objects import Object, evolve, lookup, uid_of, version_of
 from livesize.apiserver.asked import Target
 
+BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
+PROPAGATION_FINALIZERS: Mapping[str, str] = {
+    BACKGROUND: "",
+    FOREGROUND: "foregroundDeletion",
+    ORPHAN: "orphan",
+}
 DEFAULT_GRACE_SECONDS = 30
 LASTING_NAMESPACES = frozenset({"default", "kube-system", "kube-node-lease"})
 
@@ -25,6 +40,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     uid: str = ""
     version: str = ""
     dry_run: bool = False
+    propagation: str = ""
 
 
 class Remove(msgspec.Struct, frozen=True, tag=True):
@@ -60,7 +76,25 @@ def parse_delete_options(body: Object) -> DeleteOptions:
         str(preconditions.get("uid") or ""),
         str(preconditions.get("resourceVersion") or ""),
         bool(dry_run),
+        _propagation(body),
     )
+
+
+def _propagation(body: Object) -> str:
+    policy, orphan = body.get("propagationPolicy"), body.get("orphanDependents")
+    if policy is not None and orphan is not None:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        error = FieldError(FieldErrorKind.INVALID, "propagationPolicy", detail, policy)
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [error])
+    if policy is None and isinstance(orphan, bool):
+        return ORPHAN if orphan else BACKGROUND
+    if policy is not None and policy not in PROPAGATION_FINALIZERS:
+        detail = "supported values: " + ", ".join(f'"{one}"' for one in PROPAGATION_FINALIZERS)
+        kind = FieldErrorKind.NOT_SUPPORTED
+        shown = policy if isinstance(policy, str) else None
+        error = FieldError(kind, "propagationPolicy", detail, shown)
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [error])
+    return policy or ""
 
 
 def check_preconditions(target: Target, stored: Object, options: DeleteOptions) -> None:
@@ -92,19 +126,38 @@ def grace_seconds_of(target: Target, stored: Object, options: DeleteOptions) -> 
     return grace
 
 
-def plan_delete(target: Target, stored: Object, grace_seconds: int, deadline: str) -> Deletion:
-    """``deadline`` is the time, as text, ``grace_seconds`` from now."""
+def plan_delete(
+    target: Target, stored: Object, grace_seconds: int, deadline: str, propagation: str = ""
+) -> Deletion:
+    """``deadline`` is the time, as text, ``grace_seconds`` from now; ``propagation`` empty leaves
+    what the finalizers say, which is in the background where they say nothing."""
     if target.resource == NAMESPACES:
         return _plan_namespace(target, stored, deadline)
-    finalizers = lookup(stored, "metadata", "finalizers", default=[])
-    if not grace_seconds and not finalizers:
+    finalizers: list[str] = lookup(stored, "metadata", "finalizers", default=[])
+    kept = _with_propagation(finalizers, propagation)
+    if not grace_seconds and not kept:
         return Remove()
-    under_way = lookup(stored, "metadata", "deletionGracePeriodSeconds")
-    if under_way is not None and under_way <= grace_seconds:
-        return Leave()
-    if under_way is None and lookup(stored, "metadata", "deletionTimestamp"):
+    if kept != finalizers:
+        stored = evolve(stored, ("metadata", "finalizers"), kept)
+    elif _is_as_soon(stored, grace_seconds):
         return Leave()
     return Mark(_marked(stored, deadline, grace_seconds))
+
+
+def _with_propagation(finalizers: list[str], propagation: str) -> list[str]:
+    if not propagation:
+        return finalizers
+    wanted, ours = PROPAGATION_FINALIZERS[propagation], PROPAGATION_FINALIZERS.values()
+    others = [one for one in finalizers if one not in ours or one == wanted]
+    return [*others, wanted] if wanted and wanted not in others else others
+
+
+def _is_as_soon(stored: Object, grace_seconds: int) -> bool:
+    """Its deletion is under way and ends no later than this one would."""
+    under_way = lookup(stored, "metadata", "deletionGracePeriodSeconds")
+    if under_way is not None:
+        return bool(under_way <= grace_seconds)
+    return bool(lookup(stored, "metadata", "deletionTimestamp"))
 
 
 def is_finished(target: Target, stored: Object) -> bool:
@@ -127,6 +180,8 @@ def _plan_namespace(target: Target, stored: Object, deadline: str) -> Deletion:
 
 
 def _marked(stored: Object, deadline: str, grace_seconds: int) -> Object:
+    if _is_as_soon(stored, grace_seconds):
+        return stored  # only what happens to dependents has changed
     metadata = {
         **stored["metadata"],
         "deletionTimestamp": deadline,

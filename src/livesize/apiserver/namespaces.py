@@ -1,6 +1,7 @@
-"""Empties terminating namespaces and removes them; makes the namespaces that are always there.
+"""Empties terminating namespaces and removes them; makes the namespaces that are always there, and
+what every namespace has.
 
-Driven by changes: a namespace is looked at when it is marked, and again whenever something in it
+Driven by changes: a namespace is looked at when it changes, and again whenever something in it
 goes. Pods that run on a node go when their node lets them go.
 """
 
@@ -12,6 +13,12 @@ from livesize.api.objects import lookup
 from livesize.apiserver.asked import ListOptions
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.deletion import LASTING_NAMESPACES, DeleteOptions
+from livesize.apiserver.furnishing import (
+    Furniture,
+    furnish_cluster,
+    furnish_namespace,
+    is_furnished,
+)
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
@@ -20,28 +27,32 @@ from livesize.machinery.telemetry import get_logger
 
 _log = get_logger("apiserver.namespaces")
 _IDENTITY = Identity("system:namespace-controller", Role.ADMIN)
+NO_FURNITURE = Furniture()
 
 
-async def ensure_lasting_namespaces(service: Service) -> None:
+async def ensure_lasting_namespaces(service: Service, furniture: Furniture = NO_FURNITURE) -> None:
+    await furnish_cluster(service)
     for name in sorted(LASTING_NAMESPACES):
         try:
             await service.create(_IDENTITY, NAMESPACES, "", {"metadata": {"name": name}})
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
+    for record in service.cache.records(NAMESPACES):
+        await furnish_namespace(service, record.name, furniture, renew=True)
 
 
-async def run_namespaces(service: Service) -> None:
+async def run_namespaces(service: Service, furniture: Furniture = NO_FURNITURE) -> None:
     """Until the cache ends its watches for good; one that was only cut off is begun again."""
     while True:
         watcher = service.cache.watch(None)
         try:
             for record in service.cache.records(NAMESPACES):
-                await _look_at(service, record.name)
+                await _look_at(service, record.name, furniture)
             while deliveries := await watcher.take():
                 concerned = {_namespace_concerned(delivery) for delivery in deliveries}
                 for name in sorted(concerned):
-                    await _look_at(service, name)
+                    await _look_at(service, name, furniture)
         finally:
             service.cache.end(watcher)
         if watcher.error is None:
@@ -54,8 +65,10 @@ def _namespace_concerned(delivery: Delivery) -> str:
     return record.name if record.resource == NAMESPACES else record.namespace
 
 
-async def _look_at(service: Service, name: str) -> None:
+async def _look_at(service: Service, name: str, furniture: Furniture) -> None:
     if not _is_terminating(service, name):
+        if not is_furnished(service.cache, name):
+            await furnish_namespace(service, name, furniture)
         return
     try:
         await _empty(service, name)

@@ -8,7 +8,9 @@ recent changes, so that a watch can begin at an earlier resourceVersion; what is
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
+import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +19,7 @@ from livesize.api.errors import Cause, StatusError, expired
 from livesize.api.kinds import RESOURCES, Resource
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches
-from livesize.apiserver.keys import ROOT, resource_of
+from livesize.apiserver.keys import ROOT, prefix_of, resource_of
 from livesize.apiserver.records import Record, decode_record, make_record
 from livesize.apiserver.watchers import CAPACITY, Watcher
 from livesize.store.interface import Change, ChangeKind, CompactedError, Store, StoreClosedError
@@ -41,6 +43,19 @@ class _Shelf:
         if self._sorted is None:
             self._sorted = sorted(self.records)
         return [self.records[key] for key in self._sorted]
+
+    def beginning_with(self, prefix: str) -> list[Record]:
+        """Those whose keys begin so, in key order."""
+        if not self.records:
+            return []
+        if self._sorted is None:
+            self._sorted = sorted(self.records)
+        first = bisect.bisect_left(self._sorted, prefix)
+        keys = itertools.islice(self._sorted, first, None)
+        return [
+            self.records[key]
+            for key in itertools.takewhile(lambda key: key.startswith(prefix), keys)
+        ]
 
     def put(self, record: Record) -> Record | None:
         before = self.records.get(record.key)
@@ -92,10 +107,10 @@ class ObjectsCache:
 
     def records(self, resource: Resource, namespace: str = "") -> list[Record]:
         """In key order: by namespace, then name."""
-        ordered = self._shelves[resource].ordered()
+        shelf = self._shelves[resource]
         if not namespace:
-            return ordered
-        return [record for record in ordered if record.namespace == namespace]
+            return shelf.ordered()
+        return shelf.beginning_with(prefix_of(resource, namespace))
 
     def records_at(self, resource: Resource, revision: int) -> list[Record]:
         """As ``records`` was at an earlier revision: what has happened since is taken back."""

@@ -6,7 +6,14 @@ Pure: uids and times are arguments. Clients may send all of this back; it is nev
 from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, bad_request, conflict, invalid
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, PODS, Resource
+from livesize.api.kinds import (
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from livesize.api.objects import Object, generation_of, lookup, uid_of
 from livesize.apiserver.asked import Target
 
@@ -46,7 +53,7 @@ def prepare_create(
     if resource == PODS:
         metadata["generation"] = 1
     prepared = {**obj, "metadata": metadata}
-    if resource in (PODS, NAMESPACES):
+    if resource in (PODS, NAMESPACES, RESOURCE_QUOTAS):
         prepared.pop("status", None)
     return prepared
 

@@ -28,8 +28,8 @@ _META = frozenset({"ObjectMeta", "OwnerReference"})
 _ALSO_KNOWN: Mapping[str, tuple[str, ...]] = {
     "PodSpec": (
         "affinity", "automountServiceAccountToken", "dnsConfig", "hostAliases", "hostIPC",
-        "hostPID", "hostUsers", "imagePullSecrets", "os", "preemptionPolicy", "priorityClassName",
-        "readinessGates", "resourceClaims", "resources", "runtimeClassName", "schedulingGates",
+        "hostPID", "hostUsers", "imagePullSecrets", "os", "preemptionPolicy", "readinessGates",
+        "resourceClaims", "resources", "runtimeClassName", "schedulingGates",
         "serviceAccount", "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace",
         "subdomain", "topologySpreadConstraints",
     ),
@@ -56,6 +56,11 @@ _ALSO_KNOWN: Mapping[str, tuple[str, ...]] = {
     ),
     "NodeSystemInfo": ("kubeProxyVersion", "swap"),
     "Event": ("action", "related", "series"),
+    "ServiceSpec": (
+        "allocateLoadBalancerNodePorts", "externalTrafficPolicy", "healthCheckNodePort",
+        "loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges",
+        "publishNotReadyAddresses", "sessionAffinityConfig", "trafficDistribution",
+    ),
 }  # fmt: skip
 
 

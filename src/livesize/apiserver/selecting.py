@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from livesize.api.errors import bad_request
-from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, SECRETS, SERVICES, Resource
 from livesize.api.objects import lookup
 from livesize.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 from livesize.apiserver.events import Matches
@@ -27,6 +27,8 @@ SELECTABLE: Mapping[Resource, tuple[str, ...]] = {
     ),
     NODES: ("spec.unschedulable",),
     NAMESPACES: ("status.phase",),
+    SECRETS: ("type",),
+    SERVICES: ("spec.clusterIP", "spec.type"),
     EVENTS: (
         "involvedObject.kind",
         "involvedObject.namespace",

@@ -24,6 +24,7 @@ from livesize.apiserver.bound import BoundService
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
+from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
 from livesize.apiserver.http.whole_answers import WholeAnswers
 from livesize.apiserver.ids import Ids, RandomIds
@@ -113,8 +114,10 @@ class ApiServer:
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(self._cache.run(), name="watch cache")]
             await self._cache.loaded.wait()
-            await ensure_lasting_namespaces(self.service)
-            background.append(group.create_task(run_namespaces(self.service), name="namespaces"))
+            furniture = Furniture(self.ca_path.read_text(), self._config.host, self._port)
+            await ensure_lasting_namespaces(self.service, furniture)
+            namespaces = run_namespaces(self.service, furniture)
+            background.append(group.create_task(namespaces, name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
             server = self._web_server(tls)

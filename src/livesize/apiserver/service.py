@@ -24,11 +24,13 @@ from livesize.api.errors import (
     method_not_allowed,
     not_found,
 )
-from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
-from livesize.apiserver.admission.plan import Attempt, admit, asks_for_resize
+from livesize.apiserver.admission.filling import fill_pod
+from livesize.apiserver.admission.plan import Attempt, Refusal, admit, asks_for_resize
+from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
     ListOptions,
@@ -37,8 +39,8 @@ from livesize.apiserver.asked import (
     WriteOptions,
 )
 from livesize.apiserver.auth.authorize import Access, authorize
-from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.committing import Committer
+from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.deletion import (
     DeleteOptions,
     Leave,
@@ -54,6 +56,7 @@ from livesize.apiserver.intake import apply_patch, take_in
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.preparing import check_version, prepare_create
+from livesize.apiserver.quotas import Lane, QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
 from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.subresources.change import (
@@ -63,6 +66,7 @@ from livesize.apiserver.subresources.change import (
 )
 from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, post_rule
 from livesize.apiserver.subresources.told import told_errors
+from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.watchers import Watcher
 from livesize.client.interface import PatchType
 from livesize.machinery.clock import Clock, format_time
@@ -93,6 +97,12 @@ class _Edit(msgspec.Struct, frozen=True):
     def access(self) -> Access:
         return self.target.access(self.verb)
 
+    def counted(self, stored: Object, new: Object) -> Counted:
+        """The change as quotas see it. Who reports facts is not asked whether they may be."""
+        asked = self.target.subresource in ("", "resize") and self.identity.role is not Role.NODE
+        left = None if is_finished(self.target, new) else new
+        return Counted(self.target.resource, stored, left, asked)
+
 
 class Service:
     def __init__(
@@ -107,6 +117,7 @@ class Service:
         self._clock = clock
         self._ids = ids
         self._committer = Committer(store, cache, points)
+        self._books = QuotaBooks(cache)
 
     # Reading
 
@@ -142,19 +153,15 @@ class Service:
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
         obj = take_in(obj, kind=resource.kind, api_version=resource.api_version, options=options)
+        if resource == PODS:
+            await self.cache.fresh()  # what admission gives the pod comes from there
         new = self._begin(resource, namespace, obj)
         access = Access("create", resource, "", namespace, name_of(new))
-        for _ in range(ATTEMPTS):
-            checks = await self._namespace_check(resource, namespace, new)
-            _admit(Attempt(identity, access, None, new))
-            if options.dry_run:
-                await self._refuse_existing(resource, new)
-                return _dry(resource, new, None)
-            try:
-                return await self._committer.put(resource, new, None, checks)
-            except ConflictError as error:
-                if error.key == key_of(resource, namespace, name_of(new)):
-                    raise already_exists(resource, name_of(new)) from None
+        with self._books.lane(namespace) as lane:
+            for _ in range(ATTEMPTS):
+                made = await self._create_once(identity, access, new, options, lane)
+                if made is not None:
+                    return made
         raise conflict(resource, name_of(new))
 
     async def update(
@@ -257,6 +264,8 @@ class Service:
             suffix=self._ids.suffix(),
         )
         sent, new = new, default_object(resource, strip_dialects(new))
+        if resource == PODS:
+            new = self._filled(namespace, new)
         target = Target(resource, namespace, name_of(new))
         refuse_invalid(target, validate_create(resource, new))
         if resource == PODS:
@@ -265,6 +274,47 @@ class Service:
             refuse_invalid(target, check_derived(sent, derive_dialects(new), from_own_node=False))
             new = bind_allocated(new) if is_bound(new) else new
         return new
+
+    def _filled(self, namespace: str, pod: Object) -> Object:
+        """The pod with what admission gives it before it is validated."""
+        access = Access("create", PODS, "", namespace, name_of(pod))
+        filled = fill_pod(pod, around_of(self.cache, access))
+        if isinstance(filled, Refusal):
+            raise forbidden(PODS, access.name, filled.why, filled.causes)
+        return pod if filled is pod else default_object(PODS, filled)
+
+    async def _create_once(
+        self,
+        identity: Identity,
+        access: Access,
+        new: Object,
+        options: WriteOptions,
+        lane: Lane,
+    ) -> Record | None:
+        """None: somebody else was faster with something this depends on."""
+        resource, namespace, name = access.resource, access.namespace, access.name
+        checks = await self._namespace_check(resource, namespace, new)
+        _admit(Attempt(identity, access, None, new, around=around_of(self.cache, access)))
+        if self.cache.get(resource, key_of(resource, namespace, name)) is not None:
+            raise already_exists(resource, name)
+        if resource == RESOURCE_QUOTAS:
+            new = self._books.counted(new)
+        beside = await self._charge(lane, Counted(resource, None, new, asked=True), name)
+        if beside is None:
+            return None
+        if options.dry_run:
+            return _dry(resource, new, None)
+        try:
+            return await self._committer.put(resource, new, None, checks, beside)
+        except ConflictError as error:
+            if error.key == key_of(resource, namespace, name):
+                raise already_exists(resource, name) from None
+            return None
+
+    async def _charge(self, lane: Lane, change: Counted, name: str) -> Sequence[Beside] | None:
+        """The quotas to be stored with the change; None: others came first, so look again."""
+        beside = self._books.charge(change, name)
+        return None if beside and await lane.must_look_again() else beside
 
     async def _namespace_check(
         self, resource: Resource, namespace: str, new: Object
@@ -286,48 +336,55 @@ class Service:
             raise forbidden(resource, name_of(new), why, [cause])
         return [Check(record.key, record.revision)]
 
-    async def _refuse_existing(self, resource: Resource, new: Object) -> None:
-        key = key_of(resource, lookup(new, "metadata", "namespace", default=""), name_of(new))
-        if self.cache.get(resource, key) is not None:
-            raise already_exists(resource, name_of(new))
-
-    def _events_told(self, identity: Identity, target: Target, body: Object) -> Sequence[Object]:
+    def _events_told(self, identity: Identity, target: Target, body: Object) -> Sequence[Beside]:
         """The events that come with what is said of an object: about that object, and no other."""
         told = body.get("events") or []
         if not told:
             return ()
         refuse_invalid(target, told_errors(target, told))
         authorize(identity, Access("create", EVENTS, "", target.namespace))
-        return [self._begin(EVENTS, target.namespace, event) for event in told]
+        return [Beside(EVENTS, self._begin(EVENTS, target.namespace, one)) for one in told]
 
     async def _modify(
         self,
         edit: _Edit,
         rule: Rule,
         incoming: Callable[[Record], Object],
-        events: Sequence[Object] = (),
+        events: Sequence[Beside] = (),
     ) -> Record:
         """Apply the rule to the newest state until it is committed; a client that named a
         resourceVersion gets 409 as soon as that is not the newest."""
         target = edit.target
-        for _ in range(ATTEMPTS):
-            record = await self._newest(target)
-            sent = incoming(record)
-            if edit.versioned:
-                check_version(target, record.stored, sent)
-            now = format_time(self._clock.now())
-            new = rule(SentChange(edit.identity, target, record.stored, record.served, sent, now))
-            node = await self._node_to_ask(edit.access, record.stored, new)
-            _admit(Attempt(edit.identity, edit.access, record.stored, new, node))
-            if new == record.stored and not events:
-                return record
-            if edit.options.dry_run:
-                return _dry(target.resource, new, record)
-            try:
-                return await self._settle(target, new, record, events)
-            except ConflictError:
-                await self.cache.fresh()
+        with self._books.lane(target.namespace) as lane:
+            for _ in range(ATTEMPTS):
+                record = await self._newest(target)
+                new = self._next(edit, rule, record, incoming(record))
+                node = await self._node_to_ask(edit.access, record.stored, new)
+                around = around_of(self.cache, edit.access)
+                _admit(Attempt(edit.identity, edit.access, record.stored, new, node, around))
+                if new == record.stored and not events:
+                    return record
+                beside = await self._charge(lane, edit.counted(record.stored, new), target.name)
+                if beside is None:
+                    continue
+                if edit.options.dry_run:
+                    return _dry(target.resource, new, record)
+                try:
+                    return await self._settle(target, new, record, [*beside, *events])
+                except ConflictError:
+                    await self.cache.fresh()
         raise conflict(target.resource, target.name)
+
+    def _next(self, edit: _Edit, rule: Rule, record: Record, sent: Object) -> Object:
+        """What the rule makes of the newest state and what was sent."""
+        target = edit.target
+        if edit.versioned:
+            check_version(target, record.stored, sent)
+        now = format_time(self._clock.now())
+        new = rule(SentChange(edit.identity, target, record.stored, record.served, sent, now))
+        if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
+            return self._books.counted(new)
+        return new
 
     async def _node_to_ask(self, access: Access, old: Object, new: Object) -> Object | None:
         """The node a resize concerns, for admission; None where there is none."""
@@ -342,33 +399,44 @@ class Service:
             return None
 
     async def _settle(
-        self, target: Target, new: Object, record: Record, events: Sequence[Object]
+        self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
     ) -> Record:
         if is_finished(target, new):
-            return await self._committer.remove(record)
-        return await self._committer.put(target.resource, new, record, events=events)
+            return await self._committer.remove(record, beside)
+        return await self._committer.put(target.resource, new, record, beside=beside)
 
     async def _delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
-        for _ in range(ATTEMPTS):
-            record = await self._newest(target)
-            check_preconditions(target, record.stored, options)
-            _admit(Attempt(identity, target.access("delete"), record.stored, None))
-            try:
-                return await self._delete_once(target, record, options)
-            except ConflictError:
-                await self.cache.fresh()
+        with self._books.lane(target.namespace) as lane:
+            for _ in range(ATTEMPTS):
+                record = await self._newest(target)
+                check_preconditions(target, record.stored, options)
+                _admit(Attempt(identity, target.access("delete"), record.stored, None))
+                try:
+                    deleted = await self._delete_once(target, record, options, lane)
+                except ConflictError:
+                    await self.cache.fresh()
+                    continue
+                if deleted is not None:
+                    return deleted
         raise conflict(target.resource, target.name)
 
-    async def _delete_once(self, target: Target, record: Record, options: DeleteOptions) -> Deleted:
+    async def _delete_once(
+        self, target: Target, record: Record, options: DeleteOptions, lane: Lane
+    ) -> Deleted | None:
+        """None: others came first, so look again."""
         grace_seconds = grace_seconds_of(target, record.stored, options)
         deadline = format_time(self._clock.now() + grace_seconds)
-        match plan_delete(target, record.stored, grace_seconds, deadline):
+        match plan_delete(target, record.stored, grace_seconds, deadline, options.propagation):
             case Leave():
                 return Deleted(record, gone=False)
             case Remove():
                 if options.dry_run:
                     return Deleted(record, gone=True)
-                return Deleted(await self._committer.remove(record), gone=True)
+                freed = Counted(target.resource, record.stored, None, asked=False)
+                beside = await self._charge(lane, freed, target.name)
+                if beside is None:
+                    return None
+                return Deleted(await self._committer.remove(record, beside), gone=True)
             case Mark(stored):
                 if options.dry_run:
                     return Deleted(_dry(target.resource, stored, record), gone=False)

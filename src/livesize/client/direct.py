@@ -122,8 +122,9 @@ class DirectClient:
         *,
         grace_period_seconds: int | None = None,
         uid: str = "",
+        propagation: str = "",
     ) -> Object:
-        options = delete_options(grace_period_seconds, uid)
+        options = delete_options(grace_period_seconds, uid, propagation)
         return await self._open().delete(resource, namespace, name, options)
 
     async def post(
@@ -140,11 +141,13 @@ class DirectClient:
         return self._door
 
 
-def delete_options(grace_period_seconds: int | None, uid: str) -> Object:
+def delete_options(grace_period_seconds: int | None, uid: str, propagation: str = "") -> Object:
     """The body of a DELETE."""
     options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if grace_period_seconds is not None:
         options["gracePeriodSeconds"] = grace_period_seconds
     if uid:
         options["preconditions"] = {"uid": uid}
+    if propagation:
+        options["propagationPolicy"] = propagation
     return options

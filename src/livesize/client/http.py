@@ -184,8 +184,9 @@ class HttpClient:
         *,
         grace_period_seconds: int | None = None,
         uid: str = "",
+        propagation: str = "",
     ) -> Object:
-        options = delete_options(grace_period_seconds, uid)
+        options = delete_options(grace_period_seconds, uid, propagation)
         return await self._request("DELETE", resource.path(namespace, name), options)
 
     async def post(

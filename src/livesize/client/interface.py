@@ -90,7 +90,10 @@ class Client(Protocol):
         *,
         grace_period_seconds: int | None = None,
         uid: str = "",
-    ) -> Object: ...
+        propagation: str = "",
+    ) -> Object:
+        """``propagation``: Background, Foreground or Orphan, for what the object owns."""
+        ...
 
     async def post(
         self, resource: Resource, name: str, namespace: str, subresource: str, body: Object

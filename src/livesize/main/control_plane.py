@@ -1,4 +1,4 @@
-"""The control plane of `livesize up`: API server, store and scheduler in one process.
+"""The control plane of `livesize up`: API server, store, scheduler and controllers in one process.
 
 Started by up.py with the listening socket; gives up root's rights before anything else, and ends
 when told to, or when the process that started it is gone.
@@ -53,6 +53,8 @@ async def _serve(directory: DataDirectory, descriptor: int) -> None:
     from livesize.apiserver.ids import RandomIds
     from livesize.apiserver.server import ApiServer, ApiServerConfig
     from livesize.client.direct import DirectClient
+    from livesize.controllers.garbage.reconciler import GarbageCollector
+    from livesize.controllers.quota.reconciler import QuotaCounter
     from livesize.machinery.children import tell_ready
     from livesize.machinery.clock import SystemClock
     from livesize.machinery.heap import settle_heap
@@ -68,11 +70,15 @@ async def _serve(directory: DataDirectory, descriptor: int) -> None:
     config = ApiServerConfig(directory.tls, directory.tokens, host=listener.getsockname()[0])
     server = ApiServer(config, store, clock=clock, points=points, listener=listener)
     scheduler = Identity("system:kube-scheduler", Role.SCHEDULER)
+    controllers = Identity("system:kube-controller-manager", Role.CONTROLLER)
     try:
         async with server.running(), asyncio.TaskGroup() as group:
             client = DirectClient(server.door(scheduler))
+            hands = DirectClient(server.door(controllers))
             background = [
                 group.create_task(Scheduler(client, clock=clock).run()),
+                group.create_task(GarbageCollector(hands, clock=clock).run()),
+                group.create_task(QuotaCounter(hands, clock=clock).run()),
                 group.create_task(_stop_without_parent(stop)),
             ]
             settle_heap()

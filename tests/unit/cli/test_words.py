@@ -251,7 +251,7 @@ def test_completion_scripts(shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("incomplete", "offered"), [("po", ["pods"]), ("n", ["namespaces", "nodes"]), ("pod/", [])]
+    ("incomplete", "offered"), [("pods", ["pods"]), ("n", ["namespaces", "nodes"]), ("pod/", [])]
 )
 def test_kinds_are_completed_and_without_a_server_nothing_breaks(
     incomplete: str, offered: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

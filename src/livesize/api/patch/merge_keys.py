@@ -11,7 +11,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kinds import (
+    DISRUPTION_BUDGETS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 
 SET = ""
 """Instead of a key: the list holds plain values and is merged as a set."""
@@ -95,12 +105,21 @@ NAMESPACE_MERGE_KEYS = merge_keys({**_METADATA, "status.conditions": "type"})
 EVENT_MERGE_KEYS = METADATA_MERGE_KEYS
 LEASE_MERGE_KEYS = METADATA_MERGE_KEYS
 
+SERVICE_MERGE_KEYS = merge_keys({**_METADATA, "spec.ports": "port", "status.conditions": "type"})
+SERVICE_ACCOUNT_MERGE_KEYS = merge_keys(
+    {**_METADATA, "secrets": "name", "imagePullSecrets": "name"}
+)
+DISRUPTION_BUDGET_MERGE_KEYS = merge_keys({**_METADATA, "status.conditions": "type"})
+
 _BY_RESOURCE = {
     PODS: POD_MERGE_KEYS,
     NODES: NODE_MERGE_KEYS,
     NAMESPACES: NAMESPACE_MERGE_KEYS,
     EVENTS: EVENT_MERGE_KEYS,
     LEASES: LEASE_MERGE_KEYS,
+    SERVICES: SERVICE_MERGE_KEYS,
+    SERVICE_ACCOUNTS: SERVICE_ACCOUNT_MERGE_KEYS,
+    DISRUPTION_BUDGETS: DISRUPTION_BUDGET_MERGE_KEYS,
 }
 
 

@@ -10,13 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from livesize.api.errors import FieldError
-from livesize.api.kinds import LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kinds import (
+    CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
+    LEASES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
 from livesize.api.objects import Object
 from livesize.api.validation.kinds import validate_lease, validate_node
 from livesize.api.validation.metadata import validate_metadata, validate_metadata_update
 from livesize.api.validation.names import DnsRule
 from livesize.api.validation.pod import validate_pod
 from livesize.api.validation.pod_update import validate_pod_update
+from livesize.api.validation.policies import (
+    validate_disruption_budget,
+    validate_limit_range,
+    validate_priority_class,
+    validate_priority_class_update,
+    validate_quota,
+    validate_quota_update,
+)
 from livesize.api.validation.resize import (
     keep_policies,
     malformed_quantity,
@@ -24,6 +45,14 @@ from livesize.api.validation.resize import (
     validate_pod_resize,
 )
 from livesize.api.validation.shapes import check_shape
+from livesize.api.validation.stored import (
+    validate_config_map,
+    validate_config_map_update,
+    validate_namespace,
+    validate_secret,
+    validate_secret_update,
+    validate_service,
+)
 
 __all__ = [
     "keep_policies",
@@ -34,11 +63,27 @@ __all__ = [
     "validate_update",
 ]
 
-_NAME_RULES = {NAMESPACES.plural: DnsRule.LABEL}
+_NAME_RULES = {NAMESPACES.plural: DnsRule.LABEL, SERVICES.plural: DnsRule.LABEL}
 _CREATE: dict[str, Callable[[Object], list[FieldError]]] = {
     PODS.plural: validate_pod,
     NODES.plural: validate_node,
     LEASES.plural: validate_lease,
+    NAMESPACES.plural: validate_namespace,
+    RESOURCE_QUOTAS.plural: validate_quota,
+    LIMIT_RANGES.plural: validate_limit_range,
+    CONFIG_MAPS.plural: validate_config_map,
+    SECRETS.plural: validate_secret,
+    SERVICES.plural: validate_service,
+    DISRUPTION_BUDGETS.plural: validate_disruption_budget,
+    PRIORITY_CLASSES.plural: validate_priority_class,
+}
+# Of the kinds of which not everything may change.
+_UPDATE: dict[str, Callable[[Object, Object], list[FieldError]]] = {
+    PODS.plural: validate_pod_update,
+    RESOURCE_QUOTAS.plural: validate_quota_update,
+    CONFIG_MAPS.plural: validate_config_map_update,
+    SECRETS.plural: validate_secret_update,
+    PRIORITY_CLASSES.plural: validate_priority_class_update,
 }
 
 
@@ -57,7 +102,8 @@ def validate_update(resource: Resource, new: Object, old: Object) -> list[FieldE
     if errors := check_shape(resource, new):
         return errors
     errors = validate_metadata_update(new, old)
-    if resource.plural == PODS.plural:
-        return errors + validate_pod_update(new, old)
+    compare = _UPDATE.get(resource.plural)
+    if compare is not None:
+        return errors + compare(new, old)
     check = _CREATE.get(resource.plural)
     return errors if check is None else errors + check(new)

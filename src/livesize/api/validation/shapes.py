@@ -15,7 +15,21 @@ from typing import Any, TypeAlias
 import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds import EVENTS, LEASES, NODES, PODS, Resource
+from livesize.api.kinds import (
+    CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
+    EVENTS,
+    LEASES,
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from livesize.api.objects import Object
 
 
@@ -44,9 +58,27 @@ _METADATA: dict[str, Any] = {
     "labels": _TEXTS,
     "annotations": _TEXTS,
     "finalizers": [str],
-    "ownerReferences": [{"apiVersion": str, "kind": str, "name": str, "uid": str}],
+    "ownerReferences": [
+        {
+            "apiVersion": str,
+            "kind": str,
+            "name": str,
+            "uid": str,
+            "controller": bool,
+            "blockOwnerDeletion": bool,
+        }
+    ],
 }
 _RESOURCES = {"requests": _QUANTITIES, "limits": _QUANTITIES, "resizePolicy": _TEXTS}
+_SECURITY: dict[str, Any] = {
+    "runAsUser": int,
+    "runAsGroup": int,
+    "runAsNonRoot": bool,
+    "seccompProfile": {"type": str},
+    "seLinuxOptions": {"type": str, "user": str, "role": str},
+    "appArmorProfile": {"type": str},
+    "windowsOptions": {"hostProcess": bool},
+}
 _CONTAINER: dict[str, Any] = {
     "name": str,
     "image": str,
@@ -61,10 +93,11 @@ _CONTAINER: dict[str, Any] = {
     "resizePolicy": [_TEXTS],
     "restartPolicy": str,
     "securityContext": {
-        "runAsUser": int,
-        "runAsGroup": int,
+        **_SECURITY,
         "readOnlyRootFilesystem": bool,
         "privileged": bool,
+        "allowPrivilegeEscalation": bool,
+        "procMount": str,
         "capabilities": {"add": [str], "drop": [str]},
     },
     "volumeMounts": [{"name": str, "mountPath": str}],
@@ -115,10 +148,12 @@ _POD: dict[str, Any] = {
         "hostNetwork": bool,
         "hostPID": bool,
         "hostIPC": bool,
-        "securityContext": {"runAsUser": int, "runAsGroup": int},
+        "securityContext": {**_SECURITY, "sysctls": [{"name": str}]},
         "os": {"name": str},
         "overhead": _QUANTITIES,
         "priority": int,
+        "priorityClassName": str,
+        "preemptionPolicy": str,
         "resources": _RESOURCES,
         "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
         "volumes": [{"name": str}],
@@ -167,12 +202,50 @@ _EVENT: dict[str, Any] = {
     "eventTime": str,
     "source": {"component": str, "host": str},
 }
+_QUOTA: dict[str, Any] = {
+    "spec": {
+        "hard": _QUANTITIES,
+        "scopes": [str],
+        "scopeSelector": {
+            "matchExpressions": [{"scopeName": str, "operator": str, "values": [str]}]
+        },
+    },
+    "status": {"hard": _QUANTITIES, "used": _QUANTITIES},
+}
+_LIMIT_SIDES = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_LIMIT_RANGE: dict[str, Any] = {
+    "spec": {"limits": [{"type": str, **dict.fromkeys(_LIMIT_SIDES, _QUANTITIES)}]}
+}
+_SERVICE: dict[str, Any] = {
+    "spec": {
+        "type": str,
+        "clusterIP": str,
+        "externalName": str,
+        "selector": _TEXTS,
+        "ports": [{"name": str, "protocol": str, "port": int, "nodePort": int}],
+    },
+    "status": {},
+}
+_PRIORITY_CLASS: dict[str, Any] = {
+    "value": int,
+    "globalDefault": bool,
+    "description": str,
+    "preemptionPolicy": str,
+}
 _ANY_OBJECT: dict[str, Any] = {"spec": {}, "status": {}}
 _SHAPES: dict[str, dict[str, Any]] = {
     PODS.plural: _POD,
     NODES.plural: _NODE,
     LEASES.plural: _LEASE,
     EVENTS.plural: _EVENT,
+    RESOURCE_QUOTAS.plural: _QUOTA,
+    LIMIT_RANGES.plural: _LIMIT_RANGE,
+    SERVICE_ACCOUNTS.plural: {"automountServiceAccountToken": bool, "secrets": [{}]},
+    CONFIG_MAPS.plural: {"data": _TEXTS, "binaryData": _TEXTS, "immutable": bool},
+    SECRETS.plural: {"data": _TEXTS, "stringData": _TEXTS, "type": str, "immutable": bool},
+    SERVICES.plural: _SERVICE,
+    DISRUPTION_BUDGETS.plural: {"spec": {"selector": {}}, "status": {}},
+    PRIORITY_CLASSES.plural: _PRIORITY_CLASS,
 }
 
 _WORDS: dict[type, str] = {

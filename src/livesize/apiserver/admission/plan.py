@@ -1,11 +1,19 @@
 """Decides whether a valid change is also permitted: an ordered list of rules. Pure.
 
+- PodSecurity: everyone but an admin gets the baseline, and what the namespace's label enforces
+  holds for all (design 5.6).
 - NodeRestriction: a node touches only itself, its own pods and its own lease, and not its own
   labels or taints (design 5.6).
 - PodResourceAllocation: what the node has promised is moved only by the pod's own node (ARK,
   "a new admission controller named PodResourceAllocation"; decisions 4).
+- LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18).
 - PodResize: a pod is resized on a Linux node that is there (facts D.4).
 - HostPaths: only an admin names paths of the machine in a VM; everyone else names images (5.6).
+- Priority: one class at most is the default. (That pods get their class's value is done before
+  they are validated: livesize.apiserver.admission.filling.)
+
+ResourceQuota comes after all of these, because it is charged in the same commit
+(livesize.apiserver.admission.quota).
 
 Rules see the object as it would be stored and as it is stored, and either refuse or let pass.
 """
@@ -18,14 +26,27 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.api.errors import Cause
-from livesize.api.kinds import EVENTS, LEASES, NODES, PODS
-from livesize.api.objects import Object, lookup
+from livesize.api.kinds import EVENTS, LEASES, NODES, PODS, PRIORITY_CLASSES
+from livesize.api.limits import limit_problems
+from livesize.api.objects import Object, lookup, name_of
+from livesize.api.pod_security import Level, level_of, violations
 from livesize.api.resources import containers_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity, Role
 
 NODE_LEASES = "kube-node-lease"
+
+
+class Around(msgspec.Struct, frozen=True):
+    """What else there is that a change has to agree with; empty where it does not matter."""
+
+    namespace: Object | None = None
+    limit_ranges: tuple[Object, ...] = ()
+    priority_classes: tuple[Object, ...] = ()
+
+
+NOTHING_AROUND = Around()
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -37,6 +58,7 @@ class Attempt(msgspec.Struct, frozen=True):
     old: Object | None
     new: Object | None
     node: Object | None = None
+    around: Around = NOTHING_AROUND
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -120,7 +142,55 @@ def guard_host_paths(attempt: Attempt) -> Refusal | None:
     )
 
 
-RULES: tuple[Rule, ...] = (restrict_node, guard_allocation, guard_resize, guard_host_paths)
+def guard_security(attempt: Attempt) -> Refusal | None:
+    """On create: later nothing can change that matters here. Whoever may label a namespace could
+    lower the level for himself, so for everyone but an admin it is never below the baseline."""
+    if attempt.access.resource != PODS or attempt.old is not None or attempt.new is None:
+        return None
+    level = level_of(attempt.around.namespace) or Level.PRIVILEGED
+    if attempt.identity.role is not Role.ADMIN:
+        level = max(level, Level.BASELINE)
+    found = violations(attempt.new, level)
+    if not found:
+        return None
+    return Refusal(f'violates PodSecurity "{level.name.lower()}:latest": {", ".join(found)}')
+
+
+def guard_limits(attempt: Attempt) -> Refusal | None:
+    access, old, new = attempt.access, attempt.old, attempt.new
+    if access.resource != PODS or new is None or not attempt.around.limit_ranges:
+        return None
+    if old is not None and not asks_for_resize(access, old, new):
+        return None
+    problems = limit_problems(new, attempt.around.limit_ranges)
+    if not problems:
+        return None
+    return Refusal(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+def guard_priority(attempt: Attempt) -> Refusal | None:
+    if attempt.access.resource != PRIORITY_CLASSES or attempt.new is None:
+        return None
+    if not attempt.new.get("globalDefault"):
+        return None
+    for other in attempt.around.priority_classes:
+        if other.get("globalDefault") and name_of(other) != name_of(attempt.new):
+            return Refusal(
+                f"PriorityClass {name_of(other)} is already marked as default. Only one default"
+                " can exist"
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    guard_security,
+    restrict_node,
+    guard_allocation,
+    guard_limits,
+    guard_resize,
+    guard_host_paths,
+    guard_priority,
+)
 
 
 def _is_own_pod(attempt: Attempt) -> bool:

@@ -37,6 +37,24 @@ class Access(msgspec.Struct, frozen=True):
         return f"{plural}/{self.subresource}" if self.subresource else plural
 
 
+# Kept for the pods of a namespace: whoever may write pods may write these.
+_STORED = ("configmaps", "serviceaccounts", "services", "poddisruptionbudgets")
+# Rules over pods: everybody sees them, an admin makes them.
+_RULES = (
+    "limitranges",
+    "priorityclasses",
+    "resourcequotas",
+    "resourcequotas/status",
+    "poddisruptionbudgets/status",
+)
+_READ_STORED = dict.fromkeys((*_STORED, *_RULES), READ)
+_WRITE_STORED = {**_READ_STORED, **dict.fromkeys((*_STORED, "secrets"), READ | WRITE)}
+# Garbage is collected whatever it is, and quotas are counted.
+_COLLECT = {
+    **dict.fromkeys((*_STORED, *_RULES, "secrets"), READ | CHANGE | {"delete"}),
+    "resourcequotas/status": READ | CHANGE,
+}
+
 _POD_WRITES = {"pods": ALL, "pods/resize": READ | CHANGE, "pods/status": READ}
 _READ_ALL = {
     "namespaces": READ,
@@ -50,9 +68,10 @@ _READ_ALL = {
 }
 
 TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
-    Role.VIEWER: _READ_ALL,
+    Role.VIEWER: {**_READ_ALL, **_READ_STORED},
     Role.EDITOR: {
         **_READ_ALL,
+        **_WRITE_STORED,
         **_POD_WRITES,
         "namespaces": READ | WRITE,
         "events": ALL,
@@ -69,6 +88,7 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
     },
     Role.SCHEDULER: {
         **_READ_ALL,
+        **_READ_STORED,
         "pods/binding": CREATE,
         "pods/status": READ | CHANGE,
         "pods/resizing": CREATE,
@@ -77,11 +97,12 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
     },
     Role.CONTROLLER: {
         **_READ_ALL,
+        **_COLLECT,
         **_POD_WRITES,
         "pods/status": READ | CHANGE,
         "nodes": READ | CHANGE | {"delete"},
         "nodes/status": READ | CHANGE,
-        "namespaces": READ,
+        "namespaces": READ | CHANGE | {"delete"},
         "events": ALL,
         "leases": ALL,
     },

@@ -216,6 +216,8 @@ def _delete_options(request: Request) -> DeleteOptions:
     grace = request.number("gracePeriodSeconds")
     if grace is not None:
         body = {"gracePeriodSeconds": grace, **body}
+    if request.query.get("propagationPolicy"):
+        body = {"propagationPolicy": request.query["propagationPolicy"], **body}
     if write_options(request).dry_run:
         body = {**body, "dryRun": ["All"]}
     return parse_delete_options(body)

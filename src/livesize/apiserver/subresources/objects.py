@@ -10,6 +10,7 @@ from livesize.api.objects import Object, without
 from livesize.api.resize_state import apply_resizing, request_resize
 from livesize.api.validation import keep_policies, validate_update
 from livesize.api.vm_size import keep_vm_fixed
+from livesize.apiserver.admission.filling import keep_priority
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.preparing import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
@@ -32,6 +33,7 @@ def update_pod(change: SentChange) -> Object:
     derived = check_derived(change.incoming, change.served, from_own_node=change.from_own_node)
     refuse_forbidden(change.target, derived)
     new = prepare_update(change.target, change.stored, strip_dialects(change.incoming))
+    new = keep_priority(change.stored, new)
     new = keep_vm_fixed(change.stored, keep_policies(change.stored, new))
     new = default_object(PODS, new)
     if change.identity.role is Role.NODE:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds import NODES, PODS, Resource
+from livesize.api.kinds import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.apiserver.subresources.change import Rule
-from livesize.apiserver.subresources.node_status import update_node_status
 from livesize.apiserver.subresources.objects import update_object, update_pod
+from livesize.apiserver.subresources.plain_status import update_status
 from livesize.apiserver.subresources.pod_binding import bind_pod
 from livesize.apiserver.subresources.pod_resize import resize_pod
 from livesize.apiserver.subresources.pod_resizing import answer_resize
@@ -18,7 +18,9 @@ CHANGES: Mapping[tuple[Resource, str], Rule] = {
     (PODS, ""): update_pod,
     (PODS, "resize"): resize_pod,
     (PODS, "status"): update_pod_status,
-    (NODES, "status"): update_node_status,
+    (NODES, "status"): update_status,
+    (RESOURCE_QUOTAS, "status"): update_status,
+    (DISRUPTION_BUDGETS, "status"): update_status,
 }
 POSTS: Mapping[tuple[Resource, str], Rule] = {
     (PODS, "binding"): bind_pod,

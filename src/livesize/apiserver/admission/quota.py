@@ -1,0 +1,84 @@
+"""Decides what a change costs each ResourceQuota of its namespace, and whether they bear it. Pure.
+
+Only what a person asks for can be refused. What a node reports is a fact: it is charged all the
+same, so that used never says less than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from livesize.api.kinds import PODS, Resource
+from livesize.api.objects import Object, name_of
+from livesize.api.quota import (
+    Usage,
+    format_used,
+    hard_of,
+    unspecified,
+    usage_of,
+    used_of,
+    with_status,
+)
+from livesize.apiserver.admission.plan import Refusal
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """One change of one object. ``asked``: by somebody who can be told no."""
+
+    resource: Resource
+    old: Object | None
+    new: Object | None
+    asked: bool
+
+
+def plan_charge(quotas: Sequence[Object], change: Counted) -> tuple[Object, ...] | Refusal:
+    """The quotas that change, as they are to be stored with the change; or why it may not be."""
+    charged = []
+    for quota in quotas:
+        delta = _delta(quota, change)
+        if change.asked:
+            refusal = _refuse(quota, change, delta)
+            if refusal is not None:
+                return refusal
+        if delta:
+            used = used_of(quota)
+            after = {
+                name: max(0, used.get(name, 0) + delta.get(name, 0))
+                for name in used.keys() | delta.keys()
+            }
+            charged.append(with_status(quota, after))
+    return tuple(charged)
+
+
+def _delta(quota: Object, change: Counted) -> Usage:
+    before = usage_of(quota, change.resource, change.old)
+    after = usage_of(quota, change.resource, change.new)
+    changed = {
+        name: after.get(name, 0) - before.get(name, 0) for name in before.keys() | after.keys()
+    }
+    return {name: amount for name, amount in changed.items() if amount}
+
+
+def _refuse(quota: Object, change: Counted, delta: Usage) -> Refusal | None:
+    if change.resource == PODS and change.old is None and change.new is not None:
+        silent = unspecified(quota, change.new)
+        if silent:
+            return Refusal(f"failed quota: {name_of(quota)}: must specify {'; '.join(silent)}")
+    hard, used = hard_of(quota), used_of(quota)
+    over = sorted(
+        name
+        for name, amount in delta.items()
+        if amount > 0 and name in hard and used.get(name, 0) + amount > hard[name]
+    )
+    if not over:
+        return None
+    requested, already, limited = (
+        ",".join(f"{name}={format_used(name, amounts.get(name, 0))}" for name in over)
+        for amounts in (delta, used, hard)
+    )
+    return Refusal(
+        f"exceeded quota: {name_of(quota)}, requested: {requested}, used: {already},"
+        f" limited: {limited}"
+    )

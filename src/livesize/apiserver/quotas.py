@@ -1,0 +1,98 @@
+"""Keeps the books of ResourceQuotas at the door: what a change costs is stored in its own commit.
+
+Changes that cost something are made one after the other in each namespace that has a quota, so
+that they do not fight for it; another API server on the same store is noticed by compare and set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from livesize.api.errors import forbidden
+from livesize.api.kinds import RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.objects import Object, name_of, namespace_of
+from livesize.api.quota import is_counted, recount
+from livesize.apiserver.admission.plan import Refusal
+from livesize.apiserver.admission.quota import Counted, plan_charge
+from livesize.apiserver.committing import Beside
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.records import Record
+
+
+class QuotaBooks:
+    def __init__(self, cache: ObjectsCache) -> None:
+        self._cache = cache
+        self._lanes: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    def charge(self, change: Counted, name: str) -> Sequence[Beside]:
+        """The quotas to be stored with the change; raises 403 where one does not bear it."""
+        shown = change.new if change.new is not None else change.old
+        assert shown is not None
+        if not is_counted(change.resource):
+            return ()
+        quotas = self._cache.records(RESOURCE_QUOTAS, namespace_of(shown))
+        if not quotas:
+            return ()
+        own = key_of(change.resource, namespace_of(shown), name_of(shown))
+        records = {record.key: record for record in quotas if record.key != own}
+        match plan_charge([record.stored for record in records.values()], change):
+            case Refusal(why=why, causes=causes):
+                raise forbidden(change.resource, name, why, causes)
+            case charged:
+                return [_beside(quota, records) for quota in charged]
+
+    def counted(self, quota: Object) -> Object:
+        """A quota that is new or has a new spec, with what is used of it by now."""
+        namespace = namespace_of(quota)
+        own = key_of(RESOURCE_QUOTAS, namespace, name_of(quota))
+        return recount(quota, [*self._others(namespace, own), (RESOURCE_QUOTAS, quota)])
+
+    def lane(self, namespace: str) -> Lane:
+        return Lane(self._lanes, namespace)
+
+    def _others(self, namespace: str, own: str) -> Iterator[tuple[Resource, Object]]:
+        for resource in RESOURCES:
+            if is_counted(resource):
+                for record in self._cache.records(resource, namespace):
+                    if record.key != own:
+                        yield resource, record.stored
+
+
+class Lane:
+    """The right to change what costs something in one namespace, taken when it turns out to be
+    needed and given back at the end."""
+
+    def __init__(
+        self, locks: weakref.WeakValueDictionary[str, asyncio.Lock], namespace: str
+    ) -> None:
+        self._locks = locks
+        self._namespace = namespace
+        self._held: asyncio.Lock | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.release()
+
+    async def must_look_again(self) -> bool:
+        """Take it. True: others had it meanwhile, so what was read may be old."""
+        if self._held is not None:
+            return False
+        lock = self._locks.get(self._namespace)
+        if lock is None:
+            self._locks[self._namespace] = lock = asyncio.Lock()
+        waited = lock.locked()
+        await lock.acquire()
+        self._held = lock
+        return waited
+
+
+def _beside(quota: Object, records: dict[str, Record]) -> Beside:
+    record = records[key_of(RESOURCE_QUOTAS, namespace_of(quota), name_of(quota))]
+    return Beside(RESOURCE_QUOTAS, quota, record)

@@ -1,0 +1,27 @@
+"""Collects from the cache what admission has to know beside the object itself."""
+
+from __future__ import annotations
+
+from livesize.api.kinds import LIMIT_RANGES, NAMESPACES, PODS, PRIORITY_CLASSES, Resource
+from livesize.api.objects import Object
+from livesize.apiserver.admission.plan import NOTHING_AROUND, Around
+from livesize.apiserver.auth.authorize import Access
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.objects_cache import ObjectsCache
+
+
+def around_of(cache: ObjectsCache, access: Access) -> Around:
+    if access.resource == PRIORITY_CLASSES:
+        return Around(priority_classes=_stored(cache, PRIORITY_CLASSES))
+    if access.resource != PODS or access.subresource not in ("", "resize"):
+        return NOTHING_AROUND
+    namespace = cache.get(NAMESPACES, key_of(NAMESPACES, "", access.namespace))
+    return Around(
+        None if namespace is None else namespace.stored,
+        _stored(cache, LIMIT_RANGES, access.namespace),
+        _stored(cache, PRIORITY_CLASSES) if access.verb == "create" else (),
+    )
+
+
+def _stored(cache: ObjectsCache, resource: Resource, namespace: str = "") -> tuple[Object, ...]:
+    return tuple(record.stored for record in cache.records(resource, namespace))

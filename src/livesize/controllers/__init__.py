@@ -1,0 +1,1 @@
+"""Drive the cluster towards what its objects say, through the API alone."""

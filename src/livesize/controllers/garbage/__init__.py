@@ -1,0 +1,1 @@
+"""Collects what nobody owns any more, and what goes with its owner."""

@@ -1,0 +1,123 @@
+"""Decides what happens to one object because of who owns it and what it owns. Pure.
+
+    deleted in the background    gone at once; its dependents follow, when they see it gone
+    deleted in the foreground    stays until every dependent that blocks it has gone
+    deleted as orphan            its dependents forget it, then it goes
+
+An object with several owners stays for as long as one of them does. Every prefix of a plan is
+safe: nothing is deleted while an owner that keeps it is there, and a finalizer is taken off last.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+
+class OwnerState(enum.Enum):
+    SOLID = "solid"  # there, and it keeps what it owns
+    WAITING = "waiting"  # being deleted in the foreground: waits for what it owns to go
+    ABSENT = "absent"
+    UNKNOWN = "unknown"  # of a kind we do not serve: nothing can be said, so it keeps
+
+
+class Owner(msgspec.Struct, frozen=True):
+    uid: str
+    state: OwnerState
+
+
+class Dependent(msgspec.Struct, frozen=True):
+    """``blocks``: its reference says that the owner has to wait for it."""
+
+    uid: str
+    blocks: bool
+    is_going: bool = False
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One object, with what is above and below it."""
+
+    owners: tuple[Owner, ...] = ()
+    dependents: tuple[Dependent, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    is_going: bool = False
+
+
+class Collect(msgspec.Struct, frozen=True, tag=True):
+    """Delete the object itself."""
+
+    propagation: str
+
+
+class ForgetOwners(msgspec.Struct, frozen=True, tag=True):
+    """Take these owners out of the object's references."""
+
+    uids: tuple[str, ...]
+
+
+class ForgetMe(msgspec.Struct, frozen=True, tag=True):
+    """Take this object out of the references of a dependent."""
+
+    dependent: str
+
+
+class LookAt(msgspec.Struct, frozen=True, tag=True):
+    """The dependent's own turn: it sees that its owner waits for it to go."""
+
+    dependent: str
+
+
+class LetGo(msgspec.Struct, frozen=True, tag=True):
+    """Take this finalizer off the object."""
+
+    finalizer: str
+
+
+Step: TypeAlias = Collect | ForgetOwners | ForgetMe | LookAt | LetGo
+
+
+def plan_piece(piece: Piece) -> tuple[Step, ...]:
+    if piece.is_going:
+        return (*_plan_orphan(piece), *_plan_foreground(piece))
+    return _plan_owned(piece)
+
+
+def _plan_orphan(piece: Piece) -> tuple[Step, ...]:
+    if ORPHAN not in piece.finalizers:
+        return ()
+    forgotten = tuple(ForgetMe(dependent.uid) for dependent in piece.dependents)
+    return (*forgotten, LetGo(ORPHAN))
+
+
+def _plan_foreground(piece: Piece) -> tuple[Step, ...]:
+    if FOREGROUND not in piece.finalizers:
+        return ()
+    told = tuple(LookAt(one.uid) for one in piece.dependents if not one.is_going)
+    if any(dependent.blocks for dependent in piece.dependents):
+        return told
+    return (*told, LetGo(FOREGROUND))
+
+
+def _plan_owned(piece: Piece) -> tuple[Step, ...]:
+    keeping = {OwnerState.SOLID, OwnerState.UNKNOWN}
+    lost = tuple(owner.uid for owner in piece.owners if owner.state not in keeping)
+    if not lost:
+        return ()
+    if len(lost) < len(piece.owners):
+        return (ForgetOwners(lost),)
+    return (Collect(_propagation(piece)),)
+
+
+def _propagation(piece: Piece) -> str:
+    """What its own finalizers say; else foreground, where its owner waits for all of it."""
+    if ORPHAN in piece.finalizers:
+        return "Orphan"
+    waited_for = any(owner.state is OwnerState.WAITING for owner in piece.owners)
+    if FOREGROUND in piece.finalizers or (waited_for and piece.dependents):
+        return "Foreground"
+    return "Background"

@@ -1,0 +1,86 @@
+"""The plan of the garbage collector: one row for each rule, and what no plan may do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.controllers.garbage.plan import (
+    FOREGROUND,
+    ORPHAN,
+    Collect,
+    Dependent,
+    ForgetMe,
+    ForgetOwners,
+    LetGo,
+    LookAt,
+    Owner,
+    OwnerState,
+    Piece,
+    Step,
+    plan_piece,
+)
+
+SOLID, WAITING = Owner("s", OwnerState.SOLID), Owner("w", OwnerState.WAITING)
+ABSENT, UNKNOWN = Owner("a", OwnerState.ABSENT), Owner("u", OwnerState.UNKNOWN)
+FREE, BLOCKING = Dependent("d", blocks=False), Dependent("b", blocks=True)
+LEAVING = Dependent("l", blocks=True, is_going=True)
+
+RULES: list[tuple[str, Piece, tuple[Step, ...]]] = [
+    ("nobody owns it", Piece(), ()),
+    ("its owner is there", Piece((SOLID,)), ()),
+    ("its owner is gone", Piece((ABSENT,)), (Collect("Background"),)),
+    ("one of two is gone", Piece((SOLID, ABSENT)), (ForgetOwners(("a",)),)),
+    ("what we do not know keeps", Piece((UNKNOWN, ABSENT)), (ForgetOwners(("a",)),)),
+    ("its owner waits for it", Piece((WAITING,)), (Collect("Background"),)),
+    ("and it owns others", Piece((WAITING,), (FREE,)), (Collect("Foreground"),)),
+    ("its own wish counts", Piece((ABSENT,), (), (ORPHAN,)), (Collect("Orphan"),)),
+    ("it goes already", Piece((ABSENT,), is_going=True), ()),
+    (
+        "its dependents forget it, then it goes",
+        Piece((), (FREE, BLOCKING), (ORPHAN,), is_going=True),
+        (ForgetMe("d"), ForgetMe("b"), LetGo(ORPHAN)),
+    ),
+    (
+        "it waits for those that block",
+        Piece((), (FREE, BLOCKING, LEAVING), (FOREGROUND,), is_going=True),
+        (LookAt("d"), LookAt("b")),
+    ),
+    (
+        "it does not wait for the others",
+        Piece((), (FREE,), (FOREGROUND,), is_going=True),
+        (LookAt("d"), LetGo(FOREGROUND)),
+    ),
+    ("finalizers of others are theirs", Piece((), (), ("mine",), is_going=True), ()),
+]
+
+
+@pytest.mark.parametrize(("piece", "steps"), [row[1:] for row in RULES], ids=[r[0] for r in RULES])
+def test_rules(piece: Piece, steps: tuple[Step, ...]) -> None:
+    assert plan_piece(piece) == steps
+
+
+OWNERS = st.builds(Owner, st.text("abc", min_size=1, max_size=2), st.sampled_from(OwnerState))
+DEPENDENTS = st.builds(Dependent, st.text("xyz", min_size=1, max_size=2), st.booleans())
+PIECES = st.builds(
+    Piece,
+    st.lists(OWNERS, max_size=3).map(tuple),
+    st.lists(DEPENDENTS, max_size=3).map(tuple),
+    st.sets(st.sampled_from([FOREGROUND, ORPHAN, "other"])).map(tuple),
+    st.booleans(),
+)
+
+
+@given(PIECES)
+def test_nothing_that_is_kept_is_deleted_and_finalizers_go_last(piece: Piece) -> None:
+    steps = plan_piece(piece)
+    keeps = any(owner.state in (OwnerState.SOLID, OwnerState.UNKNOWN) for owner in piece.owners)
+    collected = [step for step in steps if isinstance(step, Collect)]
+    assert not (collected and (keeps or not piece.owners or piece.is_going))
+    for index, step in enumerate(steps):
+        if isinstance(step, LetGo):
+            assert step.finalizer in piece.finalizers
+            assert not any(isinstance(later, ForgetMe) for later in steps[index:])
+    if LetGo(FOREGROUND) in steps:
+        assert not any(dependent.blocks for dependent in piece.dependents)
