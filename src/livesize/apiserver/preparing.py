@@ -19,7 +19,13 @@ _NOT_FROM_CLIENTS = (
     "resourceVersion",
     "selfLink",
 )
-_KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
+_KEPT = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+)
 _WITHOUT_STATUS = (EVENTS, LEASES)
 
 
