@@ -23,6 +23,7 @@ from livesize.apiserver.http.options import (
     watch_seconds,
     write_options,
 )
+from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.requests import Form, Request
 from livesize.apiserver.http.responses import Answer, json_answer, list_answer
 from livesize.apiserver.http.router import Route
@@ -38,7 +39,7 @@ from livesize.machinery.clock import Clock
 
 _JSON = ("application/json", "", "*/*")
 _YAML = "application/yaml"
-_BODIES = ("application/json", _YAML)
+_BODIES = ("application/json", _YAML, PROTOBUF)
 _PATCHES = tuple(kind.value for kind in PatchType)
 _APPLY_JSON = "application/apply-patch+json"
 
@@ -207,6 +208,8 @@ def _body(request: Request) -> Any:
         return decode_json(request.body)
     if request.content_type == _YAML:
         return decode_yaml(request.body)
+    if request.content_type == PROTOBUF:
+        return decode_protobuf(request.body)
     raise unsupported_media_type(request.content_type, _BODIES)
 
 
