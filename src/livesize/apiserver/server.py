@@ -25,6 +25,7 @@ from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.http.app import App
+from livesize.apiserver.http.limits import Budget
 from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -51,6 +52,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     port: int = 7443
     names: tuple[str, ...] = ()
     event_terms: EventTerms = EventTerms()
+    budget: Budget = Budget()
 
 
 class ApiServer:
@@ -116,7 +118,9 @@ class ApiServer:
             background.append(group.create_task(run_namespaces(self.service), name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
-            server = self._web_server(tls)
+            app = self._app()
+            background.append(group.create_task(app.run_loop_lag(), name="loop lag"))
+            server = self._web_server(tls, app)
             web = group.create_task(server.serve([listener]), name="web server")
             await server.listening.wait()
             self._ready = True
@@ -131,14 +135,17 @@ class ApiServer:
                 for task in background:
                     task.cancel()
 
-    def _web_server(self, tls: TlsFiles) -> _Server:
-        app = App(
+    def _app(self) -> App:
+        return App(
             self.service,
             Tokens(self._config.tokens),
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
+            budget=self._config.budget,
         )
+
+    def _web_server(self, tls: TlsFiles, app: App) -> _Server:
         config = uvicorn.Config(
             app,
             http="httptools",

@@ -15,6 +15,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import decode_json, decode_json_or_yaml, decode_yaml
+from livesize.apiserver.http.editing import editable, is_edited
 from livesize.apiserver.http.options import (
     apply_options,
     list_options,
@@ -92,14 +93,18 @@ class Handlers:
     async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
         any_age = request.query.get("resourceVersion") == "0"
         record = await self._service.get(identity, _target(route), any_age=any_age)
-        return self._record_answer(record, request)
+        shown = editable(record) if is_edited(request) else record
+        return self._record_answer(shown, request)
 
     async def _list(self, identity: Identity, route: Route, request: Request) -> Answer:
         options = list_options(request, route.namespace)
         page = await self._service.list(identity, route.resource, options)
         rest = _rest(page)
         if request.form is Form.PLAIN:
-            return list_answer(route.resource, page.records, page.revision, rest=rest)
+            records = page.records
+            if is_edited(request):
+                records = [editable(record) for record in records]
+            return list_answer(route.resource, records, page.revision, rest=rest)
         metadata = {"resourceVersion": str(page.revision), **rest}
         return json_answer(self._table(route, page.records, metadata, request))
 
