@@ -116,6 +116,8 @@ async def test_too_large(rig: Any) -> None:
     assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
     announced = await rig.request("POST", PODS, {}, headers={"content-length": "4000000"})
     assert announced.status == 413
+    stored = await rig.request("POST", PODS, pod(unknown="x" * 2_000_000))
+    assert stored.status == 413, "no store keeps an object of that size"
 
 
 async def test_media_types(rig: Any) -> None:
@@ -124,6 +126,13 @@ async def test_media_types(rig: Any) -> None:
     await rig.add_pod()
     plain = await rig.request("PATCH", f"{PODS}/web", {})
     assert plain.status == 415
+
+
+ANNOTATE = {"op": "add", "path": "/metadata/annotations", "value": {"a": "x" * 1000}}
+DOUBLED = [
+    {"op": "copy", "from": "/metadata", "path": f"/metadata/annotations/n{number}"}
+    for number in range(20)
+]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,11 @@ async def test_media_types(rig: Any) -> None:
         ("strategic", [1], 400),
         ("merge", {"metadata": 7}, 422),
         ("merge", {"spec": {"containers": 7}}, 422),
+        ("json", [{"op": "test", "path": "/kind", "value": "Pod"}] * 1001, 413),
+        ("json", [ANNOTATE, *DOUBLED], 413),
+        ("merge", {"metadata": {"annotations": {"big": "x" * 2_000_000}}}, 422),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_bad_patches(rig: Any, kind: str, patch: Any, code: int) -> None:
     made = await rig.add_pod()
