@@ -74,6 +74,25 @@ def _owner(target: Target, options: WriteOptions, operation: Operation) -> Owner
     return Owner(options.manager, operation, target.resource.api_version, target.subresource)
 
 
+def without_owners(obj: Object) -> Object:
+    """What rules and checks look at; owners may be half of an object, and are not their concern."""
+    return without(obj, _MANAGED)
+
+
+def keep_owners(old: Object, new: Object) -> Object:
+    """``new`` after a change that is not tracked."""
+    managed = lookup(old, *_MANAGED)
+    return new if managed is None else evolve(new, _MANAGED, managed)
+
+
+def names_owners(patch: Any) -> bool:
+    """Whether a patch of any kind may be about the owners themselves."""
+    if isinstance(patch, dict):
+        metadata = patch.get("metadata", {})
+        return not isinstance(metadata, dict) or "managedFields" in metadata
+    return "managedFields" in str(patch)
+
+
 def own_created(target: Target, new: Object, owner: Owner, part: Object | None = None) -> Object:
     """A new object, owned by whoever made it: all of it, or what was applied."""
     schema = merge_keys_of(target.resource)
@@ -88,7 +107,7 @@ def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: O
     handed_on = _entries_sent(old, sent)
     change = compare(owned_part(target, old), owned_part(target, new), _schema(target))
     if is_nothing(change.changed) and is_nothing(change.removed):
-        return new if handed_on is None else _with_entries(new, handed_on)
+        return keep_owners(old, new) if handed_on is None else _with_entries(new, handed_on)
     entries = _entries(old) if handed_on is None else handed_on
     return _with_entries(new, own_update(entries, change, owner), entries)
 

@@ -19,13 +19,7 @@ _NOT_FROM_CLIENTS = (
     "resourceVersion",
     "selfLink",
 )
-_KEPT = (
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-)
+_KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
 _WITHOUT_STATUS = (EVENTS, LEASES)
 
 

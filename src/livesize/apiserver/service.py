@@ -57,12 +57,15 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
     applying_owner,
+    keep_owners,
     merge_into,
+    names_owners,
     own_applied,
     own_changed,
     own_created,
     refuse_conflicts,
     updating_owner,
+    without_owners,
 )
 from livesize.apiserver.preparing import check_version, prepare_create
 from livesize.apiserver.reading import Page, open_watch, read_page
@@ -114,7 +117,7 @@ class _Edit(msgspec.Struct, frozen=True):
             return own_applied(self.target, old, new, self.applied, timed)
         updating = updating_owner(self.identity, self.target, self.options)
         if updating is None or not self.versioned:
-            return new
+            return keep_owners(old, new)
         timed = msgspec.structs.replace(updating, time=now)
         return own_changed(self.target, old, sent, new, timed)
 
@@ -217,9 +220,11 @@ class Service:
         edit = _Edit(identity, "patch", target, options)
         authorize(identity, edit.access)
         rule = change_rule(target.resource, target.subresource)
+        with_owners = names_owners(patch)
 
         def incoming(record: Record) -> Object:
-            patched = apply_patch(target.resource, record.served, patch, patch_type)
+            served = record.served if with_owners else without_owners(record.served)
+            patched = apply_patch(target.resource, served, patch, patch_type)
             return _take(target, patched, options, patch=patch)
 
         return await self._modify(edit, rule, incoming)
@@ -378,7 +383,8 @@ class Service:
             if edit.versioned:
                 check_version(target, record.stored, sent)
             now = format_time(self._clock.now())
-            new = rule(SentChange(edit.identity, target, record.stored, record.served, sent, now))
+            stored, served = without_owners(record.stored), without_owners(record.served)
+            new = rule(SentChange(edit.identity, target, stored, served, sent, now))
             new = edit.owned(record.stored, sent, new, now)
             node = await self._node_to_ask(edit.access, record.stored, new)
             _admit(Attempt(edit.identity, edit.access, record.stored, new, node))
@@ -442,7 +448,8 @@ def _merged(edit: _Edit, record: Record) -> Object:
     target, part = edit.target, edit.applied
     assert part is not None
     owner = applying_owner(target, edit.options)
-    merged = merge_into(target, record.stored, record.served, part, owner)
+    served = without_owners(record.served)
+    merged = merge_into(target, record.stored, served, part, owner)
     options = msgspec.structs.replace(edit.options, field_validation=FieldValidation.IGNORE)
     taken = _take(target, merged.object, options, patch=part)
     if not edit.options.force:

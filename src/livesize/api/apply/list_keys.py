@@ -63,7 +63,9 @@ def by_element(items: list[Any], keys: tuple[str, ...]) -> dict[str, Any] | None
     for item in items:
         if not isinstance(item, dict):
             return None
-        name = _element_name(tuple((key, item.get(key, _KEY_DEFAULTS.get(key))) for key in keys))
+        name = _plain_name(keys, item) or _element_name(
+            tuple((key, item.get(key, _KEY_DEFAULTS.get(key))) for key in keys)
+        )
         if name is None or name in named:
             return None
         named[name] = item
@@ -85,6 +87,19 @@ def elements(value: list[Any], schema: MergeKeys) -> dict[str, Any] | None:
     if keys is not None:
         return by_element(value, keys)
     return by_value(value) if is_set(schema) else None
+
+
+def _plain_name(keys: tuple[str, ...], item: dict[str, Any]) -> str | None:
+    """The usual case, quickly: one key, and its value a text."""
+    value = item.get(keys[0])
+    if len(keys) > 1 or not isinstance(value, str):
+        return None
+    return _one_text(keys[0], value)
+
+
+@functools.lru_cache(4096)
+def _one_text(key: str, value: str) -> str:
+    return f"k:{json.dumps({key: value}, separators=(',', ':'))}"
 
 
 def _element_name(pairs: tuple[tuple[str, Any], ...]) -> str | None:

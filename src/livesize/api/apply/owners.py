@@ -51,10 +51,10 @@ class Owner(msgspec.Struct, frozen=True):
     time: str = ""
 
     def is_same(self, other: Owner) -> bool:
-        return (self.manager, self.operation, self.subresource) == (
-            other.manager,
-            other.operation,
-            other.subresource,
+        return (
+            self.manager == other.manager
+            and self.operation is other.operation
+            and self.subresource == other.subresource
         )
 
 
