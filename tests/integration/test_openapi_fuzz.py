@@ -56,6 +56,8 @@ def fuzz(up: Up, examples: int, seed_of_cases: st.SearchStrategy[Any]) -> None:
             )
         except (requests.exceptions.InvalidHeader, UnicodeEncodeError):
             return  # cannot be sent at all
+        if answer.status_code == 504 and "resource version" in answer.text:
+            return  # one that is still to come, as Kubernetes answers it
         assert answer.status_code < 500, (case.method, case.formatted_path, case.body, answer.text)
 
     with session, warnings.catch_warnings():

@@ -67,6 +67,8 @@ def list_options(request: Request, namespace: str) -> ListOptions:
         raise bad_request('resourceVersionMatch must be "Exact" or "NotOlderThan"')
     if match and not version:
         raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match and request.query.get("continue"):
+        raise bad_request("resourceVersionMatch is forbidden when continue is provided")
     return ListOptions(
         namespace=namespace,
         labels=request.query.get("labelSelector", ""),
