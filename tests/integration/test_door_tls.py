@@ -1,8 +1,10 @@
-"""The door over real TLS on SQLite: refusals, watches, restarts, and stopping in time."""
+"""The door over real TLS on SQLite, on either web server: refusals, watches, restarts, HTTP/2, and
+stopping in time."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -15,6 +17,7 @@ import pytest
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.apiserver.web import HttpServer
 from livesize.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.door
@@ -31,11 +34,11 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 class Door:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, http: HttpServer) -> None:
         self.folder = folder
         self.token, entry = issue_token("admin", Role.ADMIN)
         write_tokens(folder / "tokens", [entry])
-        self.config = ApiServerConfig(folder / "tls", folder / "tokens", port=0)
+        self.config = ApiServerConfig(folder / "tls", folder / "tokens", port=0, http=http)
 
     async def open(self) -> ApiServer:
         self.store = await SqliteStore.open(self.folder / "store.db", epoch="test")
@@ -50,9 +53,9 @@ class Door:
         )
 
 
-@pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path)
+@pytest.fixture(params=list(HttpServer))
+def door(tmp_path: Path, request: pytest.FixtureRequest) -> Door:
+    return Door(tmp_path, request.param)
 
 
 async def lines(answer: aiohttp.ClientResponse) -> AsyncIterator[Any]:
@@ -123,4 +126,51 @@ async def test_strangers_stay_outside(door: Door) -> None:
         async with aiohttp.ClientSession() as unbelieving:
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await unbelieving.get(server.url + "/readyz")
+    await door.store.close()
+
+
+async def test_http_2_where_granian_serves(tmp_path: Path) -> None:
+    """One connection, many streams: a watch goes on while other requests are answered."""
+    door = Door(tmp_path, HttpServer.GRANIAN)
+    server = await door.open()
+    curl = (
+        *("curl", "--silent", "--http2", "--cacert", str(server.ca_path)),
+        *("--header", f"Authorization: Bearer {door.token}", "--write-out", "\n%{http_version}"),
+    )
+    async with server.running():
+        urls = (f"{server.url}{PODS}", f"{server.url}/readyz?verbose")
+        process = await asyncio.create_subprocess_exec(*curl, *urls, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert process.returncode == 0
+        assert said.decode().splitlines()[1].startswith("2"), "the version, after the list"
+        assert b"readyz check passed" in said
+        begun = await asyncio.create_subprocess_exec(
+            *curl, "--no-buffer", f"{server.url}{PODS}?watch=true", stdout=asyncio.subprocess.PIPE
+        )
+        assert begun.stdout is not None
+        async with door.session(server) as session, session.post(PODS, json=POD) as answer:
+            assert answer.status == 201
+        assert json.loads(await begun.stdout.readline())["type"] == "ADDED"
+        before = server.service.cache.watcher_count()
+        begun.terminate()
+        await begun.wait()
+        async with asyncio.timeout(5):
+            while server.service.cache.watcher_count() >= before:
+                await asyncio.sleep(0.01)
+    await door.store.close()
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(door: Door) -> None:
+    server = await door.open()
+    async with server.running(), door.session(server) as session:
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with session.post(
+                PODS, data=io.BytesIO(b"x" * 4_000_000), headers=headers
+            ) as answer:
+                assert answer.status == 413
+        except aiohttp.ClientConnectionError:
+            pass  # it hung up while we were still sending
+        async with session.get("/readyz") as answer:
+            assert answer.status == 200
     await door.store.close()

@@ -31,8 +31,12 @@ class FieldValidation(enum.StrEnum):
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
+    """``manager`` owns what is written (empty: nobody); ``force`` takes it from others."""
+
     dry_run: bool = False
     field_validation: FieldValidation = FieldValidation.IGNORE
+    manager: str = ""
+    force: bool = False
 
 
 PLAIN_WRITE = WriteOptions()

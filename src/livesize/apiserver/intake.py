@@ -17,7 +17,7 @@ from livesize.api.patch.json_patch import apply_json_patch
 from livesize.api.patch.merge import merge_patch
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
-from livesize.apiserver.asked import FieldValidation, WriteOptions
+from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
 from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
 from livesize.client.interface import PatchType
 
@@ -59,7 +59,7 @@ def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: Patc
             case PatchType.JSON:
                 return apply_json_patch(served, patch)
             case PatchType.APPLY:
-                raise bad_request("server-side apply is not served yet; use kubectl apply without")
+                raise bad_request("what is applied is not a patch of what is there")
     except PatchError as error:
         match error.code:
             case 422:
@@ -68,6 +68,27 @@ def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: Patc
                 raise StatusError(413, "RequestEntityTooLarge", error.message) from None
             case _:
                 raise bad_request(error.message) from None
+
+
+def take_part(target: Target, part: Any, options: WriteOptions) -> Object:
+    """The part of an object that somebody applies: of the right shape, and theirs to say."""
+    resource = target.resource
+    if not isinstance(part, dict):
+        raise bad_request(f"the applied body must be a {resource.kind}, an object")
+    for field in ("apiVersion", "kind"):
+        if not part.get(field):
+            raise bad_request(f"the applied object must have {field} set")
+    taken = take_in(
+        part, kind=resource.kind, api_version=resource.api_version, options=options, patch=part
+    )
+    metadata = taken.get("metadata") or {}
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    if metadata.get("name", target.name) != target.name:
+        raise bad_request(
+            f"name in URL does not match name in the applied object ({metadata['name']})"
+        )
+    return prune_nulls(taken)  # type: ignore[no-any-return]
 
 
 def format_go(value: Any) -> str:

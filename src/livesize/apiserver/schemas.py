@@ -19,6 +19,7 @@ from livesize.api import types
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object
 from livesize.api.quantity import QuantityError, parse_quantity
+from livesize.apiserver.descriptions import described
 
 QUANTITY_FORMAT = "quantity"
 META_PREFIX = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -175,10 +176,23 @@ def _shape_schema(name: str, shape: Any, *, for_checking: bool) -> Object:
     if not for_checking:
         for field in _ALSO_KNOWN.get(name, ()):
             properties[field] = {"x-kubernetes-preserve-unknown-fields": True}
+        properties = {field: _described(name, field, one) for field, one in properties.items()}
     schema: Object = {"type": "object", "properties": properties}
     if shape.__doc__ and not for_checking:
         schema["description"] = shape.__doc__.strip()
     return schema
+
+
+def _described(shape: str, field: str, schema: Object) -> Object:
+    text = described(shape, field)
+    if not text:
+        return schema
+    # Beside a reference nothing else counts, so it is wrapped.
+    return (
+        {"allOf": [schema], "description": text}
+        if "$ref" in schema
+        else {**schema, "description": text}
+    )
 
 
 _PLAIN: Mapping[Any, Object] = {

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
-import uvicorn
 
 import livesize
 from livesize.apiserver.auth.identities import Identity
@@ -26,12 +25,13 @@ from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
-from livesize.apiserver.http.whole_answers import WholeAnswers
+from livesize.apiserver.http.limits import Budget
 from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
-from livesize.apiserver.tls import TlsFiles, ensure_tls
+from livesize.apiserver.tls import ensure_tls
+from livesize.apiserver.web import BACKLOG, HttpServer, make_web_server
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
@@ -39,9 +39,7 @@ from livesize.store.interface import Store
 
 _log = get_logger("apiserver")
 
-STOP_SECONDS = 2
 COMPACT_SECONDS = 300.0
-BACKLOG = 2048
 
 
 class ApiServerConfig(msgspec.Struct, frozen=True):
@@ -53,6 +51,8 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     port: int = 7443
     names: tuple[str, ...] = ()
     event_terms: EventTerms = EventTerms()
+    budget: Budget = Budget()
+    http: HttpServer = HttpServer.UVICORN
 
 
 class ApiServer:
@@ -120,8 +120,10 @@ class ApiServer:
             background.append(group.create_task(namespaces, name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
-            server = self._web_server(tls)
-            web = group.create_task(server.serve([listener]), name="web server")
+            app = self._app()
+            background.append(group.create_task(app.run_loop_lag(), name="loop lag"))
+            server = make_web_server(self._config.http, app, tls)
+            web = group.create_task(server.run(listener), name="web server")
             await server.listening.wait()
             self._ready = True
             _log.info("serving", url=self.url, revision=self._cache.revision)
@@ -130,37 +132,20 @@ class ApiServer:
             finally:
                 self._ready = False
                 self._cache.close_watchers()
-                server.should_exit = True
+                server.stop()
                 await asyncio.shield(web)
                 for task in background:
                     task.cancel()
 
-    def _web_server(self, tls: TlsFiles) -> _Server:
-        app = App(
+    def _app(self) -> App:
+        return App(
             self.service,
             Tokens(self._config.tokens),
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
+            budget=self._config.budget,
         )
-        config = uvicorn.Config(
-            app,
-            http=WholeAnswers,
-            loop="none",
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            ssl_certfile=tls.cert,
-            ssl_keyfile=tls.key,
-            timeout_graceful_shutdown=STOP_SECONDS,
-            timeout_keep_alive=75,
-            backlog=BACKLOG,
-        )
-        return _Server(config)
 
     async def _compact(self) -> None:
         """Forget what was replaced more than one to two periods ago."""
@@ -170,22 +155,6 @@ class ApiServer:
             if before:
                 await self._store.compact(before)
             before = self._cache.revision
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the composition root, and says when it has begun."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from livesize.api.apply.owners import Owner
 from livesize.api.defaults import default_object
 from livesize.api.dialects import check_derived, derive_dialects, strip_dialects
 from livesize.api.errors import (
@@ -25,7 +26,7 @@ from livesize.api.errors import (
     not_found,
 )
 from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
-from livesize.api.objects import Object, lookup, name_of, without
+from livesize.api.objects import Object, evolve, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
 from livesize.apiserver.admission.filling import fill_pod
@@ -33,6 +34,7 @@ from livesize.apiserver.admission.plan import Attempt, Refusal, admit, asks_for_
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
+    FieldValidation,
     ListOptions,
     Target,
     WatchOptions,
@@ -52,9 +54,21 @@ from livesize.apiserver.deletion import (
     plan_delete,
 )
 from livesize.apiserver.ids import Ids
-from livesize.apiserver.intake import apply_patch, take_in
+from livesize.apiserver.intake import apply_patch, take_in, take_part
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.ownership import (
+    applying_owner,
+    keep_owners,
+    merge_into,
+    names_owners,
+    own_applied,
+    own_changed,
+    own_created,
+    refuse_conflicts,
+    updating_owner,
+    without_owners,
+)
 from livesize.apiserver.preparing import check_version, prepare_create
 from livesize.apiserver.quotas import Lane, QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
@@ -84,14 +98,33 @@ class Deleted(msgspec.Struct, frozen=True):
     gone: bool
 
 
+class Applied(msgspec.Struct, frozen=True):
+    record: Record
+    created: bool
+
+
 class _Edit(msgspec.Struct, frozen=True):
-    """Who changes what. ``versioned``: what is sent is an object with its resourceVersion."""
+    """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
+    ``applied``: the part of it that is applied."""
 
     identity: Identity
     verb: str
     target: Target
     options: WriteOptions
     versioned: bool = True
+    applied: Object | None = None
+
+    def owned(self, old: Object, sent: Object, new: Object, now: str) -> Object:
+        """``new`` with whom its fields belong to after this edit."""
+        if self.applied is not None:
+            owner = applying_owner(self.target, self.options)
+            timed = msgspec.structs.replace(owner, time=now)
+            return own_applied(self.target, old, new, self.applied, timed)
+        updating = updating_owner(self.identity, self.target, self.options)
+        if updating is None or not self.versioned:
+            return keep_owners(old, new)
+        timed = msgspec.structs.replace(updating, time=now)
+        return own_changed(self.target, old, sent, new, timed)
 
     @property
     def access(self) -> Access:
@@ -156,7 +189,18 @@ class Service:
         if resource == PODS:
             await self.cache.fresh()  # what admission gives the pod comes from there
         new = self._begin(resource, namespace, obj)
-        access = Access("create", resource, "", namespace, name_of(new))
+        target = Target(resource, namespace, name_of(new))
+        owner = updating_owner(identity, target, options)
+        if owner is not None:
+            new = own_created(target, new, self._timed(owner))
+        return await self._insert(identity, target, new, options)
+
+    async def _insert(
+        self, identity: Identity, target: Target, new: Object, options: WriteOptions
+    ) -> Record:
+        """Store a new object, if nothing of its name is there."""
+        resource, namespace = target.resource, target.namespace
+        access = target.access("create")
         with self._books.lane(namespace) as lane:
             for _ in range(ATTEMPTS):
                 made = await self._create_once(identity, access, new, options, lane)
@@ -184,12 +228,47 @@ class Service:
         edit = _Edit(identity, "patch", target, options)
         authorize(identity, edit.access)
         rule = change_rule(target.resource, target.subresource)
+        with_owners = names_owners(patch)
 
         def incoming(record: Record) -> Object:
-            made = apply_patch(target.resource, record.served, patch, patch_type)
-            return _take(target, made, options, patch=patch, patched=record.served)
+            served = record.served if with_owners else without_owners(record.served)
+            made = apply_patch(target.resource, served, patch, patch_type)
+            return _take(target, made, options, patch=patch, patched=served)
 
         return await self._modify(edit, rule, incoming)
+
+    async def apply(
+        self, identity: Identity, target: Target, part: Any, options: WriteOptions
+    ) -> Applied:
+        """Make the object say what ``part`` says, and whatever of it others have said; create it
+        where it is not there."""
+        edit = _Edit(identity, "patch", target, options, applied=take_part(target, part, options))
+        authorize(identity, edit.access)
+        rule = change_rule(target.resource, target.subresource)
+        for _ in range(ATTEMPTS):
+            try:
+                record = await self._modify(edit, rule, lambda now: _merged(edit, now))
+                return Applied(record, created=False)
+            except StatusError as error:
+                if error.code != 404 or target.subresource or error.reason != "NotFound":
+                    raise
+            try:
+                return Applied(await self._create_applied(edit), created=True)
+            except StatusError as error:
+                if error.reason != "AlreadyExists" or options.dry_run:
+                    raise
+        raise conflict(target.resource, target.name)
+
+    async def _create_applied(self, edit: _Edit) -> Record:
+        target, part = edit.target, edit.applied
+        assert part is not None
+        authorize(edit.identity, target.access("create"))
+        if lookup(part, "metadata", "uid"):
+            raise conflict(target.resource, target.name, "uid mismatch: the object is not there")
+        named = evolve(part, ("metadata", "name"), target.name)
+        new = self._begin(target.resource, target.namespace, named)
+        new = own_created(target, new, self._timed(applying_owner(target, edit.options)), part)
+        return await self._insert(edit.identity, target, new, edit.options)
 
     async def post(
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
@@ -252,6 +331,9 @@ class Service:
         if record is None:
             raise not_found(target.resource, target.name)
         return record
+
+    def _timed(self, owner: Owner) -> Owner:
+        return msgspec.structs.replace(owner, time=format_time(self._clock.now()))
 
     def _begin(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The new object, defaulted and valid."""
@@ -381,7 +463,9 @@ class Service:
         if edit.versioned:
             check_version(target, record.stored, sent)
         now = format_time(self._clock.now())
-        new = rule(SentChange(edit.identity, target, record.stored, record.served, sent, now))
+        stored, served = without_owners(record.stored), without_owners(record.served)
+        new = rule(SentChange(edit.identity, target, stored, served, sent, now))
+        new = edit.owned(record.stored, sent, new, now)
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return self._books.counted(new)
         return new
@@ -442,6 +526,21 @@ class Service:
                     return Deleted(_dry(target.resource, stored, record), gone=False)
                 marked = await self._committer.put(target.resource, stored, record)
                 return Deleted(marked, gone=False)
+
+
+def _merged(edit: _Edit, record: Record) -> Object:
+    """The object with the applied part; raises 409 where others own what it changes."""
+    target, part = edit.target, edit.applied
+    assert part is not None
+    owner = applying_owner(target, edit.options)
+    served = without_owners(record.served)
+    merged = merge_into(target, record.stored, served, part, owner)
+    options = msgspec.structs.replace(edit.options, field_validation=FieldValidation.IGNORE)
+    taken = _take(target, merged.object, options, patch=part)
+    if not edit.options.force:
+        refuse_conflicts(target, record.stored, taken, owner)
+    sent_version = lookup(part, "metadata", "resourceVersion", default="")
+    return evolve(taken, ("metadata", "resourceVersion"), sent_version)
 
 
 def _take(

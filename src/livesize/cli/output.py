@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from livesize.api.objects import Object
+from livesize.api.objects import Object, without
 
 
 class Format(enum.StrEnum):
@@ -33,7 +33,8 @@ _GOOD = frozenset({"Running", "Ready", "Succeeded", "Completed", "Active"})
 
 
 def print_value(value: Any, form: Format) -> None:
-    """JSON or YAML of an object or a list."""
+    """JSON or YAML of an object or a list, without who owns which field, as kubectl has it."""
+    value = _without_owners(value)
     if form is Format.YAML:
         import yaml
 
@@ -41,6 +42,14 @@ def print_value(value: Any, form: Format) -> None:
         click.echo(yaml.dump(value, Dumper=dumper, sort_keys=False), nl=False)
     else:
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _without_owners(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("items"), list):
+        return {**value, "items": [_without_owners(item) for item in value["items"]]}
+    return without(value, ("metadata", "managedFields"))
 
 
 def list_object(items: Sequence[Object]) -> Object:

@@ -27,6 +27,7 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     user: int | None
     group: int | None
     log_level: str
+    http: str = "uvicorn"
 
 
 def main() -> None:
@@ -45,13 +46,14 @@ def main() -> None:
     # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
     sys.setswitchinterval(0.0001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(directory, settings.listener))
+        runner.run(_serve(directory, settings.listener, settings.http))
 
 
-async def _serve(directory: DataDirectory, descriptor: int) -> None:
+async def _serve(directory: DataDirectory, descriptor: int, http: str) -> None:
     from livesize.apiserver.auth.identities import Identity, Role
     from livesize.apiserver.ids import RandomIds
     from livesize.apiserver.server import ApiServer, ApiServerConfig
+    from livesize.apiserver.web import HttpServer
     from livesize.client.direct import DirectClient
     from livesize.controllers.garbage.reconciler import GarbageCollector
     from livesize.controllers.quota.reconciler import QuotaCounter
@@ -67,7 +69,9 @@ async def _serve(directory: DataDirectory, descriptor: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     store = await SqliteStore.open(directory.store, epoch=RandomIds().uid(), points=points)
     listener = socket.socket(fileno=descriptor)
-    config = ApiServerConfig(directory.tls, directory.tokens, host=listener.getsockname()[0])
+    config = ApiServerConfig(
+        directory.tls, directory.tokens, host=listener.getsockname()[0], http=HttpServer(http)
+    )
     server = ApiServer(config, store, clock=clock, points=points, listener=listener)
     scheduler = Identity("system:kube-scheduler", Role.SCHEDULER)
     controllers = Identity("system:kube-controller-manager", Role.CONTROLLER)

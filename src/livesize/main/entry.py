@@ -41,6 +41,14 @@ _data_dir = click.option(
     help="Where the API server answers; port 0 takes a free one.",
 )
 @click.option(
+    "--http",
+    type=click.Choice(["uvicorn", "granian"]),
+    default="uvicorn",
+    show_default=True,
+    envvar="LIVESIZE_HTTP",
+    help="The web server; granian, an extra, also speaks HTTP/2.",
+)
+@click.option(
     "--runtime",
     type=click.Choice(["process", "fake"]),
     default="process",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import random
 import secrets
@@ -77,6 +78,7 @@ class UpSettings(msgspec.Struct, frozen=True):
     allocatable: str = ""
     keep: bool = False
     log_level: str = "info"
+    http: str = "uvicorn"
 
 
 class Allocatable(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ def run_up(settings: UpSettings) -> None:
             "--runtime process makes cgroups and namespaces and needs root:"
             " run it with sudo, or try the API with --runtime fake"
         )
+    check_http(settings.http)
     set_up_logging(settings.log_level)
     directory = DataDirectory(settings.data_dir.absolute())
     account = control_plane_account()
@@ -110,6 +113,14 @@ def run_up(settings: UpSettings) -> None:
         raise click.ClickException(
             f"{failure.filename} may not be written by this user: choose another --data-dir"
         ) from failure
+
+
+def check_http(http: str) -> None:
+    """granian is an extra; without it the control plane would die again and again."""
+    if http == "granian" and importlib.util.find_spec("granian") is None:
+        raise click.ClickException(
+            "--http granian needs the extra: pip install 'livesize[h2]', or leave --http out"
+        )
 
 
 def _prepare(directory: DataDirectory, account: Account | None) -> None:
@@ -340,6 +351,7 @@ class _Up:
             user=self._account.uid if self._account else None,
             group=self._account.gid if self._account else None,
             log_level=self._settings.log_level,
+            http=self._settings.http,
         )
         spec = ChildSpec(
             name="control-plane",

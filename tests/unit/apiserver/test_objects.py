@@ -38,7 +38,7 @@ async def test_create_fills_in_what_is_the_doors(rig: Any) -> None:
     assert metadata["generation"] == 1
     assert metadata["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert metadata["resourceVersion"] == str(rig.cache.revision)
-    assert "managedFields" not in metadata
+    assert [entry["manager"] for entry in metadata["managedFields"]] == ["unknown"]
     assert answer.json["status"]["phase"] == "Pending"
     assert answer.json["status"]["qosClass"] == "BestEffort"
     assert (await rig.get(WEB)).json == answer.json

@@ -163,6 +163,9 @@ async def test_pages_show_one_moment(rig: Any) -> None:
     assert "tier" not in second["items"][1]["metadata"]["labels"]
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     assert "continue" not in second["metadata"]
+    token = first["metadata"]["continue"]
+    version = {"resourceVersion": "1", "resourceVersionMatch": "Exact"}
+    assert (await rig.get(PODS, **version, **{"continue": token})).status == 400
     broken = await rig.get(PODS, **{"continue": "!!"})
     assert (broken.status, broken.json["reason"]) == (410, "Expired")
 

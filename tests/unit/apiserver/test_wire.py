@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
+from unit.apiserver.conftest import pod
 
 PODS = "/api/v1/namespaces/default/pods"
 AGGREGATED = (
@@ -71,8 +74,12 @@ async def test_wrong_methods(rig: Any, method: str, path: str) -> None:
     [
         b"{", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": "\xff"}', b'{"kind": "Pod", "kind": "Pod"}',
         b"[" * 101 + b"]" * 101, b"[" * 100_000, b'{"a": "\\ud800"}', b"null", b"7",
+        b'{"a": 9223372036854775808}', b'{"a": ' + b"9" * 5000 + b"}",
     ],
-    ids=["cut", "nan", "infinity", "utf8", "twins", "deep", "abyss", "surrogate", "null", "number"],
+    ids=[
+        "cut", "nan", "infinity", "utf8", "twins", "deep", "abyss", "surrogate", "null", "number",
+        "65-bits", "thousands-of-digits",
+    ],
 )  # fmt: skip
 async def test_bad_json_is_400(rig: Any, body: bytes) -> None:
     answer = await rig.request("POST", PODS, body)
@@ -84,8 +91,13 @@ async def test_bad_json_is_400(rig: Any, body: bytes) -> None:
     [
         b"a: [", b"a: 1\na: 2", b"a: &x [1]\nb: *x", b"a: .nan", b"1: 2", b"\xff",
         b"a: !!binary aGk=", b"a: !!python/object:os.system []",
+        b"a: 9223372036854775808", b"a: " + b"9" * 5000, b"a: " + b"x" * (256 * 1024),
+        b"[" * 101 + b"]" * 101, b"[" * 100_000,
     ],
-    ids=["cut", "twins", "alias", "nan", "key", "utf8", "binary", "python"],
+    ids=[
+        "cut", "twins", "alias", "nan", "key", "utf8", "binary", "python", "65-bits",
+        "thousands-of-digits", "large", "deep", "abyss",
+    ],
 )  # fmt: skip
 async def test_bad_yaml_is_400(rig: Any, body: bytes) -> None:
     answer = await rig.request("POST", PODS, body, content_type="application/yaml")
@@ -104,17 +116,23 @@ async def test_too_large(rig: Any) -> None:
     assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
     announced = await rig.request("POST", PODS, {}, headers={"content-length": "4000000"})
     assert announced.status == 413
+    stored = await rig.request("POST", PODS, pod(unknown="x" * 2_000_000))
+    assert stored.status == 413, "no store keeps an object of that size"
 
 
 async def test_media_types(rig: Any) -> None:
     body = await rig.request("POST", PODS, b"x", content_type="application/vnd.other")
     assert (body.status, body.json["reason"]) == (415, "UnsupportedMediaType")
     await rig.add_pod()
-    applied = await rig.patch(f"{PODS}/web", {}, "apply")
-    assert applied.status == 415
-    assert "server-side apply is not served yet" in applied.json["message"]
     plain = await rig.request("PATCH", f"{PODS}/web", {})
     assert plain.status == 415
+
+
+ANNOTATE = {"op": "add", "path": "/metadata/annotations", "value": {"a": "x" * 1000}}
+DOUBLED = [
+    {"op": "copy", "from": "/metadata", "path": f"/metadata/annotations/n{number}"}
+    for number in range(20)
+]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +144,11 @@ async def test_media_types(rig: Any) -> None:
         ("strategic", [1], 400),
         ("merge", {"metadata": 7}, 422),
         ("merge", {"spec": {"containers": 7}}, 422),
+        ("json", [{"op": "test", "path": "/kind", "value": "Pod"}] * 1001, 413),
+        ("json", [ANNOTATE, *DOUBLED], 413),
+        ("merge", {"metadata": {"annotations": {"big": "x" * 2_000_000}}}, 422),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_bad_patches(rig: Any, kind: str, patch: Any, code: int) -> None:
     made = await rig.add_pod()
@@ -203,3 +225,65 @@ async def test_metrics_count(rig: Any) -> None:
     text = (await rig.get("/metrics")).body.decode()
     assert 'apiserver_request_total{code="200",resource="pods",subresource="",verb="list"}' in text
     assert "apiserver_watchers 1.0" in text
+
+
+async def test_the_loops_lag_is_a_metric(rig: Any) -> None:
+    task = asyncio.create_task(rig.app.run_loop_lag())
+    await asyncio.sleep(0)
+    rig.clock.seconds += 0.25 + 0.04
+    rig.clock.wake()
+    await asyncio.sleep(0.001)
+    task.cancel()
+    text = (await rig.get("/metrics")).body.decode()
+    assert "apiserver_loop_lag_seconds_count 1.0" in text
+    assert 'apiserver_loop_lag_seconds_bucket{le="0.025"} 0.0' in text
+    assert 'apiserver_loop_lag_seconds_bucket{le="0.05"} 1.0' in text
+
+
+async def test_health_says_which_check_failed(rig: Any) -> None:
+    ready = await rig.get("/readyz", token="", verbose="")
+    assert ready.body == (b"[+]ping ok\n[+]store ok\n[+]serving ok\nreadyz check passed\n")
+    assert (await rig.get("/livez/ping", token="")).body == b"ok"
+    assert (await rig.get("/livez/nothing", token="")).status == 404
+    rig.ready = False
+    failed = await rig.get("/readyz", token="")
+    assert (failed.status, b"[-]serving failed" in failed.body) == (503, True)
+    assert (await rig.get("/readyz/store", token="")).status == 200
+    assert (await rig.get("/healthz", token="")).status == 200
+
+
+async def test_openapi_v2_is_the_same_in_the_older_form(rig: Any) -> None:
+    document = (await rig.get("/openapi/v2")).json
+    shape = document["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]
+    assert shape["spec"]["$ref"] == "#/definitions/io.k8s.api.core.v1.PodSpec"
+    assert "components" not in str(document)
+    assert "oneOf" not in str(document)
+    path = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]
+    assert "application/apply-patch+yaml" in path["patch"]["consumes"]
+    proto = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    assert (await rig.get("/openapi/v2", accept=proto)).status == 406
+
+
+async def test_the_document_we_serve_checks_what_we_serve(rig: Any) -> None:
+    document = (await rig.get("/openapi/v3/api/v1")).json
+    schema = {"$ref": "#/components/schemas/io.k8s.api.core.v1.Pod", **document}
+    served = (await rig.request("POST", PODS, pod())).json
+    jsonschema_rs.validate(schema, served)
+    wrong = {**served, "spec": {**served["spec"], "containers": "none"}}
+    assert not jsonschema_rs.is_valid(schema, wrong)
+    policies = document["components"]["schemas"]["io.k8s.api.core.v1.Container"]["properties"]
+    assert "without a restart" in policies["resizePolicy"]["description"]
+    assert policies["resizePolicy"]["x-kubernetes-list-type"] == "atomic"
+    assert policies["ports"]["x-kubernetes-list-map-keys"] == ["containerPort", "protocol"]
+
+
+async def test_kubectl_edit_is_shown_what_its_types_know(rig: Any) -> None:
+    await rig.add_pod(node="n1")
+    headers = {"kubectl-command": "kubectl edit"}
+    shown = (await rig.get(f"{PODS}/web", headers=headers)).json
+    assert "resizeRequest" not in shown["spec"]
+    assert "resourcesAllocated" not in shown["spec"]["containers"][0]
+    assert "resizeState" not in shown["status"]
+    (listed,) = (await rig.get(PODS, headers=headers)).json["items"]
+    assert listed == shown
+    assert "resizeRequest" in (await rig.get(f"{PODS}/web")).json["spec"]

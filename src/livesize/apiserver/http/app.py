@@ -13,12 +13,16 @@ from typing import Protocol
 
 import msgspec
 
-from livesize.api.errors import StatusError, path_not_found, unauthorized, unavailable
+from livesize.api.errors import StatusError, method_not_allowed, unauthorized, unavailable
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
+from livesize.apiserver.http.health import Health
+from livesize.apiserver.http.limits import Budget, Limits
+from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
+from livesize.apiserver.http.openapi_v2 import V2_PATH
 from livesize.apiserver.http.requests import (
     ClientGoneError,
     Receive,
@@ -33,7 +37,6 @@ from livesize.apiserver.http.responses import (
     json_answer,
     refusal_answer,
     send_answer,
-    text_answer,
 )
 from livesize.apiserver.http.router import parse_route
 from livesize.apiserver.http.watch_stream import WatchStream
@@ -45,7 +48,6 @@ from livesize.store.interface import StoreClosedError
 _log = get_logger("apiserver.http")
 
 KUBERNETES_MINOR = "35"
-_HEALTH = frozenset({"/healthz", "/livez"})
 _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -54,10 +56,11 @@ class Authenticator(Protocol):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """An answer, and what the metrics call it."""
+    """An answer, what the metrics call it, and how to give its place back (limits)."""
 
     answer: Answer | WatchStream
     labels: tuple[str, str, str]
+    leave: Callable[[], None] | None = None
 
 
 class App:
@@ -69,12 +72,14 @@ class App:
         *,
         version: str,
         is_ready: Callable[[], bool],
+        budget: Budget | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._clock = clock
-        self._is_ready = is_ready
+        self._health = Health(serving=is_ready, store=lambda: not service.cache.stopped)
+        self._limits = Limits(budget)
         self._handlers = Handlers(service, clock)
-        self._metrics = Metrics(service.cache)
+        self._metrics = Metrics(service.cache, self._limits.in_flight)
         self._discovery = _discovery()
         self._openapi = _openapi(version)
         self._version = _version_document(version)
@@ -87,6 +92,17 @@ class App:
             served = await self._serve(head, receive)
         except ClientGoneError:
             return
+        try:
+            await self._send(served, began, receive, send)
+        finally:
+            if served.leave is not None:
+                served.leave()
+
+    async def run_loop_lag(self) -> None:
+        """Measures for /metrics how late the event loop is; runs beside the server."""
+        await run_loop_lag(self._clock, self._metrics.record_lag)
+
+    async def _send(self, served: Served, began: float, receive: Receive, send: Send) -> None:
         if isinstance(served.answer, WatchStream):
             self._metrics.record(served.labels, 200, None)
             await served.answer.run(receive, send)
@@ -108,8 +124,14 @@ class App:
             route = parse_route(head.path)
             verb = verb_of(head, route)
             labels = (verb, route.resource.plural, route.subresource)
-            request = await read_body(receive, head)
-            return Served(await self._handlers.answer(identity, verb, route, request), labels)
+            leave = self._limits.enter(identity.name, verb)
+            try:
+                request = await read_body(receive, head)
+                answer = await self._handlers.answer(identity, verb, route, request)
+            except BaseException:
+                leave()
+                raise
+            return Served(answer, labels, leave)
         except StatusError as error:
             return Served(refusal_answer(error), labels)
         except StoreClosedError as error:
@@ -122,12 +144,7 @@ class App:
             return Served(refusal_answer(StatusError(500, "InternalError", message)), labels)
 
     def _open_to_all(self, head: Request) -> Answer | None:
-        if head.path in _HEALTH:
-            return text_answer("ok")
-        if head.path == "/readyz":
-            ready = self._is_ready()
-            return text_answer("ok") if ready else text_answer("not ready yet", 503)
-        return self._version if head.path == "/version" else None
+        return self._version if head.path == "/version" else self._health.find(head)
 
     def _fixed(self, head: Request) -> Answer | None:
         """Documents that do not depend on who asks."""
@@ -136,8 +153,11 @@ class App:
         document = self._discovery.find(head) or self._openapi.find(head.path)
         if document is None:
             return None
-        if head.method != "GET":
-            raise path_not_found()
+        if head.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        if head.path == V2_PATH and not head.accepts_json:
+            message = "only the following media types are accepted: application/json"
+            raise StatusError(406, "NotAcceptable", message)
         return document.answer(head)
 
     def _identify(self, head: Request) -> Identity:

@@ -1,7 +1,8 @@
 """Reads request bodies: JSON and YAML into plain trees, or a 400 that says what is wrong.
 
 Refused here, before anybody looks at the meaning: bytes that are not UTF-8, numbers JSON does
-not have, keys that stand twice in one object, trees deeper than MAX_DEPTH, YAML aliases.
+not have, keys that stand twice in one object, trees deeper than MAX_DEPTH, YAML with aliases or
+larger than MAX_YAML_BYTES.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 import orjson
 import yaml
 
-from livesize.api.errors import bad_request
+from livesize.api.errors import StatusError, bad_request
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
+MAX_YAML_BYTES = 256 * 1024
 MAX_DEPTH = 100
 
 
@@ -33,17 +35,45 @@ def decode_json(body: bytes) -> Any:
     return tree
 
 
+def decode_json_or_yaml(body: bytes) -> Any:
+    """What is sent as YAML is mostly JSON, which YAML includes; that is read many times faster."""
+    if not body.lstrip().startswith(b"{"):
+        return decode_yaml(body)
+    try:
+        return decode_json(body)
+    except StatusError:
+        if len(body) > MAX_YAML_BYTES:
+            raise
+        return decode_yaml(body)
+
+
 def decode_yaml(body: bytes) -> Any:
+    if len(body) > MAX_YAML_BYTES:
+        raise bad_request(
+            f"the body of the request is YAML of more than {MAX_YAML_BYTES} bytes; send JSON"
+        )
     try:
         text = body.decode()
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise bad_request("the body of the request is YAML with aliases; write it out")
+        _check_events(text)
         tree = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a safe loader with fewer tags
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise bad_request(f"the body of the request is not valid YAML: {error}") from None
     _check_tree(tree, 0)
     return tree
+
+
+def _check_events(text: str) -> None:
+    """Before anything is built, and before the parser, whose time grows with the square of the
+    depth, is in too deep."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise bad_request("the body of the request is YAML with aliases; write it out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            _check_depth(depth)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _PlainLoader(yaml.CSafeLoader):
@@ -81,12 +111,28 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-_TWIN_FINDER = json.JSONDecoder(object_pairs_hook=_refuse_twins)
+def _refuse_huge(text: str) -> int:
+    """Whole numbers that 64 bits do not hold would silently become others."""
+    if len(text) >= _LONGEST_SAFE and not _fits(int(text)):
+        raise ValueError(f"the number {text[:32]} does not fit in 64 bits")
+    return 0
+
+
+_LONGEST_SAFE = 19
+_TWIN_FINDER = json.JSONDecoder(object_pairs_hook=_refuse_twins, parse_int=_refuse_huge)
+
+
+def _fits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise bad_request(f"the body of the request is nested deeper than {MAX_DEPTH} levels")
 
 
 def _check_tree(tree: Any, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise bad_request(f"the body of the request is nested deeper than {MAX_DEPTH} levels")
+    _check_depth(depth)
     if isinstance(tree, dict):
         for key, item in tree.items():
             if not isinstance(key, str):
@@ -95,8 +141,16 @@ def _check_tree(tree: Any, depth: int) -> None:
     elif isinstance(tree, list):
         for item in tree:
             _check_tree(item, depth + 1)
-    elif isinstance(tree, float):
-        if not math.isfinite(tree):
+    else:
+        _check_plain(tree)
+
+
+def _check_plain(value: Any) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
             raise bad_request("the body of the request has a number JSON does not have")
-    elif tree is not None and not isinstance(tree, str | int):
-        raise bad_request(f"the body of the request has a {type(tree).__name__}; JSON has none")
+    elif isinstance(value, int):
+        if not _fits(value):
+            raise bad_request("the body of the request has a number that does not fit in 64 bits")
+    elif value is not None and not isinstance(value, str):
+        raise bad_request(f"the body of the request has a {type(value).__name__}; JSON has none")

@@ -14,13 +14,17 @@ from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
-from livesize.apiserver.http.bodies import decode_json, decode_yaml
+from livesize.apiserver.http.bodies import decode_json, decode_json_or_yaml, decode_yaml
+from livesize.apiserver.http.editing import editable, is_edited
 from livesize.apiserver.http.options import (
+    apply_options,
     list_options,
+    patch_options,
     watch_options,
     watch_seconds,
     write_options,
 )
+from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.requests import Form, Request
 from livesize.apiserver.http.responses import Answer, json_answer, list_answer
 from livesize.apiserver.http.router import Route
@@ -36,8 +40,9 @@ from livesize.machinery.clock import Clock
 
 _JSON = ("application/json", "", "*/*")
 _YAML = "application/yaml"
-_BODIES = ("application/json", _YAML)
-_PATCHES = tuple(kind.value for kind in PatchType if kind is not PatchType.APPLY)
+_BODIES = ("application/json", _YAML, PROTOBUF)
+_PATCHES = tuple(kind.value for kind in PatchType)
+_APPLY_JSON = "application/apply-patch+json"
 
 
 def verb_of(request: Request, route: Route) -> str:
@@ -88,14 +93,18 @@ class Handlers:
     async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
         any_age = request.query.get("resourceVersion") == "0"
         record = await self._service.get(identity, _target(route), any_age=any_age)
-        return self._record_answer(record, request)
+        shown = editable(record) if is_edited(request) else record
+        return self._record_answer(shown, request)
 
     async def _list(self, identity: Identity, route: Route, request: Request) -> Answer:
         options = list_options(request, route.namespace)
         page = await self._service.list(identity, route.resource, options)
         rest = _rest(page)
         if request.form is Form.PLAIN:
-            return list_answer(route.resource, page.records, page.revision, rest=rest)
+            records = page.records
+            if is_edited(request):
+                records = [editable(record) for record in records]
+            return list_answer(route.resource, records, page.revision, rest=rest)
         metadata = {"resourceVersion": str(page.revision), **rest}
         return json_answer(self._table(route, page.records, metadata, request))
 
@@ -127,9 +136,17 @@ class Handlers:
 
     async def _patch(self, identity: Identity, route: Route, request: Request) -> Answer:
         patch_type = _patch_type(request)
-        options, patch = write_options(request), decode_json(request.body)
+        if patch_type is PatchType.APPLY:
+            return await self._apply(identity, route, request)
+        options, patch = patch_options(request), decode_json(request.body)
         record = await self._service.patch(identity, _target(route), patch, patch_type, options)
         return self._record_answer(record, request)
+
+    async def _apply(self, identity: Identity, route: Route, request: Request) -> Answer:
+        options = apply_options(request)
+        decode = decode_json_or_yaml if request.content_type == PatchType.APPLY else decode_json
+        applied = await self._service.apply(identity, _target(route), decode(request.body), options)
+        return self._record_answer(applied.record, request, 201 if applied.created else 200)
 
     async def _delete(self, identity: Identity, route: Route, request: Request) -> Answer:
         deleted = await self._service.delete(identity, _target(route), _delete_options(request))
@@ -196,14 +213,15 @@ def _body(request: Request) -> Any:
         return decode_json(request.body)
     if request.content_type == _YAML:
         return decode_yaml(request.body)
+    if request.content_type == PROTOBUF:
+        return decode_protobuf(request.body)
     raise unsupported_media_type(request.content_type, _BODIES)
 
 
 def _patch_type(request: Request) -> PatchType:
     content_type = request.content_type
-    if content_type == PatchType.APPLY:
-        sentence = "server-side apply is not served yet, use kubectl apply without --server-side"
-        raise unsupported_media_type(f"{content_type}: {sentence}", _PATCHES)
+    if content_type == _APPLY_JSON:
+        return PatchType.APPLY
     if content_type not in _PATCHES:
         raise unsupported_media_type(content_type, _PATCHES)
     return PatchType(content_type)

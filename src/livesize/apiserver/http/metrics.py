@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -13,7 +14,7 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 
 class Metrics:
-    def __init__(self, cache: ObjectsCache) -> None:
+    def __init__(self, cache: ObjectsCache, in_flight: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self._known: dict[tuple[tuple[str, str, str], int], tuple[Counter, Histogram]] = {}
         self._requests = Counter(
@@ -29,6 +30,18 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._lag = Histogram(
+            "apiserver_loop_lag_seconds",
+            "How much later than asked the event loop wakes up.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        requests = Gauge(
+            "apiserver_current_inflight_requests",
+            "Requests being answered; watches are left out.",
+            registry=self._registry,
+        )
+        requests.set_function(in_flight)
         watchers = Gauge("apiserver_watchers", "Open watches.", registry=self._registry)
         watchers.set_function(cache.watcher_count)
         objects = Gauge(
@@ -37,6 +50,9 @@ class Metrics:
         for resource in RESOURCES:
             count = functools.partial(cache.object_count, resource)
             objects.labels(resource.plural).set_function(count)
+
+    def record_lag(self, seconds: float) -> None:
+        self._lag.observe(seconds)
 
     def record(self, labels: tuple[str, str, str], code: int, seconds: float | None) -> None:
         """``labels``: verb, resource, subresource."""

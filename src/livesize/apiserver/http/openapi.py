@@ -1,19 +1,23 @@
-"""OpenAPI v3: an index and one document for each group and version, made from our own shapes.
+"""OpenAPI: v3 as an index and one document for each group and version, v2 as one document; both
+made from the shapes that also check what comes in.
 
-Enough for kubectl: apply and edit look for the PATCH operations and their parameters and take the
-merge keys of lists from the schemas; explain reads the schemas.
+kubectl's apply and edit look for the PATCH operations and their parameters and take the merge keys
+of lists from the schemas; explain reads the schemas.
 """
 
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from typing import Any, get_args, get_origin, is_typeddict
 
 from livesize.api import types
+from livesize.api.apply.list_keys import is_set, keys_of
 from livesize.api.kinds import RESOURCES, Resource
 from livesize.api.objects import Object
 from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of
 from livesize.apiserver.http.documents import Document, make_document
+from livesize.apiserver.http.openapi_v2 import V2_PATH, to_v2
 from livesize.apiserver.http.router import scope_path
 from livesize.apiserver.schemas import definitions, full_name, kind_name
 from livesize.apiserver.subresources.rules import POSTED_KINDS
@@ -38,6 +42,8 @@ class OpenApi:
             for path, document in self._documents.items()
         }
         self._documents[_ROOT] = make_document({"paths": paths})
+        every_path = {path: item for one in RESOURCES for path, item in _paths(one).items()}
+        self._documents[V2_PATH] = make_document(to_v2(every_path, schemas, version))
 
     def find(self, path: str) -> Document | None:
         return self._documents.get(path)
@@ -62,22 +68,29 @@ def _paths(resource: Resource) -> Object:
     paths: Object = {
         item: {
             "get": _operation(resource, "get"),
-            "put": _operation(resource, "put", _writing(with_body=True)),
+            "put": _operation(resource, "put", _queries(_WRITING)),
             "patch": _patch_operation(resource),
-            "delete": _operation(resource, "delete", [_query("dryRun")]),
+            "delete": _operation(resource, "delete", _queries(_DELETING)),
             "parameters": _place(resource, with_name=True),
         },
         collection: {
-            "get": _operation(resource, "list"),
-            "post": _operation(resource, "post", _writing(with_body=True)),
+            "get": _operation(resource, "list", _queries(_LISTING)),
+            "post": _operation(resource, "post", _queries(_WRITING)),
+            "delete": _operation(resource, "deletecollection", _queries(_DELETING | _SELECTING)),
             "parameters": _place(resource, with_name=False),
         },
     }
     for subresource in resource.subresources:
-        if (resource, subresource) not in POSTED_KINDS:
+        posted = POSTED_KINDS.get((resource, subresource))
+        if posted is not None:
+            paths[f"{item}/{subresource}"] = {
+                "post": _post_operation(resource, posted),
+                "parameters": _place(resource, with_name=True),
+            }
+        else:
             paths[f"{item}/{subresource}"] = {
                 "get": _operation(resource, "get"),
-                "put": _operation(resource, "put", _writing(with_body=True)),
+                "put": _operation(resource, "put", _queries(_WRITING)),
                 "patch": _patch_operation(resource),
                 "parameters": _place(resource, with_name=True),
             }
@@ -99,20 +112,49 @@ def _operation(resource: Resource, action: str, parameters: list[Object] | None 
 
 
 def _patch_operation(resource: Resource) -> Object:
-    operation = _operation(resource, "patch", [*_writing(with_body=True), _query("force")])
-    bodies = [kind for kind in PatchType if kind is not PatchType.APPLY]
-    content = {kind.value: {"schema": {"type": "object"}} for kind in bodies}
+    operation = _operation(resource, "patch", _queries(_WRITING | {"force": "boolean"}))
+    content = {kind.value: {"schema": _patch_schema(kind)} for kind in PatchType}
     return {**operation, "requestBody": {"content": content, "required": True}}
 
 
-def _writing(*, with_body: bool) -> list[Object]:
-    names = ["dryRun", "fieldManager", "fieldValidation"] if with_body else ["dryRun"]
-    return [_query(name) for name in names]
+def _patch_schema(kind: PatchType) -> Object:
+    if kind is PatchType.JSON:
+        return {"type": "array", "items": {"type": "object"}}
+    return {"type": "object"}
 
 
-def _query(name: str) -> Object:
-    kind = "boolean" if name == "force" else "string"
-    return {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
+def _post_operation(resource: Resource, posted: str) -> Object:
+    operation = _operation(resource, "post", _queries(_WRITING))
+    gvk = {**_gvk(resource), "kind": posted}
+    schema = {"type": "object"}
+    body = {"content": {"*/*": {"schema": schema}}, "required": True}
+    return {**operation, _GVK: gvk, "requestBody": body}
+
+
+_WRITING = {"dryRun": "string", "fieldManager": "string", "fieldValidation": "string"}
+_DELETING = {"dryRun": "string", "gracePeriodSeconds": "integer", "propagationPolicy": "string"}
+_SELECTING = {
+    "continue": "string",
+    "fieldSelector": "string",
+    "labelSelector": "string",
+    "limit": "integer",
+    "resourceVersion": "string",
+    "resourceVersionMatch": "string",
+}
+_LISTING = {
+    **_SELECTING,
+    "allowWatchBookmarks": "boolean",
+    "sendInitialEvents": "boolean",
+    "timeoutSeconds": "integer",
+    "watch": "boolean",
+}
+
+
+def _queries(kinds: Mapping[str, str]) -> list[Object]:
+    return [
+        {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
+        for name, kind in sorted(kinds.items())
+    ]
 
 
 def _place(resource: Resource, *, with_name: bool) -> list[Object]:
@@ -145,6 +187,10 @@ def _annotate(schemas: Object, shape: Any, keys: MergeKeys) -> None:
             properties[field]["x-kubernetes-patch-strategy"] = "merge"
             if below.merge_key != SET:
                 properties[field]["x-kubernetes-patch-merge-key"] = below.merge_key
+                properties[field]["x-kubernetes-list-map-keys"] = list(keys_of(below) or ())
+            properties[field]["x-kubernetes-list-type"] = "set" if is_set(below) else "map"
+        elif get_origin(hint) is list:
+            properties[field]["x-kubernetes-list-type"] = "atomic"
         inner = get_args(hint)[0] if get_origin(hint) is list else hint
         if is_typeddict(inner):
             _annotate(schemas, inner, below)

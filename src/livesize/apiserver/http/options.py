@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from livesize.api.apply.owners import MAX_MANAGER_LENGTH
 from livesize.api.errors import (
     FieldError,
     FieldErrorKind,
@@ -26,7 +29,35 @@ def write_options(request: Request) -> WriteOptions:
     if text not in list(FieldValidation):
         listed = ", ".join(f'"{word}"' for word in FieldValidation)
         raise _unsupported(request, "fieldValidation", text, listed)
-    return WriteOptions(dry_run == "All", FieldValidation(text))
+    return WriteOptions(dry_run == "All", FieldValidation(text), _manager(request))
+
+
+def apply_options(request: Request) -> WriteOptions:
+    """Those of a server-side apply, which must say who applies."""
+    if not request.query.get("fieldManager"):
+        detail = "is required for apply patch"
+        raise _wrong_option(request, FieldErrorKind.REQUIRED, "fieldManager", detail)
+    return msgspec.structs.replace(write_options(request), force=request.flag("force"))
+
+
+def patch_options(request: Request) -> WriteOptions:
+    if "force" in request.query:
+        detail = "may not be specified for non-apply patch"
+        raise _wrong_option(request, FieldErrorKind.FORBIDDEN, "force", detail)
+    return write_options(request)
+
+
+def _manager(request: Request) -> str:
+    """Who owns what is written: the name given, or else the first part of the user agent."""
+    given = request.query.get("fieldManager", "")
+    if len(given) > MAX_MANAGER_LENGTH:
+        detail = f"may not be more than {MAX_MANAGER_LENGTH} bytes"
+        raise _wrong_option(request, FieldErrorKind.TOO_LONG, "fieldManager", detail)
+    if not given.isprintable():
+        detail = "should only contain printable characters"
+        raise _wrong_option(request, FieldErrorKind.INVALID, "fieldManager", detail)
+    agent = request.headers.get("user-agent", "").partition("/")[0]
+    return given or "".join(filter(str.isprintable, agent))[:MAX_MANAGER_LENGTH] or "unknown"
 
 
 def list_options(request: Request, namespace: str) -> ListOptions:
@@ -36,6 +67,8 @@ def list_options(request: Request, namespace: str) -> ListOptions:
         raise bad_request('resourceVersionMatch must be "Exact" or "NotOlderThan"')
     if match and not version:
         raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match and request.query.get("continue"):
+        raise bad_request("resourceVersionMatch is forbidden when continue is provided")
     return ListOptions(
         namespace=namespace,
         labels=request.query.get("labelSelector", ""),
@@ -69,6 +102,11 @@ def watch_options(request: Request, namespace: str) -> WatchOptions:
 def watch_seconds(request: Request) -> float:
     asked = request.number("timeoutSeconds")
     return min(float(asked), MAX_WATCH_SECONDS) if asked else DEFAULT_WATCH_SECONDS
+
+
+def _wrong_option(request: Request, kind: FieldErrorKind, field: str, detail: str) -> StatusError:
+    error = FieldError(kind, field, detail, request.query.get(field, ""))
+    return invalid(_KINDS.get(request.method, "DeleteOptions"), "meta.k8s.io", "", [error])
 
 
 def _unsupported(request: Request, field: str, value: str, supported: str) -> StatusError:

@@ -68,6 +68,12 @@ class Request(msgspec.Struct, frozen=True):
         return Form.PLAIN
 
     @property
+    def accepts_json(self) -> bool:
+        offered = self.headers.get("accept", "") or "*/*"
+        media = {one.split(";", 1)[0].strip() for one in offered.split(",")}
+        return bool(media & {"application/json", "application/*", "*/*"})
+
+    @property
     def bearer(self) -> str:
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""

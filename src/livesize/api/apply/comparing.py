@@ -1,0 +1,143 @@
+"""Which fields an object has, which differ between two, and an object without some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from livesize.api.apply.field_sets import (
+    ITSELF,
+    NOTHING,
+    FieldSet,
+    below,
+    is_nothing,
+    owns_itself,
+)
+from livesize.api.apply.list_keys import elements, is_whole
+from livesize.api.patch import equal_json
+from livesize.api.patch.merge_keys import MergeKeys
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """``changed``: added or with another value; ``removed``: no longer there, nor anything that
+    was below."""
+
+    changed: FieldSet
+    removed: FieldSet
+
+
+SAME = Difference(NOTHING, NOTHING)
+
+
+def fields_of(value: Any, schema: MergeKeys) -> FieldSet:
+    """Every field of ``value``; of an object, not of something plain."""
+    if isinstance(value, dict):
+        return {
+            f"f:{name}": {} if is_whole(name) else fields_of(item, schema.below(name))
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        named = elements(value, schema)
+        if not named:
+            return {}
+        return {key: _element_fields(item, schema) for key, item in named.items()}
+    return {}
+
+
+def schema_of_element(schema: MergeKeys) -> MergeKeys:
+    return MergeKeys(fields=schema.fields)
+
+
+def _element_fields(item: Any, schema: MergeKeys) -> FieldSet:
+    inside = fields_of(item, schema_of_element(schema))
+    return {ITSELF: {}, **inside} if inside else {}
+
+
+def compare(old: Any, new: Any, schema: MergeKeys) -> Difference:
+    """From ``old`` to ``new``. What both share is not looked into, so a small change of a large
+    object is found quickly."""
+    if old is new:
+        return SAME
+    if isinstance(old, dict) and isinstance(new, dict):
+        return _compare_maps(old, new, schema)
+    if isinstance(old, list) and isinstance(new, list):
+        return _compare_lists(old, new, schema)
+    if equal_json(old, new):
+        return SAME
+    return Difference(fields_of(new, schema), {} if isinstance(old, dict | list) else NOTHING)
+
+
+def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -> Difference:
+    changed: FieldSet = {}
+    removed: FieldSet = {}
+    for name, item in new.items():
+        before = old.get(name, _ABSENT)
+        if before is item:
+            continue
+        key = f"f:{name}"
+        if before is _ABSENT:
+            changed[key] = {} if is_whole(name) else fields_of(item, schema.below(name))
+        elif is_whole(name):
+            if not equal_json(before, item):
+                changed[key] = {}
+        else:
+            _note(key, compare(before, item, schema.below(name)), changed, removed)
+    for name in old:
+        if name not in new:
+            removed[f"f:{name}"] = {}
+    if old and not new:
+        return Difference({}, removed)
+    return Difference(changed or NOTHING, removed or NOTHING)
+
+
+def _compare_lists(old: list[Any], new: list[Any], schema: MergeKeys) -> Difference:
+    before, after = elements(old, schema), elements(new, schema)
+    if before is None or after is None:
+        return SAME if equal_json(old, new) else Difference({}, NOTHING)
+    inside = schema_of_element(schema)
+    changed: FieldSet = {}
+    removed: FieldSet = {}
+    for key, item in after.items():
+        if key not in before:
+            changed[key] = _element_fields(item, schema)
+        elif before[key] is not item:
+            _note(key, compare(before[key], item, inside), changed, removed)
+    for key in before:
+        if key not in after:
+            removed[key] = {}
+    return Difference(changed or NOTHING, removed or NOTHING)
+
+
+def _note(key: str, found: Difference, changed: FieldSet, removed: FieldSet) -> None:
+    if not is_nothing(found.changed):
+        changed[key] = found.changed
+    if not is_nothing(found.removed):
+        removed[key] = found.removed
+
+
+def without_fields(value: Any, fields: FieldSet, kept: FieldSet, schema: MergeKeys) -> Any:
+    """``value`` without the fields of the set, except those that are, or hold, one of ``kept``.
+    What is empty only because of that goes too."""
+    if isinstance(value, dict):
+        items = {f"f:{name}": item for name, item in value.items()}
+    elif isinstance(value, list) and (named := elements(value, schema)):
+        items = named
+    else:
+        return value
+    rest: dict[str, Any] = {}
+    for key, item in items.items():
+        going, staying = below(fields, key), below(kept, key)
+        if is_nothing(going):
+            rest[key] = item
+        elif not (owns_itself(going) and is_nothing(staying)):
+            inner = schema.below(key[2:]) if isinstance(value, dict) else schema_of_element(schema)
+            left = without_fields(item, going, staying, inner)
+            if left or not item or not isinstance(item, dict | list):
+                rest[key] = left
+    if isinstance(value, dict):
+        return {key[2:]: item for key, item in rest.items()}
+    return list(rest.values())
+
+
+_ABSENT: Any = object()

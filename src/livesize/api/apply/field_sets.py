@@ -1,0 +1,171 @@
+"""Sets of fields in the shape of Kubernetes' fieldsV1, and what can be done with them.
+
+A set is a tree of dicts. Keys say where: ``f:name`` a field, ``k:{"name":"db"}`` the element of a
+list with these keys, ``v:"x"`` a plain value in a list. ``{}`` is a field of the set; ``.`` beside
+other keys says that the field itself belongs to it, not only what is below. Sets are never changed
+in place, so they may be shared.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+FieldSet: TypeAlias = dict[str, Any]
+
+ITSELF = "."
+NOTHING: FieldSet = {ITSELF: None}
+"""The set without any field, and the only one: told by its identity, never stored."""
+
+_KEPT_SETS = 4096
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Fields of either; ``left`` itself where it has them all."""
+    if left is right or right is NOTHING:
+        return left
+    if left is NOTHING:
+        return right
+    added: FieldSet = {}
+    for key, item in right.items():
+        if key != ITSELF:
+            both = union(left[key], item) if key in left else item
+            if both is not left.get(key):
+                added[key] = both
+    itself = _has_itself(left) or _has_itself(right)
+    if not added and itself == _has_itself(left):
+        return left
+    children = {key: item for key, item in left.items() if key != ITSELF}
+    return _made({**children, **added}, itself=itself)
+
+
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Fields of ``left`` that are not in ``right``; ``left`` itself where that is all."""
+    if left is NOTHING or right is NOTHING:
+        return left
+    itself = _has_itself(left) and not _has_itself(right)
+    return _reduced(left, right, difference, itself=itself)
+
+
+def cut(fields: FieldSet, gone: FieldSet) -> FieldSet:
+    """``fields`` without what is in ``gone`` or below a field of it."""
+    if fields is NOTHING or gone is NOTHING:
+        return fields
+    if _has_itself(gone):
+        return NOTHING
+    return _reduced(fields, gone, cut, itself=_has_itself(fields))
+
+
+def _reduced(
+    left: FieldSet,
+    right: FieldSet,
+    reduce: Callable[[FieldSet, FieldSet], FieldSet],
+    *,
+    itself: bool,
+) -> FieldSet:
+    changed: FieldSet = {}
+    for key in right:
+        if key != ITSELF and key in left:
+            rest = reduce(left[key], right[key])
+            if rest is not left[key]:
+                changed[key] = rest
+    if not changed and itself == _has_itself(left):
+        return left
+    children = {
+        key: changed.get(key, item)
+        for key, item in left.items()
+        if key != ITSELF and changed.get(key, item) is not NOTHING
+    }
+    return _made(children, itself=itself)
+
+
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Fields of both."""
+    if left is NOTHING or right is NOTHING:
+        return NOTHING
+    children: FieldSet = {}
+    for key, item in left.items():
+        if key != ITSELF and key in right:
+            both = intersection(item, right[key])
+            if both is not NOTHING:
+                children[key] = both
+    return _made(children, itself=_has_itself(left) and _has_itself(right))
+
+
+def is_nothing(fields: FieldSet) -> bool:
+    return fields is NOTHING
+
+
+def below(fields: FieldSet, key: str) -> FieldSet:
+    return fields.get(key, NOTHING) if fields is not NOTHING else NOTHING
+
+
+def owns_itself(fields: FieldSet) -> bool:
+    return fields is not NOTHING and _has_itself(fields)
+
+
+def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
+    """Each field as people write it: ``.spec.containers[name="db"].image``."""
+    if fields is NOTHING:
+        return
+    if _has_itself(fields):
+        yield prefix
+    for key in sorted(fields):
+        if key != ITSELF:
+            yield from paths(fields[key], prefix + _shown(key))
+
+
+def is_field_set(value: Any, depth: int = 0) -> bool:
+    """Whether what a client sent can be read as a set of fields."""
+    if not isinstance(value, dict) or depth > 100:
+        return False
+    return all(
+        (key == ITSELF and item == {}) or (_is_key(key) and is_field_set(item, depth + 1))
+        for key, item in value.items()
+    )
+
+
+def shared(fields: FieldSet) -> FieldSet:
+    """The one copy of equal sets: objects of one make have the same owners, so a thousand of them
+    keep one tree."""
+    return _kept(json.dumps(fields, separators=(",", ":")))
+
+
+@functools.lru_cache(_KEPT_SETS)
+def _kept(text: str) -> FieldSet:
+    kept: FieldSet = json.loads(text)
+    return kept
+
+
+def _has_itself(fields: FieldSet) -> bool:
+    return not fields or ITSELF in fields
+
+
+def _made(children: FieldSet, *, itself: bool) -> FieldSet:
+    if itself:
+        return {ITSELF: {}, **children} if children else {}
+    return children or NOTHING
+
+
+def _is_key(key: str) -> bool:
+    if key.startswith("f:"):
+        return True
+    if not key.startswith(("k:", "v:", "i:")):
+        return False
+    try:
+        value = json.loads(key[2:])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) if key[0] == "k" else True
+
+
+def _shown(key: str) -> str:
+    kind, rest = key[:2], key[2:]
+    if kind == "f:":
+        return f".{rest}"
+    if kind == "k:":
+        pairs = json.loads(rest)
+        return f"[{','.join(f'{name}={json.dumps(pairs[name])}' for name in sorted(pairs))}]"
+    return f"[={rest}]" if kind == "v:" else f"[{rest}]"

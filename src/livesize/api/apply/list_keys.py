@@ -1,0 +1,117 @@
+"""How apply sees lists and maps: by which keys the elements of a list are told apart, and what is
+owned only as a whole.
+
+Mostly the table of strategic merge patch; Kubernetes differs between the two in the few places
+written down here (its listMapKey and mapType against patchMergeKey).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from livesize.api.patch.merge_keys import SET, MergeKeys
+
+# Two keys where strategic merge has one; what the second is when it is not given.
+_TWO_KEYS: Mapping[str, tuple[str, ...]] = {
+    "containerPort": ("containerPort", "protocol"),
+    "port": ("port", "protocol"),
+    "topologyKey": ("topologyKey", "whenUnsatisfiable"),
+}
+_KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
+
+_WHOLE = frozenset(
+    {
+        "configMapKeyRef",
+        "fieldRef",
+        "hostIPs",
+        "involvedObject",
+        "labelSelector",
+        "matchLabels",
+        "nodeSelector",
+        "related",
+        "resourceFieldRef",
+        "secretKeyRef",
+        "secretRef",
+        "selector",
+    }
+)
+
+
+def is_whole(field: str) -> bool:
+    """Owned as one, whatever is inside."""
+    return field in _WHOLE
+
+
+def keys_of(schema: MergeKeys) -> tuple[str, ...] | None:
+    """The keys of a list's elements; None where the list is owned as a whole."""
+    if schema.merge_key is None or schema.merge_key == SET:
+        return None
+    return _TWO_KEYS.get(schema.merge_key, (schema.merge_key,))
+
+
+def is_set(schema: MergeKeys) -> bool:
+    """A list of plain values, each owned by itself."""
+    return schema.merge_key == SET
+
+
+def by_element(items: list[Any], keys: tuple[str, ...]) -> dict[str, Any] | None:
+    """The elements by their names in a field set; None where they cannot be told apart."""
+    named: dict[str, Any] = {}
+    for item in items:
+        if not isinstance(item, dict):
+            return None
+        name = _plain_name(keys, item) or _element_name(
+            tuple((key, item.get(key, _KEY_DEFAULTS.get(key))) for key in keys)
+        )
+        if name is None or name in named:
+            return None
+        named[name] = item
+    return named
+
+
+def by_value(items: list[Any]) -> dict[str, Any] | None:
+    named: dict[str, Any] = {}
+    for item in items:
+        if isinstance(item, dict | list):
+            return None
+        named[f"v:{json.dumps(item, separators=(',', ':'))}"] = item
+    return named
+
+
+def elements(value: list[Any], schema: MergeKeys) -> dict[str, Any] | None:
+    """The elements of a list by name; None where it is owned as a whole."""
+    keys = keys_of(schema)
+    if keys is not None:
+        return by_element(value, keys)
+    return by_value(value) if is_set(schema) else None
+
+
+def _plain_name(keys: tuple[str, ...], item: dict[str, Any]) -> str | None:
+    """The usual case, quickly: one key, and its value a text."""
+    value = item.get(keys[0])
+    if len(keys) > 1 or not isinstance(value, str):
+        return None
+    return _one_text(keys[0], value)
+
+
+@functools.lru_cache(4096)
+def _one_text(key: str, value: str) -> str:
+    return f"k:{json.dumps({key: value}, separators=(',', ':'))}"
+
+
+def _element_name(pairs: tuple[tuple[str, Any], ...]) -> str | None:
+    if any(isinstance(value, dict | list) for _, value in pairs):
+        return None
+    return _formatted(pairs, tuple(type(value) for _, value in pairs))
+
+
+@functools.lru_cache(4096)
+def _formatted(pairs: tuple[tuple[str, Any], ...], _types: tuple[type, ...]) -> str | None:
+    """``_types`` tells 1 from true in the cache."""
+    given = {key: value for key, value in sorted(pairs) if value is not None}
+    if not given:
+        return None
+    return f"k:{json.dumps(given, separators=(',', ':'))}"

@@ -1,0 +1,230 @@
+"""metadata.managedFields: who owns which fields of an object, and how that changes with a write.
+
+An entry belongs to a manager (a name the client chose), an operation (Apply or Update) and a
+subresource. An Update takes what it changes from everybody else. An Apply owns exactly what it
+says: changing a value that another manager owns is a conflict, unless forced; what it no longer
+says goes away, unless somebody else owns it too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from livesize.api.apply.comparing import Difference, fields_of, without_fields
+from livesize.api.apply.field_sets import (
+    NOTHING,
+    FieldSet,
+    cut,
+    difference,
+    intersection,
+    is_field_set,
+    is_nothing,
+    paths,
+    shared,
+    union,
+)
+from livesize.api.apply.merging import merge_applied
+from livesize.api.objects import Object
+from livesize.api.patch.merge_keys import MergeKeys
+
+MAX_UPDATE_ENTRIES = 10
+ANCIENT = "ancient-changes"
+MAX_MANAGER_LENGTH = 128
+
+
+class Operation(enum.StrEnum):
+    APPLY = "Apply"
+    UPDATE = "Update"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """One entry, without its fields. ``time`` is that of its last change."""
+
+    manager: str
+    operation: Operation
+    api_version: str
+    subresource: str = ""
+    time: str = ""
+
+    def is_same(self, other: Owner) -> bool:
+        return (
+            self.manager == other.manager
+            and self.operation is other.operation
+            and self.subresource == other.subresource
+        )
+
+
+class Entry(msgspec.Struct, frozen=True):
+    owner: Owner
+    fields: FieldSet
+
+    def replaced(self, fields: FieldSet) -> Entry:
+        return self if fields is self.fields else Entry(self.owner, fields)
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A field that ``owner`` has, and that an apply would change."""
+
+    owner: Owner
+    path: str
+
+    def words(self) -> str:
+        """As Kubernetes names the other side."""
+        owner = self.owner
+        below = f' with subresource "{owner.subresource}"' if owner.subresource else ""
+        using = f" using {owner.api_version}" if owner.operation is Operation.UPDATE else ""
+        return f'conflict with "{owner.manager}"{below}{using}'
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """An object with a part applied to it, and the fields that part owns."""
+
+    object: Object
+    fields: FieldSet
+
+
+def read_entries(managed: Sequence[Object]) -> tuple[Entry, ...]:
+    """The entries of a stored ``metadata.managedFields``, which are as we wrote them."""
+    return tuple(
+        Entry(
+            Owner(
+                item.get("manager", ""),
+                Operation(item["operation"]),
+                item.get("apiVersion", ""),
+                item.get("subresource", ""),
+                item.get("time", ""),
+            ),
+            item["fieldsV1"],
+        )
+        for item in managed
+    )
+
+
+def parse_entries(managed: Any) -> tuple[Entry, ...] | None:
+    """The same from a client; None where it cannot be read as such."""
+    if not isinstance(managed, list) or not all(map(_is_entry, managed)):
+        return None
+    return read_entries(managed)
+
+
+def write_entries(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> list[Object]:
+    """``before``: entries whose sets are stored already, and need not be made again."""
+    known = {id(entry.fields) for entry in before}
+    return [
+        _written(entry, entry.fields if id(entry.fields) in known else shared(entry.fields))
+        for entry in entries
+        if not is_nothing(entry.fields)
+    ]
+
+
+def own_update(entries: Sequence[Entry], change: Difference, owner: Owner) -> tuple[Entry, ...]:
+    """The entries after ``owner`` has made this change."""
+    mine = NOTHING
+    others = []
+    for entry in entries:
+        rest = cut(entry.fields, change.removed)
+        if entry.owner.is_same(owner):
+            mine = rest
+        else:
+            others.append(entry.replaced(difference(rest, change.changed)))
+    return _bounded((*others, Entry(owner, union(mine, change.changed))))
+
+
+def merge_part(
+    live: Object, part: Object, entries: Sequence[Entry], owner: Owner, schema: MergeKeys
+) -> Merged:
+    """``live`` with ``part`` applied by ``owner``, and without what it used to apply."""
+    fields = fields_of(part, schema) or NOTHING
+    before, others = NOTHING, NOTHING
+    for entry in entries:
+        if entry.owner.is_same(owner):
+            before = entry.fields
+        else:
+            others = union(others, entry.fields)
+    merged = merge_applied(live, part, schema)
+    kept = union(fields, others)
+    gone = difference(before, kept)
+    if not is_nothing(gone):
+        merged = without_fields(merged, gone, kept, schema)
+    return Merged(merged, fields)
+
+
+def conflicts_of(
+    entries: Sequence[Entry], change: Difference, owner: Owner
+) -> tuple[Conflict, ...]:
+    """What an apply that makes this change would take from others."""
+    return tuple(
+        Conflict(entry.owner, path)
+        for entry in entries
+        if not entry.owner.is_same(owner)
+        for path in paths(intersection(entry.fields, change.changed))
+    )
+
+
+def own_apply(
+    entries: Sequence[Entry], change: Difference, owner: Owner, fields: FieldSet
+) -> tuple[Entry, ...]:
+    """The entries after ``owner`` has applied ``fields``, which made this change. The time of an
+    apply that changed nothing stays what it was."""
+    others = []
+    at = owner
+    for entry in entries:
+        if not entry.owner.is_same(owner):
+            rest = difference(cut(entry.fields, change.removed), change.changed)
+            others.append(entry.replaced(rest))
+        elif entry.fields == fields and is_nothing(union(change.changed, change.removed)):
+            at = entry.owner
+    return _bounded((*others, Entry(at, fields)))
+
+
+def _bounded(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """In Kubernetes' order, and with the oldest of too many Updates put together."""
+    kept = sorted((one for one in entries if not is_nothing(one.fields)), key=_order)
+    updates = [one for one in kept if one.owner.operation is Operation.UPDATE]
+    surplus = updates[: max(0, len(updates) - MAX_UPDATE_ENTRIES)]
+    if not surplus:
+        return tuple(kept)
+    # One more goes, because they need an entry of their own.
+    surplus = updates[: len(surplus) + 1]
+    together = NOTHING
+    for one in surplus:
+        together = union(together, one.fields)
+    last = surplus[-1].owner
+    ancient = msgspec.structs.replace(last, manager=ANCIENT, subresource="")
+    rest = [one for one in kept if all(one is not gone for gone in surplus)]
+    return tuple(sorted((*rest, Entry(ancient, together)), key=_order))
+
+
+def _order(entry: Entry) -> tuple[Operation, str, str, str]:
+    owner = entry.owner
+    return owner.operation, owner.time, owner.manager, owner.subresource
+
+
+def _is_entry(item: Any) -> bool:
+    if not isinstance(item, dict) or item.get("fieldsType") != "FieldsV1":
+        return False
+    texts = (item.get(key, "") for key in ("manager", "apiVersion", "subresource", "time"))
+    return (
+        item.get("operation") in list(Operation)
+        and all(isinstance(text, str) for text in texts)
+        and is_field_set(item.get("fieldsV1"))
+    )
+
+
+def _written(entry: Entry, fields: FieldSet) -> Object:
+    owner = entry.owner
+    written: Object = {
+        "manager": owner.manager,
+        "operation": owner.operation.value,
+        "apiVersion": owner.api_version,
+        "time": owner.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    if owner.subresource:
+        written["subresource"] = owner.subresource
+    return written

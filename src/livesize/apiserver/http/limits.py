@@ -1,0 +1,57 @@
+"""How much one identity may have under way: requests in flight, and open watches.
+
+Over the limit is 429 with Retry-After, at once and before the body is read, so that one client that
+runs away costs the others nothing. Every identity has a budget of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from livesize.api.errors import StatusError
+
+RETRY_AFTER_SECONDS = 1
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Of each identity. Nodes watch a few resources each under names of their own."""
+
+    requests: int = 512
+    watches: int = 4096
+
+
+class Limits:
+    def __init__(self, budget: Budget | None = None) -> None:
+        self._budget = budget or Budget()
+        self._requests: Counter[str] = Counter()
+        self._watches: Counter[str] = Counter()
+
+    def enter(self, identity: str, verb: str) -> Callable[[], None]:
+        """Take a place; the caller gives it back by calling what is returned, once."""
+        if verb == "watch":
+            return _take(self._watches, identity, self._budget.watches, "open watches")
+        return _take(self._requests, identity, self._budget.requests, "requests in flight")
+
+    def in_flight(self) -> int:
+        return self._requests.total()
+
+
+def _take(places: Counter[str], identity: str, limit: int, what: str) -> Callable[[], None]:
+    if places[identity] >= limit:
+        message = (
+            f"Too many requests, please try again later: {identity} has {limit} {what}, which is"
+            " the limit"
+        )
+        details = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
+        raise StatusError(429, "TooManyRequests", message, details=details)
+    places[identity] += 1
+
+    def leave() -> None:
+        places[identity] -= 1
+        if not places[identity]:
+            del places[identity]  # names come and go; the table must not grow with them
+
+    return leave

@@ -1,0 +1,235 @@
+"""Who owns the fields of an object after a write: metadata.managedFields. Pure.
+
+Tracked are writes that name a manager: by fieldManager, or by the user agent of an HTTP client.
+Not tracked are nodes and the scheduler, whose fields nobody else may write, events and leases,
+which are rewritten all the time, and the door's own housekeeping (ADR 0025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from livesize.api.apply.comparing import compare, fields_of
+from livesize.api.apply.field_sets import NOTHING, is_nothing
+from livesize.api.apply.owners import (
+    Conflict,
+    Entry,
+    Merged,
+    Operation,
+    Owner,
+    conflicts_of,
+    merge_part,
+    own_apply,
+    own_update,
+    parse_entries,
+    read_entries,
+    write_entries,
+)
+from livesize.api.defaults import default_object
+from livesize.api.dialects import strip_dialects
+from livesize.api.errors import Cause, StatusError, bad_request
+from livesize.api.kinds import EVENTS, LEASES, PODS
+from livesize.api.objects import Object, evolve, lookup, without
+from livesize.api.patch import PatchError
+from livesize.api.patch.merge_keys import merge_keys_of
+from livesize.apiserver.asked import Target, WriteOptions
+from livesize.apiserver.auth.identities import Identity, Role
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+_MANAGED = ("metadata", "managedFields")
+_UNTRACKED_ROLES = frozenset({Role.NODE, Role.SCHEDULER})
+_UNTRACKED_UPDATES = (EVENTS, LEASES)
+_NOT_OWNED = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "managedFields",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    }
+)
+_RESIZED = ("name", "resources", "resizePolicy")
+
+
+def updating_owner(identity: Identity, target: Target, options: WriteOptions) -> Owner | None:
+    """Who makes a change, if it is tracked at all; without the time."""
+    if not options.manager or identity.role in _UNTRACKED_ROLES:
+        return None
+    if target.resource in _UNTRACKED_UPDATES:
+        return None
+    return _owner(target, options, Operation.UPDATE)
+
+
+def applying_owner(target: Target, options: WriteOptions) -> Owner:
+    return _owner(target, options, Operation.APPLY)
+
+
+def _owner(target: Target, options: WriteOptions, operation: Operation) -> Owner:
+    return Owner(options.manager, operation, target.resource.api_version, target.subresource)
+
+
+def without_owners(obj: Object) -> Object:
+    """What rules and checks look at; owners may be half of an object, and are not their concern."""
+    return without(obj, _MANAGED)
+
+
+def keep_owners(old: Object, new: Object) -> Object:
+    """``new`` after a change that is not tracked."""
+    managed = lookup(old, *_MANAGED)
+    return new if managed is None else evolve(new, _MANAGED, managed)
+
+
+def names_owners(patch: Any) -> bool:
+    """Whether a patch of any kind may be about the owners themselves."""
+    if isinstance(patch, dict):
+        metadata = patch.get("metadata", {})
+        return not isinstance(metadata, dict) or "managedFields" in metadata
+    return "managedFields" in str(patch)
+
+
+def own_created(target: Target, new: Object, owner: Owner, part: Object | None = None) -> Object:
+    """A new object, owned by whoever made it: all of it, or what was applied."""
+    schema = merge_keys_of(target.resource)
+    owned = new if part is None else stripped(target, part)
+    fields = fields_of(owned_part(target, owned), schema)
+    return _with_entries(new, [Entry(owner, fields)] if fields else [])
+
+
+def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: Owner) -> Object:
+    """``new`` with what its change did to the owners. A client may also hand on ownership itself,
+    by sending other managedFields, or drop all of it, by sending one empty entry."""
+    handed_on = _entries_sent(old, sent)
+    change = compare(owned_part(target, old), owned_part(target, new), _schema(target))
+    if is_nothing(change.changed) and is_nothing(change.removed):
+        return keep_owners(old, new) if handed_on is None else _with_entries(new, handed_on)
+    entries = _entries(old) if handed_on is None else handed_on
+    return _with_entries(new, own_update(entries, change, owner), entries)
+
+
+def merge_into(
+    target: Target, stored: Object, served: Object, part: Object, owner: Owner
+) -> Merged:
+    """What the object becomes when ``part`` is applied; raises StatusError where it cannot be."""
+    entries = _entries_before_apply(target, stored)
+    try:
+        owned = owned_part(target, stripped(target, part))
+        return merge_part(served, owned, entries, owner, _schema(target))
+    except PatchError as error:
+        raise bad_request(f"failed to read the applied object: {error.message}") from None
+
+
+def refuse_conflicts(target: Target, stored: Object, merged: Object, owner: Owner) -> None:
+    """409 with every field that others own and this apply would change."""
+    would_be = default_object(target.resource, stripped(target, merged))
+    change = compare(owned_part(target, stored), owned_part(target, would_be), _schema(target))
+    conflicts = conflicts_of(_entries_before_apply(target, stored), change, owner)
+    if conflicts:
+        causes = [Cause("FieldManagerConflict", one.words(), one.path) for one in conflicts]
+        raise StatusError(409, "Conflict", _conflict_message(conflicts), causes=causes)
+
+
+def own_applied(target: Target, old: Object, new: Object, part: Object, owner: Owner) -> Object:
+    schema = _schema(target)
+    change = compare(owned_part(target, old), owned_part(target, new), schema)
+    fields = fields_of(owned_part(target, stripped(target, part)), schema) or NOTHING
+    entries = _entries_before_apply(target, old)
+    return _with_entries(new, own_apply(entries, change, owner, fields), entries)
+
+
+def owned_part(target: Target, obj: Object) -> Object:
+    """What of a stored object can be owned through this door."""
+    match target.subresource:
+        case "status":
+            status = lookup(obj, "status")
+            if not isinstance(status, dict):
+                return {}
+            kept = {key: item for key, item in status.items() if key != "resizeState"}
+            return {"status": kept} if kept else {}
+        case "resize":
+            return _resized_part(obj)
+        case _:
+            owned = {
+                key: item
+                for key, item in obj.items()
+                if key not in ("apiVersion", "kind", "metadata", "status")
+            }
+            given = obj.get("metadata") or {}
+            metadata = {key: item for key, item in given.items() if key not in _NOT_OWNED}
+            return {**owned, "metadata": metadata} if metadata else owned
+
+
+def _resized_part(pod: Object) -> Object:
+    owned: Object = {}
+    for kind in ("containers", "initContainers"):
+        items = lookup(pod, "spec", kind, default=[])
+        if isinstance(items, list) and items:
+            owned[kind] = [_picked(item) for item in items]
+    vm = lookup(pod, "spec", "virtualMachine")
+    if isinstance(vm, dict):
+        owned["virtualMachine"] = _picked(vm)
+    return {"spec": owned} if owned else {}
+
+
+def _picked(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    return {key: item[key] for key in _RESIZED if key in item}
+
+
+def stripped(target: Target, obj: Object) -> Object:
+    return strip_dialects(obj) if target.resource == PODS else obj
+
+
+def _schema(target: Target) -> Any:
+    return merge_keys_of(target.resource)
+
+
+def _entries(obj: Object) -> tuple[Entry, ...]:
+    return read_entries(lookup(obj, *_MANAGED, default=()))
+
+
+def _entries_sent(old: Object, sent: Object) -> tuple[Entry, ...] | None:
+    """The entries the client wants instead; None where it sent none, the same, or nonsense."""
+    given = lookup(sent, *_MANAGED)
+    if not given or given == lookup(old, *_MANAGED):
+        return None
+    return () if given == [{}] else parse_entries(given)
+
+
+def _entries_before_apply(target: Target, stored: Object) -> tuple[Entry, ...]:
+    """An object nobody has been tracked on belongs to whoever wrote it before."""
+    entries = _entries(stored)
+    if entries:
+        return entries
+    fields = fields_of(owned_part(target, stored), _schema(target))
+    if not fields:
+        return ()
+    made = lookup(stored, "metadata", "creationTimestamp", default="")
+    api_version = target.resource.api_version
+    owner = Owner(BEFORE_FIRST_APPLY, Operation.UPDATE, api_version, target.subresource, made)
+    return (Entry(owner, fields),)
+
+
+def _with_entries(obj: Object, entries: Sequence[Entry], before: Sequence[Entry] = ()) -> Object:
+    written = write_entries(entries, before)
+    return evolve(obj, _MANAGED, written) if written else without(obj, _MANAGED)
+
+
+def _conflict_message(conflicts: Sequence[Conflict]) -> str:
+    if len(conflicts) == 1:
+        return f"Apply failed with 1 conflict: {conflicts[0].words()}: {conflicts[0].path}"
+    by_owner: dict[str, list[str]] = {}
+    for one in conflicts:
+        by_owner.setdefault(one.words(), []).append(f"- {one.path}")
+    lines = [
+        line
+        for words in sorted(by_owner)
+        for line in (f"{words.replace('conflict', 'conflicts', 1)}:", *by_owner[words])
+    ]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)

@@ -1,0 +1,139 @@
+"""Field sets behave as sets, and the difference of two objects is what changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.api.apply.comparing import compare, fields_of, without_fields
+from livesize.api.apply.field_sets import (
+    NOTHING,
+    cut,
+    difference,
+    intersection,
+    is_field_set,
+    is_nothing,
+    paths,
+    union,
+)
+from livesize.api.apply.merging import merge_applied
+from livesize.api.apply.owners import Entry, Operation, Owner, merge_part, own_apply, own_update
+from livesize.api.patch.merge_keys import merge_keys
+
+SCHEMA = merge_keys({"list": "name", "list.ports": "containerPort", "set": ""})
+NAMES = st.sampled_from(["a", "b", "c"])
+PLAIN = st.dictionaries(NAMES, st.integers(0, 2), min_size=1, max_size=3)
+ELEMENTS = st.lists(
+    st.builds(lambda name, rest: {"name": name, **rest}, NAMES, st.dictionaries(
+        st.sampled_from(["x", "y"]), st.integers(0, 2))),
+    unique_by=lambda item: item["name"], min_size=1, max_size=3,
+)  # fmt: skip
+OBJECTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "map": PLAIN,
+        "list": ELEMENTS,
+        "set": st.lists(NAMES, unique=True, min_size=1),
+        "atomic": st.lists(st.integers(0, 2), min_size=1),
+        "nodeSelector": PLAIN,
+    },
+)
+ME, OTHER = (Owner(name, Operation.APPLY, "v1") for name in ("me", "other"))
+
+
+def sets(obj: Any) -> set[str]:
+    return set(paths(fields_of(obj, SCHEMA))) if obj else set()
+
+
+def as_set(fields: Any) -> set[str]:
+    return set(paths(fields))
+
+
+@given(OBJECTS, OBJECTS)
+def test_union_difference_and_intersection_are_those_of_sets(one: Any, two: Any) -> None:
+    left = fields_of(one, SCHEMA) or NOTHING
+    right = fields_of(two, SCHEMA) or NOTHING
+    assert as_set(union(left, right)) == sets(one) | sets(two)
+    assert as_set(difference(left, right)) == sets(one) - sets(two)
+    assert as_set(intersection(left, right)) == sets(one) & sets(two)
+    assert is_nothing(difference(left, left))
+
+
+@given(OBJECTS, OBJECTS)
+def test_what_changed_and_what_went_leads_from_one_to_the_other(one: Any, two: Any) -> None:
+    change = compare(one, two, SCHEMA)
+    before = fields_of(one, SCHEMA) or NOTHING
+    after = union(cut(before, change.removed), change.changed)
+    assert as_set(after) - {""} == sets(two)
+    assert is_nothing(compare(two, two, SCHEMA).changed)
+
+
+@given(OBJECTS, OBJECTS)
+def test_applying_is_idempotent_and_says_what_it_says(live: Any, part: Any) -> None:
+    merged = merge_applied(live, part, SCHEMA)
+    assert merge_applied(merged, part, SCHEMA) == merged
+    assert is_nothing(difference(fields_of(part, SCHEMA) or NOTHING, fields_of(merged, SCHEMA)))
+
+
+@given(OBJECTS, OBJECTS, OBJECTS)
+def test_applying_less_takes_back_only_what_nobody_else_owns(
+    live: Any, first: Any, second: Any
+) -> None:
+    """Whatever the order: after the second apply its fields are there, all that others own is
+    there, and nothing that only the first had."""
+    base = [Entry(OTHER, fields_of(live, SCHEMA))] if live else []
+    one = merge_part(live, first, base, ME, SCHEMA)
+    entries = own_apply(base, compare(live, one.object, SCHEMA), ME, one.fields)
+    two = merge_part(one.object, second, entries, ME, SCHEMA)
+    theirs = [entry.fields for entry in entries if entry.owner == OTHER]
+    expected = sets(second) | {path for fields in theirs for path in paths(fields)}
+    assert expected <= sets(two.object)
+    extra = sets(two.object) - expected
+    assert all(path.endswith(".name") or path not in sets(first) for path in extra)
+
+
+def test_an_element_goes_whole_and_what_gets_empty_goes() -> None:
+    value = {"list": [{"name": "a", "x": 1}, {"name": "b"}], "map": {"a": 1}, "empty": {}}
+    gone = {"f:list": {'k:{"name":"a"}': {".": {}, "f:name": {}}}, "f:map": {"f:a": {}}}
+    left = without_fields(value, gone, NOTHING, SCHEMA)
+    assert left == {"list": [{"name": "b"}], "empty": {}}
+
+
+def test_an_element_others_have_fields_of_stays() -> None:
+    value = {"list": [{"name": "a", "x": 1, "y": 2}]}
+    gone = {"f:list": {'k:{"name":"a"}': {".": {}, "f:x": {}}}}
+    kept = {"f:list": {'k:{"name":"a"}': {"f:y": {}}}}
+    assert without_fields(value, gone, kept, SCHEMA) == {"list": [{"name": "a", "y": 2}]}
+
+
+def test_ports_have_two_keys_and_tcp_unless_said() -> None:
+    fields = fields_of({"list": [{"name": "a", "ports": [{"containerPort": 80}]}]}, SCHEMA)
+    element = fields["f:list"]['k:{"name":"a"}']
+    assert 'k:{"containerPort":80,"protocol":"TCP"}' in element["f:ports"]
+
+
+def test_an_update_takes_what_it_changes_from_everybody() -> None:
+    owned = Entry(OTHER, {"f:map": {"f:a": {}, "f:b": {}}})
+    change = compare({"map": {"a": 1, "b": 1}}, {"map": {"a": 2}}, SCHEMA)
+    updater = Owner("me", Operation.UPDATE, "v1", time="now")
+    assert own_update([owned], change, updater) == (Entry(updater, {"f:map": {"f:a": {}}}),)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        ({}, True),
+        ({"f:a": {".": {}, 'k:{"name":"x"}': {}, 'v:"y"': {}, "i:0": {}}}, True),
+        ({"a": {}}, False),
+        ({"f:a": []}, False),
+        ({"k:[1]": {}}, False),
+        ({"k:nonsense": {}}, False),
+        ({".": {"f:a": {}}}, False),
+        ([], False),
+    ],
+)
+def test_what_clients_send_as_field_sets(value: Any, is_one: bool) -> None:
+    assert is_field_set(value) is is_one
