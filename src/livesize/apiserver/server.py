@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import msgspec
 import uvicorn
 
 import livesize
+from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
 from livesize.apiserver.bound import BoundService
@@ -25,6 +27,9 @@ from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.http.app import App
+from livesize.apiserver.http.audit import Application, AuditSettings, audited
+from livesize.apiserver.http.joining import NODE_CERTIFICATE_SECONDS, Joining
+from livesize.apiserver.http.peers import PeerProtocol
 from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -51,6 +56,8 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     port: int = 7443
     names: tuple[str, ...] = ()
     event_terms: EventTerms = EventTerms()
+    audit: AuditSettings = AuditSettings()
+    node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
 
 
 class ApiServer:
@@ -109,6 +116,12 @@ class ApiServer:
         # it is TCP, which those accepted from a plain listener do not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._port = listener.getsockname()[1]
+        with audited(self._app(), self._config.audit, self._clock) as serving:
+            async with self._serving(self._web_server(tls, serving), listener):
+                yield self
+
+    @contextlib.asynccontextmanager
+    async def _serving(self, server: _Server, listener: socket.socket) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(self._cache.run(), name="watch cache")]
             await self._cache.loaded.wait()
@@ -116,13 +129,12 @@ class ApiServer:
             background.append(group.create_task(run_namespaces(self.service), name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
-            server = self._web_server(tls)
             web = group.create_task(server.serve([listener]), name="web server")
             await server.listening.wait()
             self._ready = True
             _log.info("serving", url=self.url, revision=self._cache.revision)
             try:
-                yield self
+                yield
             finally:
                 self._ready = False
                 self._cache.close_watchers()
@@ -131,17 +143,22 @@ class ApiServer:
                 for task in background:
                     task.cancel()
 
-    def _web_server(self, tls: TlsFiles) -> _Server:
-        app = App(
+    def _app(self) -> App:
+        folder, records = self._config.tls_dir, self._config.tokens
+        seconds = self._config.node_certificate_seconds
+        return App(
             self.service,
-            Tokens(self._config.tokens),
+            Tokens(records),
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
+            joining=Joining(Authority(folder), records, self._cache, self._clock, seconds),
         )
+
+    def _web_server(self, tls: TlsFiles, app: Application) -> _Server:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=PeerProtocol,
             loop="none",
             ws="none",
             lifespan="off",
@@ -152,6 +169,9 @@ class ApiServer:
             proxy_headers=False,
             ssl_certfile=tls.cert,
             ssl_keyfile=tls.key,
+            # Who shows a certificate is verified; who shows none may have a token.
+            ssl_ca_certs=str(tls.ca_cert),
+            ssl_cert_reqs=ssl.CERT_OPTIONAL,
             timeout_graceful_shutdown=STOP_SECONDS,
             timeout_keep_alive=75,
             backlog=BACKLOG,

@@ -14,6 +14,7 @@ from livesize.apiserver.admission.plan import Attempt, Refusal, admit
 from livesize.apiserver.auth.authorize import ALL, TABLE, Access, allows
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.tokens import (
+    LOOK_SECONDS,
     Tokens,
     TokensUnreadableError,
     issue_token,
@@ -152,7 +153,8 @@ def test_a_token_is_revoked_by_taking_its_line_out(tmp_path: Path) -> None:
     assert tokens.identify(token, 0.0) == Identity("ann", Role.NODE, "n1")
     write_tokens(path, [])
     assert read_tokens(path) == []
-    assert tokens.identify(token, 0.0) is None
+    assert tokens.identify(token, LOOK_SECONDS / 2) is not None, "not looked at for each request"
+    assert tokens.identify(token, LOOK_SECONDS) is None
 
 
 def test_a_broken_token_file_says_what_to_do(tmp_path: Path) -> None:

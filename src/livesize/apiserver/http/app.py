@@ -1,7 +1,8 @@
 """The ASGI application: who asks, what for, and an answer to everything.
 
-Open to anybody: /healthz, /livez, /readyz, /version. All else needs a token. An exception never
-becomes more than a Status to the client; its traceback goes to the log.
+Open to anybody: /healthz, /livez, /readyz, /version, and what a node needs to join. All else needs
+a token or a client certificate; who it was is left in the scope. An exception never becomes more
+than a Status to the client; its traceback goes to the log.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from livesize.api.errors import StatusError, path_not_found, unauthorized, unava
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
+from livesize.apiserver.http.joining import CA_PATH, JOIN_PATH, RENEW_PATH, Joining
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
+from livesize.apiserver.http.peers import IDENTITY, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
     Receive,
@@ -35,6 +38,7 @@ from livesize.apiserver.http.responses import (
     send_answer,
     text_answer,
 )
+from livesize.apiserver.http.reviewing import review_at
 from livesize.apiserver.http.router import parse_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
@@ -51,6 +55,8 @@ _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 class Authenticator(Protocol):
     def identify(self, token: str, now: float) -> Identity | None: ...
+
+    def identify_certificate(self, der: bytes, now: float) -> Identity | None: ...
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -69,10 +75,12 @@ class App:
         *,
         version: str,
         is_ready: Callable[[], bool],
+        joining: Joining | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._clock = clock
         self._is_ready = is_ready
+        self._joining = joining
         self._handlers = Handlers(service, clock)
         self._metrics = Metrics(service.cache)
         self._discovery = _discovery()
@@ -84,7 +92,7 @@ class App:
         began = self._clock.monotonic()
         head = read_head(scope)
         try:
-            served = await self._serve(head, receive)
+            served = await self._serve(scope, head, receive)
         except ClientGoneError:
             return
         if isinstance(served.answer, WatchStream):
@@ -95,14 +103,14 @@ class App:
         seconds = self._clock.monotonic() - began
         self._metrics.record(served.labels, served.answer.status, seconds)
 
-    async def _serve(self, head: Request, receive: Receive) -> Served:
+    async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
         labels = (head.method, "", "")
         try:
-            fixed = self._open_to_all(head)
+            fixed = self._open_to_all(head) or await self._joined(head, receive)
             if fixed is not None:
                 return Served(fixed, labels)
-            identity = self._identify(head)
-            fixed = self._fixed(head)
+            identity = self._identify(scope, head)
+            fixed = self._fixed(head) or await self._posted(identity, head, receive)
             if fixed is not None:
                 return Served(fixed, labels)
             route = parse_route(head.path)
@@ -127,7 +135,24 @@ class App:
         if head.path == "/readyz":
             ready = self._is_ready()
             return text_answer("ok") if ready else text_answer("not ready yet", 503)
+        if self._joining is not None and head.path == CA_PATH:
+            return self._joining.authority()
         return self._version if head.path == "/version" else None
+
+    async def _joined(self, head: Request, receive: Receive) -> Answer | None:
+        """A machine that joins has no identity yet, only its token."""
+        if self._joining is None or head.path != JOIN_PATH:
+            return None
+        return await self._joining.join(await read_body(receive, head))
+
+    async def _posted(self, identity: Identity, head: Request, receive: Receive) -> Answer | None:
+        """What is asked and answered, and not stored."""
+        if self._joining is not None and head.path == RENEW_PATH:
+            return await self._joining.renew(identity, await read_body(receive, head))
+        review = review_at(head)
+        if review is None:
+            return None
+        return await self._handlers.review(identity, review, await read_body(receive, head))
 
     def _fixed(self, head: Request) -> Answer | None:
         """Documents that do not depend on who asks."""
@@ -140,11 +165,18 @@ class App:
             raise path_not_found()
         return document.answer(head)
 
-    def _identify(self, head: Request) -> Identity:
-        token = head.bearer
-        identity = self._authenticator.identify(token, self._clock.now()) if token else None
+    def _identify(self, scope: Scope, head: Request) -> Identity:
+        """By certificate where one was shown, else by token, as Kubernetes does."""
+        now, token = self._clock.now(), head.bearer
+        certificate = peer_certificate(scope)
+        identity = None
+        if certificate is not None:
+            identity = self._authenticator.identify_certificate(certificate, now)
+        if identity is None and token:
+            identity = self._authenticator.identify(token, now)
         if identity is None:
             raise unauthorized()
+        scope[IDENTITY] = identity
         return identity
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from livesize.api.errors import bad_request, method_not_allowed, unsupported_media_type
+from livesize.api.kinds import Resource
 from livesize.api.objects import Object, uid_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
@@ -23,6 +24,7 @@ from livesize.apiserver.http.options import (
 )
 from livesize.apiserver.http.requests import Form, Request
 from livesize.apiserver.http.responses import Answer, json_answer, list_answer
+from livesize.apiserver.http.reviewing import answer_review
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
@@ -84,6 +86,9 @@ class Handlers:
         self, identity: Identity, verb: str, route: Route, request: Request
     ) -> Answer | WatchStream:
         return await self._by_verb[verb](identity, route, request)
+
+    async def review(self, identity: Identity, resource: Resource, request: Request) -> Answer:
+        return await answer_review(self._service, identity, resource, _body(request))
 
     async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
         any_age = request.query.get("resourceVersion") == "0"
