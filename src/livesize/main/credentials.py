@@ -55,6 +55,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class MadeJoin(msgspec.Struct, frozen=True):
+    name: str
     token: str
     ca_hash: str
     server: str
@@ -135,7 +136,7 @@ class Credentials:
         name = f"join-{secrets.token_hex(3)}"
         expires = self._now + seconds
         entry = JoinEntry(name, hash_token(token), expires, node)
-        made = MadeJoin(token, self._authority().hash, self.server(server), expires, node)
+        made = MadeJoin(name, token, self._authority().hash, self.server(server), expires, node)
         self._change(lambda old: (msgspec.structs.replace(old, joins=(*old.joins, entry)), None))
         return made
 

@@ -132,7 +132,7 @@ def _create_join(credentials: Credentials, given: dict[str, Any]) -> None:
     named = f" --node-name {made.node}" if made.node else ""
     command = f"livesize join {made.server} --token {made.token} --ca-hash {made.ca_hash}{named}"
     shown = {
-        "name": "join",
+        "name": made.name,
         "role": "join",
         "token": made.token,
         "caHash": made.ca_hash,
