@@ -116,25 +116,22 @@ class ApiServer:
         # it is TCP, which those accepted from a plain listener do not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._port = listener.getsockname()[1]
-        with audited(self._app(), self._config.audit, self._clock) as serving:
-            async with self._serving(self._web_server(tls, serving), listener):
-                yield self
-
-    @contextlib.asynccontextmanager
-    async def _serving(self, server: _Server, listener: socket.socket) -> AsyncIterator[None]:
-        async with asyncio.TaskGroup() as group:
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             background = [group.create_task(self._cache.run(), name="watch cache")]
             await self._cache.loaded.wait()
             await ensure_lasting_namespaces(self.service)
             background.append(group.create_task(run_namespaces(self.service), name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
+            app = self._app()
+            told = stack.enter_context(audited(app, self._config.audit, self._clock))
+            server = self._web_server(tls, told)
             web = group.create_task(server.serve([listener]), name="web server")
             await server.listening.wait()
             self._ready = True
             _log.info("serving", url=self.url, revision=self._cache.revision)
             try:
-                yield
+                yield self
             finally:
                 self._ready = False
                 self._cache.close_watchers()
@@ -144,15 +141,19 @@ class ApiServer:
                     task.cancel()
 
     def _app(self) -> App:
-        folder, records = self._config.tls_dir, self._config.tokens
-        seconds = self._config.node_certificate_seconds
         return App(
             self.service,
-            Tokens(records),
+            Tokens(self._config.tokens),
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
-            joining=Joining(Authority(folder), records, self._cache, self._clock, seconds),
+            joining=Joining(
+                Authority(self._config.tls_dir),
+                self._config.tokens,
+                self._cache,
+                self._clock,
+                self._config.node_certificate_seconds,
+            ),
         )
 
     def _web_server(self, tls: TlsFiles, app: Application) -> _Server:
