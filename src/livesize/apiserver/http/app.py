@@ -115,6 +115,7 @@ class App:
                 return Served(fixed, labels)
             route = parse_route(head.path)
             verb = verb_of(head, route)
+            head = self._lasting(scope, head) if verb == "watch" else head
             labels = (verb, route.resource.plural, route.subresource)
             request = await read_body(receive, head)
             return Served(await self._handlers.answer(identity, verb, route, request), labels)
@@ -178,6 +179,18 @@ class App:
             raise unauthorized()
         scope[IDENTITY] = identity
         return identity
+
+    def _lasting(self, scope: Scope, head: Request) -> Request:
+        """A request that goes on asking whether its credential is still good."""
+
+        def still_known() -> bool:
+            try:
+                self._identify(scope, head)
+            except StatusError:
+                return False
+            return True
+
+        return msgspec.structs.replace(head, still_known=still_known)
 
 
 @functools.cache

@@ -113,7 +113,8 @@ class Handlers:
             line = functools.partial(self._table_line, route, request)
         watcher = await self._service.watch(identity, route.resource, options)
         cache = self._service.cache
-        return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks)
+        known = request.still_known
+        return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks, known)
 
     async def _create(self, identity: Identity, route: Route, request: Request) -> Answer:
         options, body = write_options(request), _body(request)
