@@ -141,15 +141,16 @@ class ApiServer:
                     task.cancel()
 
     def _app(self) -> App:
+        tokens = Tokens(self._config.tokens)
         return App(
             self.service,
-            Tokens(self._config.tokens),
+            tokens,
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
             joining=Joining(
                 Authority(self._config.tls_dir),
-                self._config.tokens,
+                tokens,
                 self._cache,
                 self._clock,
                 self._config.node_certificate_seconds,

@@ -76,7 +76,7 @@ async def test_bodies_are_kept_where_asked_for(rig: Any, path: Path) -> None:
     await rig.request("POST", PODS, b'"' + b"x" * audit.MAX_BODY_BYTES + b'"')
     first, second, third = log.lines()
     assert first["requestObject"] == POD
-    assert second["requestObject"] == "{no json"
+    assert "not JSON" in second["requestObject"]
     assert "left out" in third["requestObject"]
 
 
@@ -89,8 +89,9 @@ async def test_no_token_and_no_secret_is_ever_written(
     secrets = "/api/v1/namespaces/default/secrets"
     await rig.request("POST", secrets, {**secret, "metadata": {"name": "s"}})
     await rig.request("PUT", f"{secrets}/s", secret)
+    await rig.request("POST", PODS, secret)
     await rig.request("POST", "/livesize/v1/join", secret, token="join-token")
-    assert len(log.lines()) == 3
+    assert len(log.lines()) == 4
     text = path.read_text()
     assert "aHVzaA==" not in text
     assert "join-token" not in text

@@ -62,11 +62,12 @@ class Tokens:
     """Looks tokens and certificates up in the file as it is now, give or take a second."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._seen: tuple[int, int, int] | None = None
         self._looked = _NEVER
         self._tokens: dict[str, tuple[Identity, float | None]] = {}
         self._revoked: frozenset[str] = frozenset()
+        self._joins: dict[str, float] = {}
 
     def identify(self, token: str, now: float) -> Identity | None:
         """Whose token it is; None for an unknown or expired one."""
@@ -90,6 +91,11 @@ class Tokens:
             return None
         return peer.identity
 
+    def is_join_token(self, token: str, now: float) -> bool:
+        """Whether it may be good for joining; only taking it out of the file makes sure."""
+        self._look(now)
+        return self._joins.get(hash_token(token), _NEVER) > now
+
     def _refresh(self, now: float) -> None:
         if not 0 <= now - self._looked < LOOK_SECONDS:
             self._look(now)
@@ -97,7 +103,7 @@ class Tokens:
     def _look(self, now: float) -> None:
         self._looked = now
         try:
-            stat = os.stat(self._path)  # noqa: PTH116 - on the way of requests, and quicker
+            stat = os.stat(self.path)  # noqa: PTH116 - on the way of requests, and quicker
         except FileNotFoundError:
             self._take(Records())
             self._seen = None
@@ -106,7 +112,7 @@ class Tokens:
         if seen == self._seen:
             return
         try:
-            self._take(read_records(self._path))
+            self._take(read_records(self.path))
         except TokensUnreadableError as error:
             if self._seen is None:
                 self._looked = _NEVER
@@ -117,4 +123,5 @@ class Tokens:
 
     def _take(self, records: Records) -> None:
         self._tokens = {entry.hash: (entry.identity, entry.expires) for entry in records.tokens}
+        self._joins = {entry.hash: entry.expires for entry in records.joins}
         self._revoked = frozenset(one.serial for one in records.certificates if one.revoked)

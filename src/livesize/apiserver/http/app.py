@@ -106,7 +106,7 @@ class App:
     async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
         labels = (head.method, "", "")
         try:
-            fixed = self._open_to_all(head) or await self._joined(head, receive)
+            fixed = self._open_to_all(head) or await self._joined(scope, head, receive)
             if fixed is not None:
                 return Served(fixed, labels)
             identity = self._identify(scope, head)
@@ -140,11 +140,13 @@ class App:
             return self._joining.authority()
         return self._version if head.path == "/version" else None
 
-    async def _joined(self, head: Request, receive: Receive) -> Answer | None:
+    async def _joined(self, scope: Scope, head: Request, receive: Receive) -> Answer | None:
         """A machine that joins has no identity yet, only its token."""
         if self._joining is None or head.path != JOIN_PATH:
             return None
-        return await self._joining.join(await read_body(receive, head))
+        self._joining.admit(head)
+        scope[IDENTITY], answer = await self._joining.join(await read_body(receive, head))
+        return answer
 
     async def _posted(self, identity: Identity, head: Request, receive: Receive) -> Answer | None:
         """What is asked and answered, and not stored."""

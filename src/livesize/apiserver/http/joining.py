@@ -11,7 +11,6 @@ never lets two in.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,7 +26,7 @@ from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority, RequestRefusedError, read_request
 from livesize.apiserver.auth.identities import NODE_USER, Identity, Role, node_identity
 from livesize.apiserver.auth.records import JoinEntry, Records, change_records, without_expired
-from livesize.apiserver.auth.tokens import hash_token
+from livesize.apiserver.auth.tokens import Tokens, hash_token
 from livesize.apiserver.http.bodies import decode_json
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.responses import Answer, json_answer
@@ -47,13 +46,14 @@ class Joining:
     def __init__(
         self,
         authority: Authority,
-        records: Path,
+        tokens: Tokens,
         cache: ObjectsCache,
         clock: Clock,
         certificate_seconds: float = NODE_CERTIFICATE_SECONDS,
     ) -> None:
         self._authority = authority
-        self._records = records
+        self._tokens = tokens
+        self._records = tokens.path
         self._cache = cache
         self._clock = clock
         self._seconds = certificate_seconds
@@ -61,8 +61,13 @@ class Joining:
     def authority(self) -> Answer:
         return Answer(200, self._authority.cert_pem, _PEM)
 
-    async def join(self, request: Request) -> Answer:
-        """Raises 401 for a token that is not, or no longer, good."""
+    def admit(self, head: Request) -> None:
+        """Raises 401 for a token that is not, or no longer, good, before any more is read."""
+        if not self._tokens.is_join_token(head.bearer, self._clock.now()):
+            raise _bad_token()
+
+    async def join(self, request: Request) -> tuple[Identity, Answer]:
+        """Who has joined, and what they get."""
         body = _body(request)
         node = body.get("node")
         if not isinstance(node, str) or not _is_node_name(node):
@@ -71,16 +76,18 @@ class Joining:
         await self._cache.fresh()
         known = self._cache.get(NODES, key_of(NODES, "", node)) is not None
         now, hashed = self._clock.now(), hash_token(request.bearer)
+        identity = node_identity(node)
 
         def take(records: Records) -> tuple[Records, bytes]:
             entry = _good_token(records, hashed, now)
             _check_name(entry, node, known=known)
-            certificate, issued = self._authority.sign(node_identity(node), key, now, self._seconds)
+            certificate, issued = self._authority.sign(identity, key, now, self._seconds)
             rest = tuple(one for one in records.joins if one.hash != hashed)
             kept = (*records.certificates, issued)
             return without_expired(Records(records.tokens, rest, kept), now), certificate
 
-        return self._certificate(await asyncio.to_thread(change_records, self._records, take))
+        certificate = await asyncio.to_thread(change_records, self._records, take)
+        return identity, self._certificate(certificate)
 
     async def renew(self, identity: Identity, request: Request) -> Answer:
         """The next certificate of a node, for itself only."""
@@ -129,7 +136,11 @@ def _good_token(records: Records, hashed: str, now: float) -> JoinEntry:
     for entry in records.joins:
         if entry.hash == hashed and entry.expires > now:
             return entry
-    raise StatusError(
+    raise _bad_token()
+
+
+def _bad_token() -> StatusError:
+    return StatusError(
         401,
         "Unauthorized",
         "the join token is not good: it was used already, has expired, or was mistyped;"
