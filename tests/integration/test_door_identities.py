@@ -71,7 +71,7 @@ class Cluster:
     def made(self, *words: str) -> Any:
         done = self.command(*words, "-o", "json")
         assert done.exit_code == 0, done.output
-        return json.loads(done.output)
+        return json.loads(done.stdout)
 
     def joining(self, *words: str, node: str = "n1") -> Joining:
         made = self.made("token", "create", "--join", *words)

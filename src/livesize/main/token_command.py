@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -141,6 +142,12 @@ def _create_join(credentials: Credentials, given: dict[str, Any]) -> None:
         "command": command,
     }
     show_made(shown, given["output"], command)
+    if urlsplit(made.server).hostname in ("127.0.0.1", "::1", "localhost"):
+        click.echo(
+            f"{made.server} is reached from this machine only: name the address that others reach"
+            " with --server, and let `livesize up --listen` listen there",
+            err=True,
+        )
 
 
 def _credentials(data_dir: Path) -> Credentials:

@@ -38,7 +38,7 @@ class Machine:
     def say(self, *words: str) -> str:
         done = self.run(*words)
         assert done.exit_code == 0, done.output
-        return done.output
+        return done.stdout
 
     def identify(self, token: str) -> Identity | None:
         return Tokens(self.directory.tokens).identify(token, SystemClock().now())
@@ -169,3 +169,11 @@ def test_without_a_data_directory(tmp_path: Path) -> None:
 )
 def test_lifetimes(text: str, seconds: int) -> None:
     assert parse_lifetime(text) == seconds
+
+
+def test_an_address_nobody_else_reaches_is_told(machine: Machine) -> None:
+    there = machine.run("token", "create", "--join")
+    assert there.stderr == ""
+    here = machine.run("token", "create", "--join", "--server", "https://127.0.0.1:7443")
+    assert "from this machine only" in here.stderr
+    assert here.stdout.startswith("livesize join https://127.0.0.1:7443 --token ")
