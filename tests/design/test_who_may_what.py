@@ -30,7 +30,7 @@ LETTERS = {
 ROLES = (Role.EDITOR, Role.VIEWER, Role.NODE, Role.SCHEDULER, Role.CONTROLLER, Role.APISERVER)
 RIGHTS = """
                              editor viewer node scheduler controller apiserver
-namespaces                   RCUX   R      R    R         RU         R
+namespaces                   RCUX   R      R    R         RUd        R
 nodes                        R      R      RCU  R         RUd        R
 nodes/status                 R      R      RU   R         RU         R
 pods                         RCUX   R      RUd  R         RCUX       R

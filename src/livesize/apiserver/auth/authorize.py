@@ -84,7 +84,7 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
         "pods/status": READ | CHANGE,
         "nodes": READ | CHANGE | {"delete"},
         "nodes/status": READ | CHANGE,
-        "namespaces": READ | CHANGE,
+        "namespaces": READ | CHANGE | {"delete"},
         "events": ALL,
         "leases": ALL,
     },
