@@ -164,6 +164,13 @@ def test_a_binding_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         read_records(path)
 
 
+def test_a_limit_that_is_mistyped_does_not_become_a_right(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text('[{"name": "ann", "role": "editor", "hash": "00", "namespace": ["a"]}]')
+    with pytest.raises(TokensUnreadableError, match="unknown field"):
+        read_records(path)
+
+
 def test_the_file_is_replaced_private_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     _, entry = issue_token("ann", Role.VIEWER, namespaces=("a",))

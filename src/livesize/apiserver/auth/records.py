@@ -3,7 +3,8 @@
 JSON, readable by its owner only, replaced at one stroke. Whoever changes it holds the lock beside
 it (``change_records``): `livesize token`, `livesize cert` and a server that lets a node join may
 do so at the same time. Each entry binds an identity to a role and, for editors and viewers, to
-namespaces; nothing in it lets anybody in who does not hold the secret itself.
+namespaces; nothing in it lets anybody in who does not hold the secret itself. A field that is not
+known is refused: a limit that was mistyped must not become a right.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from livesize.apiserver.auth.identities import Identity, Role
 Result = TypeVar("Result")
 
 
-class TokenEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+class TokenEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     name: str
     role: Role
     hash: str  # SHA-256, hexadecimal
@@ -39,7 +40,7 @@ class TokenEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         Identity(self.name, self.role, self.node, self.namespaces)
 
 
-class JoinEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+class JoinEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Lets one node in, once. ``node``: only the node of that name, also one that is known."""
 
     name: str
@@ -48,7 +49,7 @@ class JoinEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
 
 
-class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A client certificate that was given out; kept until it has expired."""
 
     name: str
@@ -60,7 +61,7 @@ class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     revoked: bool = False
 
 
-class Records(msgspec.Struct, frozen=True):
+class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[TokenEntry, ...] = ()
     joins: tuple[JoinEntry, ...] = ()
     certificates: tuple[CertificateEntry, ...] = ()
