@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 import livesize
+from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
 from livesize.apiserver.bound import BoundService
@@ -25,6 +26,8 @@ from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
+from livesize.apiserver.http.audit import AuditSettings, audited
+from livesize.apiserver.http.joining import NODE_CERTIFICATE_SECONDS, Joining
 from livesize.apiserver.http.limits import Budget
 from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
@@ -53,6 +56,8 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     event_terms: EventTerms = EventTerms()
     budget: Budget = Budget()
     http: HttpServer = HttpServer.UVICORN
+    audit: AuditSettings = AuditSettings()
+    node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
 
 
 class ApiServer:
@@ -111,7 +116,7 @@ class ApiServer:
         # it is TCP, which those accepted from a plain listener do not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._port = listener.getsockname()[1]
-        async with asyncio.TaskGroup() as group:
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             background = [group.create_task(self._cache.run(), name="watch cache")]
             await self._cache.loaded.wait()
             furniture = Furniture(self.ca_path.read_text(), self._config.host, self._port)
@@ -122,7 +127,8 @@ class ApiServer:
             background.append(group.create_task(self._events.run(), name="events"))
             app = self._app()
             background.append(group.create_task(app.run_loop_lag(), name="loop lag"))
-            server = make_web_server(self._config.http, app, tls)
+            told = stack.enter_context(audited(app, self._config.audit, self._clock))
+            server = make_web_server(self._config.http, told, tls)
             web = group.create_task(server.run(listener), name="web server")
             await server.listening.wait()
             self._ready = True
@@ -138,13 +144,21 @@ class ApiServer:
                     task.cancel()
 
     def _app(self) -> App:
+        tokens = Tokens(self._config.tokens)
         return App(
             self.service,
-            Tokens(self._config.tokens),
+            tokens,
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
             budget=self._config.budget,
+            joining=Joining(
+                Authority(self._config.tls_dir),
+                tokens,
+                self._cache,
+                self._clock,
+                self._config.node_certificate_seconds,
+            ),
         )
 
     async def _compact(self) -> None:

@@ -40,8 +40,9 @@ from livesize.apiserver.asked import (
     WatchOptions,
     WriteOptions,
 )
-from livesize.apiserver.auth.authorize import Access, authorize
+from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.node_reads import NodeRead, forbids_reading, selected_name
 from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.deletion import (
     DeleteOptions,
@@ -155,7 +156,7 @@ class Service:
     # Reading
 
     async def get(self, identity: Identity, target: Target, *, any_age: bool = False) -> Record:
-        authorize(identity, target.access("get"))
+        await self._authorize_read(identity, target.access("get"))
         if target.subresource not in _READABLE:
             raise method_not_allowed()
         if not any_age:
@@ -163,13 +164,40 @@ class Service:
         return await self._newest(target)
 
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
-        authorize(identity, Access("list", resource, namespace=options.namespace))
+        name = selected_name(options.fields)
+        await self._authorize_read(
+            identity, Access("list", resource, namespace=options.namespace, name=name)
+        )
         return await read_page(self.cache, resource, options)
 
     async def watch(self, identity: Identity, resource: Resource, options: WatchOptions) -> Watcher:
         """The caller ends it with ``service.cache.end(watcher)``."""
-        authorize(identity, Access("watch", resource, namespace=options.namespace))
+        name = selected_name(options.fields)
+        await self._authorize_read(
+            identity, Access("watch", resource, namespace=options.namespace, name=name)
+        )
         return await open_watch(self.cache, resource, options)
+
+    async def allows(self, identity: Identity, access: Access) -> bool:
+        """Whether a request like this would be authorized; for access reviews."""
+        return allows(identity, access) and not await self._unrelated(identity, access)
+
+    async def _authorize_read(self, identity: Identity, access: Access) -> None:
+        authorize(identity, access)
+        why = await self._unrelated(identity, access)
+        if why:
+            raise refusal(identity, access, why)
+
+    async def _unrelated(self, identity: Identity, access: Access) -> str:
+        """Why a node may not read this Secret or ConfigMap; empty where it may."""
+        read = NodeRead(identity.node, access)
+        if not read.is_limited:
+            return ""
+        why = forbids_reading(read, (one.stored for one in self.cache.records(PODS)))
+        if why:  # the pod may have been bound a moment ago
+            await self.cache.fresh()
+            why = forbids_reading(read, (one.stored for one in self.cache.records(PODS)))
+        return why
 
     # Writing
 

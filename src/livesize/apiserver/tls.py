@@ -7,11 +7,12 @@ the authority stays, so that clients which trust it go on doing so.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,13 +33,13 @@ class TlsFiles(msgspec.Struct, frozen=True):
     key: Path
 
 
-def ensure_tls(folder: Path, hosts: Iterable[str], now: float) -> TlsFiles:
+def ensure_tls(folder: Path, hosts: Sequence[str], now: float) -> TlsFiles:
     """Make what is missing or too old in ``folder``; ``hosts`` are names or addresses to serve."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     moment = dt.datetime.fromtimestamp(now, tz=dt.UTC)
     ca_cert, ca_key = _ensure_ca(folder, moment)
     files = TlsFiles(folder / "ca.crt", folder / "apiserver.crt", folder / "apiserver.key")
-    names = sorted({*hosts, *_own_names()})
+    names = sorted({*hosts, *_own_names(), *_addresses(hosts)})
     if not _still_good(files, ca_cert, names, moment):
         _make_serving(files, ca_cert, ca_key, names, moment)
     return files
@@ -46,6 +47,17 @@ def ensure_tls(folder: Path, hosts: Iterable[str], now: float) -> TlsFiles:
 
 def _own_names() -> set[str]:
     return {"localhost", "127.0.0.1", "::1", "kubernetes", socket.gethostname()}
+
+
+def _addresses(hosts: Iterable[str]) -> set[str]:
+    """By which other machines reach one that listens on all its addresses."""
+    everywhere = {"0.0.0.0": (socket.AF_INET, "192.0.2.1"), "::": (socket.AF_INET6, "2001:db8::1")}  # noqa: S104
+    found = set()
+    for family, elsewhere in {everywhere[host] for host in hosts if host in everywhere}:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))  # nothing is sent: the kernel picks our own address
+            found.add(str(probe.getsockname()[0]))
+    return found
 
 
 def _ensure_ca(

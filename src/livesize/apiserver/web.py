@@ -11,12 +11,13 @@ import contextlib
 import enum
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import uvicorn
 
-from livesize.apiserver.http.whole_answers import WholeAnswers
+from livesize.apiserver.http.peers import PeerProtocol
 from livesize.apiserver.tls import TlsFiles
 
 STOP_SECONDS = 2
@@ -51,7 +52,7 @@ class UvicornServer:
         self.listening = asyncio.Event()
         config = uvicorn.Config(
             app,
-            http=WholeAnswers,
+            http=PeerProtocol,
             loop="none",
             ws="none",
             lifespan="off",
@@ -62,6 +63,9 @@ class UvicornServer:
             proxy_headers=False,
             ssl_certfile=tls.cert,
             ssl_keyfile=tls.key,
+            # Who shows a certificate is verified; who shows none may have a token.
+            ssl_ca_certs=str(tls.ca_cert),
+            ssl_cert_reqs=ssl.CERT_OPTIONAL,
             timeout_graceful_shutdown=STOP_SECONDS,
             timeout_keep_alive=75,
             backlog=BACKLOG,

@@ -34,6 +34,7 @@ from livesize.client.interface import (
     Selection,
     WatchEvent,
 )
+from livesize.machinery.clock import Clock
 
 CONNECT_SECONDS = 3.0
 REQUEST_SECONDS = 30.0
@@ -96,20 +97,22 @@ class HttpClient:
     @classmethod
     async def open(cls, config: ConnectionConfig) -> HttpClient:
         """Make ready; the first request connects."""
-        headers = {"Accept": "application/json", "User-Agent": config.user_agent}
-        if config.token:
-            headers["Authorization"] = f"Bearer {config.token}"
-        session = aiohttp.ClientSession(
-            connector=_connector(config),
-            headers=headers,
-            # Answers stay uncompressed: the wire is short and the milliseconds count.
-            skip_auto_headers=("Accept-Encoding",),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=config.request_seconds, sock_connect=config.connect_seconds
-            ),
+        return cls(config, _session(config))
+
+    async def become(self, config: ConnectionConfig, clock: Clock) -> None:
+        """Go on with the credentials of ``config``. Requests under way end as they began; watches
+        are cut after that, and their informers take them up again."""
+        self._config = msgspec.structs.replace(
+            self._config,
+            token=config.token,
+            client_certificate_pem=config.client_certificate_pem,
+            client_key_pem=config.client_key_pem,
         )
-        return cls(config, session)
+        before, self._session = self._session, _session(self._config)
+        try:
+            await clock.sleep(self._config.request_seconds)
+        finally:
+            await before.close()
 
     @property
     def server(self) -> str:
@@ -204,6 +207,10 @@ class HttpClient:
         except orjson.JSONDecodeError:
             return body.decode(errors="replace")
 
+    async def submit(self, path: str, body: Object) -> Object:
+        """POST to a path that is no object's."""
+        return await self._request("POST", path, body)
+
     async def close(self) -> None:
         await self._session.close()
 
@@ -255,6 +262,22 @@ class HttpClient:
             if self._session.closed:
                 raise UnreachableError(self.server, "this client was closed") from failure
             raise
+
+
+def _session(config: ConnectionConfig) -> aiohttp.ClientSession:
+    headers = {"Accept": "application/json", "User-Agent": config.user_agent}
+    if config.token:
+        headers["Authorization"] = f"Bearer {config.token}"
+    return aiohttp.ClientSession(
+        connector=_connector(config),
+        headers=headers,
+        # Answers stay uncompressed: the wire is short and the milliseconds count.
+        skip_auto_headers=("Accept-Encoding",),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(
+            total=config.request_seconds, sock_connect=config.connect_seconds
+        ),
+    )
 
 
 def _connector(config: ConnectionConfig) -> aiohttp.BaseConnector:

@@ -107,6 +107,19 @@ def namespace_from(path: Path) -> str:
 
 def write_kubeconfig(path: Path, server: str, ca_pem: bytes, token: str, user: str) -> None:
     """Write a kubeconfig with one context, readable by its owner only, all at once."""
+    _write(path, server, ca_pem, user, {"token": token})
+
+
+def write_certificate_kubeconfig(
+    path: Path, server: str, ca_pem: bytes, pair: tuple[bytes, bytes], user: str
+) -> None:
+    """The same for somebody with a client certificate; ``pair`` is certificate and key, PEM."""
+    certificate, key = (base64.b64encode(pem).decode() for pem in pair)
+    credentials = {"client-certificate-data": certificate, "client-key-data": key}
+    _write(path, server, ca_pem, user, credentials)
+
+
+def _write(path: Path, server: str, ca_pem: bytes, user: str, credentials: Object) -> None:
     import yaml
 
     cluster: Object = {"server": server}
@@ -116,7 +129,7 @@ def write_kubeconfig(path: Path, server: str, ca_pem: bytes, token: str, user: s
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "livesize", "cluster": cluster}],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": credentials}],
         "contexts": [{"name": "livesize", "context": {"cluster": "livesize", "user": user}}],
         "current-context": "livesize",
     }
@@ -127,6 +140,8 @@ def write_kubeconfig(path: Path, server: str, ca_pem: bytes, token: str, user: s
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w") as file:  # noqa: PTH123 - a descriptor, not a path
         yaml.safe_dump(config, file, sort_keys=False)
+        file.flush()
+        os.fsync(file.fileno())
     fresh.replace(path)
 
 

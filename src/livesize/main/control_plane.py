@@ -28,6 +28,8 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     group: int | None
     log_level: str
     http: str = "uvicorn"
+    audit_log: str = ""
+    audit_level: str = "metadata"
 
 
 def main() -> None:
@@ -35,7 +37,10 @@ def main() -> None:
     directory = DataDirectory(Path(settings.directory))
     if settings.user is not None:
         assert settings.group is not None
-        drop_privileges(settings.user, settings.group, keep=[directory.control])
+        keep = [directory.control]
+        if settings.audit_log:
+            keep.append(Path(settings.audit_log).parent)
+        drop_privileges(settings.user, settings.group, keep=keep)
 
     import uvloop
 
@@ -46,11 +51,12 @@ def main() -> None:
     # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
     sys.setswitchinterval(0.0001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(directory, settings.listener, settings.http))
+        runner.run(_serve(directory, settings))
 
 
-async def _serve(directory: DataDirectory, descriptor: int, http: str) -> None:
+async def _serve(directory: DataDirectory, settings: ControlPlaneSettings) -> None:
     from livesize.apiserver.auth.identities import Identity, Role
+    from livesize.apiserver.http.audit import AuditLevel, AuditSettings
     from livesize.apiserver.ids import RandomIds
     from livesize.apiserver.server import ApiServer, ApiServerConfig
     from livesize.apiserver.web import HttpServer
@@ -68,9 +74,16 @@ async def _serve(directory: DataDirectory, descriptor: int, http: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     store = await SqliteStore.open(directory.store, epoch=RandomIds().uid(), points=points)
-    listener = socket.socket(fileno=descriptor)
+    listener = socket.socket(fileno=settings.listener)
     config = ApiServerConfig(
-        directory.tls, directory.tokens, host=listener.getsockname()[0], http=HttpServer(http)
+        directory.tls,
+        directory.tokens,
+        host=listener.getsockname()[0],
+        http=HttpServer(settings.http),
+        audit=AuditSettings(
+            Path(settings.audit_log) if settings.audit_log else None,
+            AuditLevel(settings.audit_level),
+        ),
     )
     server = ApiServer(config, store, clock=clock, points=points, listener=listener)
     scheduler = Identity("system:kube-scheduler", Role.SCHEDULER)

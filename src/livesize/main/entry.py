@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from livesize.cli.app import cli
+from livesize.main.cert_command import cert
 from livesize.main.guest import guest
+from livesize.main.join_command import join
+from livesize.main.token_command import token
 
 if TYPE_CHECKING:
     from livesize.cli.doctor.checks import Finding
@@ -66,6 +69,21 @@ _data_dir = click.option(
 )
 @click.option(
     "--keep", is_flag=True, envvar="LIVESIZE_KEEP", help="Leave workloads running when stopped."
+)
+@click.option(
+    "--audit-log",
+    default="",
+    envvar="LIVESIZE_AUDIT_LOG",
+    metavar="FILE",
+    help="Write a line of JSON for each request there.  [default: no log]",
+)
+@click.option(
+    "--audit-level",
+    type=click.Choice(["none", "metadata", "request"]),
+    default="metadata",
+    show_default=True,
+    envvar="LIVESIZE_AUDIT_LEVEL",
+    help="metadata: who did what. request: also what was sent, never of Secrets.",
 )
 @click.option(
     "--log-level",
@@ -131,7 +149,8 @@ def list_images(data_dir: Path) -> None:
         click.echo(known)
 
 
-cli.add_command(guest)
+for _command in (cert, guest, join, token):
+    cli.add_command(_command)
 
 
 def accelerator() -> Finding:

@@ -53,6 +53,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "token"
 
     @property
+    def node_kubeconfig(self) -> Path:
+        """How a node that has joined a cluster reaches it."""
+        return self.agent / "kubeconfig"
+
+    @property
     def runtime(self) -> Path:
         return self.agent / "runtime"
 
@@ -119,6 +124,13 @@ def give_to(path: Path, account: Account) -> None:
     if path.is_dir() and not path.is_symlink():
         for entry in path.iterdir():
             give_to(entry, account)
+
+
+def may_write(folder: Path, account: Account) -> bool:
+    """Whether ``account`` may make files in ``folder``."""
+    facts = folder.stat()
+    shift = 6 if facts.st_uid == account.uid else 3 if facts.st_gid == account.gid else 0
+    return (facts.st_mode >> shift) & 0o3 == 0o3
 
 
 @contextlib.contextmanager

@@ -30,7 +30,8 @@ from livesize.agent.settings import AgentSettings
 from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.identities import Role
-from livesize.apiserver.auth.tokens import TokenEntry, hash_token, read_tokens, write_tokens
+from livesize.apiserver.auth.records import Records, TokenEntry, change_records
+from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import TlsFiles, ensure_tls
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.kubeconfig import KubeconfigError, connection_from, write_kubeconfig
@@ -56,6 +57,7 @@ from livesize.main.layout import (
     control_plane_account,
     exclusive,
     give_to,
+    may_write,
     prepare,
 )
 from livesize.runtime.interface import Runtime
@@ -79,6 +81,8 @@ class UpSettings(msgspec.Struct, frozen=True):
     keep: bool = False
     log_level: str = "info"
     http: str = "uvicorn"
+    audit_log: str = ""
+    audit_level: str = "metadata"
 
 
 class Allocatable(msgspec.Struct, frozen=True):
@@ -102,8 +106,9 @@ def run_up(settings: UpSettings) -> None:
     account = control_plane_account()
     try:
         _prepare(directory, account)
+        audit_log = prepare_audit_log(settings.audit_log, account)
         with exclusive(directory), listen_on(host, port) as listener:
-            named = msgspec.structs.replace(settings, node_name=node_name)
+            named = msgspec.structs.replace(settings, node_name=node_name, audit_log=audit_log)
             up = _Up(named, directory, account, listener, allocatable)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(up.run())
@@ -132,6 +137,31 @@ def _prepare(directory: DataDirectory, account: Account | None) -> None:
         raise click.ClickException(
             f"{failure.filename} cannot be made: {failure.strerror}; choose another --data-dir"
         ) from failure
+
+
+def prepare_audit_log(text: str, account: Account | None) -> str:
+    """The file's absolute path, in a folder that the control plane can write to: it begins new
+    files there. A folder that is there already stays whose it is."""
+    if not text:
+        return ""
+    path = Path(text).absolute()
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, parents=True)
+            if account is not None:
+                give_to(path.parent, account)
+        writable = account is None or may_write(path.parent, account)
+    except OSError as failure:
+        raise click.BadParameter(
+            f"{path.parent} cannot be made: {failure.strerror}", param_hint="--audit-log"
+        ) from failure
+    if not writable or not os.access(path.parent, os.W_OK) or path.is_dir():
+        user = account.name if account is not None else "this user"
+        raise click.BadParameter(
+            f"{path} cannot be written by {user}: choose a file in a folder of its own",
+            param_hint="--audit-log",
+        )
+    return str(path)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -325,13 +355,12 @@ class _Up:
             ),
         ]
         names = {entry.name for entry in ours}
-        path = self._directory.tokens
-        kept = (
-            [entry for entry in read_tokens(path) if entry.name not in names]
-            if path.exists()
-            else []
-        )
-        write_tokens(path, [*ours, *kept])
+
+        def renew(records: Records) -> tuple[Records, None]:
+            kept = [entry for entry in records.tokens if entry.name not in names]
+            return msgspec.structs.replace(records, tokens=(*ours, *kept)), None
+
+        change_records(self._directory.tokens, renew)
         if self._account is not None:
             give_to(self._directory.control, self._account)
         ca = tls.ca_cert.read_bytes()
@@ -352,6 +381,8 @@ class _Up:
             group=self._account.gid if self._account else None,
             log_level=self._settings.log_level,
             http=self._settings.http,
+            audit_log=self._settings.audit_log,
+            audit_level=self._settings.audit_level,
         )
         spec = ChildSpec(
             name="control-plane",

@@ -30,6 +30,7 @@ IDENTITIES = {
     "admin": ADMIN,
     "editor": Identity("ed", Role.EDITOR),
     "viewer": Identity("vi", Role.VIEWER),
+    "team": Identity("tim", Role.EDITOR, "", ("default",)),
     "scheduler": Identity("sched", Role.SCHEDULER),
     "controller": Identity("ctl", Role.CONTROLLER),
     "n1": node_identity("n1"),

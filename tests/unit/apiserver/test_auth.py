@@ -14,6 +14,7 @@ from livesize.apiserver.admission.plan import Attempt, Refusal, admit
 from livesize.apiserver.auth.authorize import ALL, TABLE, Access, allows
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.tokens import (
+    LOOK_SECONDS,
     Tokens,
     TokensUnreadableError,
     issue_token,
@@ -153,7 +154,8 @@ def test_a_token_is_revoked_by_taking_its_line_out(tmp_path: Path) -> None:
     assert tokens.identify(token, 0.0) == Identity("ann", Role.NODE, "n1")
     write_tokens(path, [])
     assert read_tokens(path) == []
-    assert tokens.identify(token, 0.0) is None
+    assert tokens.identify(token, LOOK_SECONDS / 2) is not None, "not looked at for each request"
+    assert tokens.identify(token, LOOK_SECONDS) is None
 
 
 def test_a_broken_token_file_says_what_to_do(tmp_path: Path) -> None:
@@ -161,3 +163,20 @@ def test_a_broken_token_file_says_what_to_do(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(TokensUnreadableError, match="repair it, or remove it"):
         Tokens(path).identify("x", 0.0)
+
+
+async def test_a_watch_ends_when_its_token_is_revoked(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await rig.watch("/api/v1/namespaces/default/pods", token="viewer")
+    other = await rig.watch("/api/v1/namespaces/default/pods", token="editor")
+    rig.clock.wake()
+    await rig.add_pod("web")
+    assert (await stream.next())["type"] == "ADDED"
+    # The rig's tokens are the names in this table.
+    monkeypatch.delitem(type(rig.app._authenticator).identify.__globals__["IDENTITIES"], "viewer")
+    rig.clock.wake()
+    (last,) = await stream.rest()
+    assert (last["type"], last["object"]["code"]) == ("ERROR", 401)
+    assert (await other.next())["type"] == "ADDED"
+    assert not other.ended

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from livesize.apiserver.tls import RENEW_BEFORE_DAYS, SERVING_DAYS, ensure_tls
+from livesize.apiserver.tls import RENEW_BEFORE_DAYS, SERVING_DAYS, _addresses, ensure_tls
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -45,3 +45,12 @@ def test_made_again_near_the_end_for_new_names_and_after_a_crash(tmp_path: Path)
     named.key.write_bytes(other.key.read_bytes())
     mended = ensure_tls(tmp_path, ["new.example"], late)
     assert mended.key.read_bytes() != other.key.read_bytes()
+
+
+def test_one_that_listens_everywhere_is_known_by_its_own_address(tmp_path: Path) -> None:
+    files = ensure_tls(tmp_path, ["0.0.0.0"], NOW)
+    cert = x509.load_pem_x509_certificate(files.cert.read_bytes())
+    names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    carried = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
+    assert carried == {"127.0.0.1", "::1", "0.0.0.0", *_addresses(["0.0.0.0"])}
+    assert _addresses(["10.0.0.7", "localhost"]) == set()

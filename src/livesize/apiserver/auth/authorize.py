@@ -1,7 +1,8 @@
 """What each role may do, as one table. Pure.
 
-Roles say which verbs on which resources; whose objects they may touch (a node only itself and
-its pods) is admission's business (livesize.apiserver.admission.plan).
+Roles say which verbs on which resources, an identity's namespaces where; whose objects they may
+touch (a node only itself and its pods) is admission's business (livesize.apiserver.admission.plan),
+and which Secrets and ConfigMaps a node may read livesize.apiserver.auth.node_reads'.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds import NAMESPACES, Resource
 from livesize.apiserver.auth.identities import Identity, Role
 
 READ = frozenset({"get", "list", "watch"})
@@ -85,6 +86,8 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
         "pods/resizing": CREATE,
         "events": READ | CREATE | CHANGE,
         "leases": READ | CREATE | CHANGE | {"delete"},
+        "secrets": READ,
+        "configmaps": READ,
     },
     Role.SCHEDULER: {
         **_READ_ALL,
@@ -106,36 +109,46 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
         "events": ALL,
         "leases": ALL,
     },
+    Role.APISERVER: _READ_ALL,
 }
 
 
 def allows(identity: Identity, access: Access) -> bool:
+    if identity.namespaces and not _within(identity.namespaces, access):
+        return False
     if identity.role is Role.ADMIN:
         return True
     return access.verb in TABLE[identity.role].get(access.target, frozenset())
 
 
-def refusal(identity: Identity, access: Access) -> StatusError:
-    """403 in Kubernetes' words."""
+def _within(namespaces: tuple[str, ...], access: Access) -> bool:
+    """Inside one of them; of what lies outside all namespaces, only their own objects are seen."""
+    if access.resource.namespaced:
+        return access.namespace in namespaces
+    return access.resource == NAMESPACES and access.verb == "get" and access.name in namespaces
+
+
+def refusal(identity: Identity, access: Access, why: str = "") -> StatusError:
+    """403 in Kubernetes' words: a create has no name yet, a namespace lies in itself."""
     resource = access.resource
-    where = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
+    name = "" if access.verb == "create" and not access.subresource else access.name
+    namespace = access.namespace or (name if resource == NAMESPACES else "")
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-    named = f'{qualified} "{access.name}"' if access.name else qualified
+    named = f'{qualified} "{name}"' if name else qualified
     details = {"kind": resource.plural}
-    if access.name:
-        details["name"] = access.name
+    if name:
+        details["name"] = name
     if resource.group:
         details["group"] = resource.group
-    return StatusError(
-        403,
-        "Forbidden",
+    sentence = (
         f'{named} is forbidden: User "{identity.name}" cannot {access.verb} resource'
-        f' "{access.target}" in API group "{resource.group}" {where}',
-        details=details,
+        f' "{access.target}" in API group "{resource.group}" {where}'
     )
+    return StatusError(403, "Forbidden", f"{sentence}: {why}" if why else sentence, details=details)
 
 
 def authorize(identity: Identity, access: Access) -> None:
-    """Raise 403 unless the identity's role allows it."""
+    """Raise 403 unless the identity's role allows it, there."""
     if not allows(identity, access):
         raise refusal(identity, access)

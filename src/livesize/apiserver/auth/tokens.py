@@ -1,7 +1,8 @@
-"""Bearer tokens: a file of their hashes, readable by its owner only.
+"""Whose token or certificate it is, by the file of livesize.apiserver.auth.records.
 
-The file is read again when it changes, so that a token is revoked by removing its line. A token
-is 32 random bytes, so its plain SHA-256 cannot be guessed backwards.
+The file is looked at again when a second has passed, or when a token is not known: what is made
+counts at once, what is revoked within a second, without a restart and without a look at the disk
+for each request. A token is 32 random bytes, so its plain SHA-256 cannot be guessed backwards.
 """
 
 from __future__ import annotations
@@ -9,24 +10,35 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from livesize.apiserver.auth.certificates import read_peer
 from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.records import (
+    Records,
+    TokenEntry,
+    TokensUnreadableError,
+    read_records,
+    read_tokens,
+    write_tokens,
+)
+from livesize.machinery.telemetry import get_logger
 
+__all__ = [
+    "LOOK_SECONDS",
+    "TokenEntry",
+    "Tokens",
+    "TokensUnreadableError",
+    "hash_token",
+    "issue_token",
+    "read_tokens",
+    "write_tokens",
+]
 
-class TokenEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    name: str
-    role: Role
-    hash: str  # SHA-256, hexadecimal
-    node: str = ""
-    expires: float | None = None  # seconds since the epoch
+_log = get_logger("apiserver.auth")
 
-
-class TokensUnreadableError(Exception):
-    """The token file is not what it should be; the sentence says what to do."""
+LOOK_SECONDS = 1.0
+_NEVER = float("-inf")
 
 
 def hash_token(token: str) -> str:
@@ -34,54 +46,82 @@ def hash_token(token: str) -> str:
 
 
 def issue_token(
-    name: str, role: Role, *, node: str = "", expires: float | None = None
+    name: str,
+    role: Role,
+    *,
+    node: str = "",
+    expires: float | None = None,
+    namespaces: tuple[str, ...] = (),
 ) -> tuple[str, TokenEntry]:
     """A new secret, shown once, and the entry to keep."""
     token = secrets.token_urlsafe(32)
-    return token, TokenEntry(name, role, hash_token(token), node, expires)
-
-
-def write_tokens(path: Path, entries: Sequence[TokenEntry]) -> None:
-    """Replace the file at one stroke; 0600 before anything is in it."""
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(list(entries)), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-
-
-def read_tokens(path: Path) -> list[TokenEntry]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=list[TokenEntry])
-    except (OSError, msgspec.DecodeError) as error:
-        raise TokensUnreadableError(
-            f"the token file {path} cannot be read ({error});"
-            " repair it, or remove it and start again to make new tokens"
-        ) from error
+    return token, TokenEntry(name, role, hash_token(token), node, expires, namespaces)
 
 
 class Tokens:
-    """Looks tokens up in the file as it is now."""
+    """Looks tokens and certificates up in the file as it is now, give or take a second."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._seen: tuple[int, int, int] | None = None
-        self._entries: dict[str, TokenEntry] = {}
+        self._looked = _NEVER
+        self._tokens: dict[str, tuple[Identity, float | None]] = {}
+        self._revoked: frozenset[str] = frozenset()
+        self._joins: dict[str, float] = {}
 
     def identify(self, token: str, now: float) -> Identity | None:
         """Whose token it is; None for an unknown or expired one."""
-        self._refresh()
-        entry = self._entries.get(hash_token(token))
-        if entry is None or (entry.expires is not None and entry.expires <= now):
+        self._refresh(now)
+        hashed = hash_token(token)
+        known = self._tokens.get(hashed)
+        if known is None:  # perhaps made a moment ago
+            self._look(now)
+            known = self._tokens.get(hashed)
+        if known is None:
             return None
-        return Identity(entry.name, entry.role, entry.node)
+        identity, expires = known
+        return identity if expires is None or expires > now else None
 
-    def _refresh(self) -> None:
-        stat = os.stat(self._path)  # noqa: PTH116 - on the way of every request, and quicker
+    def identify_certificate(self, der: bytes, now: float) -> Identity | None:
+        """Whose certificate it is, which TLS has verified against our authority already; None for
+        one that was revoked, has expired on an open connection, or names no role."""
+        self._refresh(now)
+        peer = read_peer(der)
+        if peer is None or peer.expires <= now or peer.serial in self._revoked:
+            return None
+        return peer.identity
+
+    def is_join_token(self, token: str, now: float) -> bool:
+        """Whether it may be good for joining; only taking it out of the file makes sure."""
+        self._look(now)
+        return self._joins.get(hash_token(token), _NEVER) > now
+
+    def _refresh(self, now: float) -> None:
+        if not 0 <= now - self._looked < LOOK_SECONDS:
+            self._look(now)
+
+    def _look(self, now: float) -> None:
+        self._looked = now
+        try:
+            stat = os.stat(self.path)  # noqa: PTH116 - on the way of requests, and quicker
+        except FileNotFoundError:
+            self._take(Records())
+            self._seen = None
+            return
         seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        if seen != self._seen:
-            self._entries = {entry.hash: entry for entry in read_tokens(self._path)}
-            self._seen = seen
+        if seen == self._seen:
+            return
+        try:
+            self._take(read_records(self.path))
+        except TokensUnreadableError as error:
+            if self._seen is None:
+                self._looked = _NEVER
+                raise
+            # Somebody's slip in an editor must not shut everybody out.
+            _log.error("token file unreadable, the last good one counts", why=str(error))
+        self._seen = seen
+
+    def _take(self, records: Records) -> None:
+        self._tokens = {entry.hash: (entry.identity, entry.expires) for entry in records.tokens}
+        self._joins = {entry.hash: entry.expires for entry in records.joins}
+        self._revoked = frozenset(one.serial for one in records.certificates if one.revoked)

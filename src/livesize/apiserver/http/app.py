@@ -1,7 +1,8 @@
 """The ASGI application: who asks, what for, and an answer to everything.
 
-Open to anybody: /healthz, /livez, /readyz, /version. All else needs a token. An exception never
-becomes more than a Status to the client; its traceback goes to the log.
+Open to anybody: /healthz, /livez, /readyz, /version, and what a node needs to join. All else needs
+a token or a client certificate; who it was is left in the scope. An exception never becomes more
+than a Status to the client; its traceback goes to the log.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
+from livesize.apiserver.http.joining import CA_PATH, JOIN_PATH, RENEW_PATH, Joining
 from livesize.apiserver.http.limits import Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
 from livesize.apiserver.http.openapi_v2 import V2_PATH
+from livesize.apiserver.http.peers import IDENTITY, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
     Receive,
@@ -38,6 +41,7 @@ from livesize.apiserver.http.responses import (
     refusal_answer,
     send_answer,
 )
+from livesize.apiserver.http.reviewing import review_at
 from livesize.apiserver.http.router import parse_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
@@ -54,6 +58,8 @@ _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 class Authenticator(Protocol):
     def identify(self, token: str, now: float) -> Identity | None: ...
 
+    def identify_certificate(self, der: bytes, now: float) -> Identity | None: ...
+
 
 class Served(msgspec.Struct, frozen=True):
     """An answer, what the metrics call it, and how to give its place back (limits)."""
@@ -64,7 +70,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class App:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts the door is made of
         self,
         service: Service,
         authenticator: Authenticator,
@@ -73,11 +79,13 @@ class App:
         version: str,
         is_ready: Callable[[], bool],
         budget: Budget | None = None,
+        joining: Joining | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._clock = clock
         self._health = Health(serving=is_ready, store=lambda: not service.cache.stopped)
         self._limits = Limits(budget)
+        self._joining = joining
         self._handlers = Handlers(service, clock)
         self._metrics = Metrics(service.cache, self._limits.in_flight)
         self._discovery = _discovery()
@@ -89,7 +97,7 @@ class App:
         began = self._clock.monotonic()
         head = read_head(scope)
         try:
-            served = await self._serve(head, receive)
+            served = await self._serve(scope, head, receive)
         except ClientGoneError:
             return
         try:
@@ -111,18 +119,19 @@ class App:
         seconds = self._clock.monotonic() - began
         self._metrics.record(served.labels, served.answer.status, seconds)
 
-    async def _serve(self, head: Request, receive: Receive) -> Served:
+    async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
         labels = (head.method, "", "")
         try:
-            fixed = self._open_to_all(head)
+            fixed = self._open_to_all(head) or await self._joined(scope, head, receive)
             if fixed is not None:
                 return Served(fixed, labels)
-            identity = self._identify(head)
-            fixed = self._fixed(head)
+            identity = self._identify(scope, head)
+            fixed = self._fixed(head) or await self._posted(identity, head, receive)
             if fixed is not None:
                 return Served(fixed, labels)
             route = parse_route(head.path)
             verb = verb_of(head, route)
+            head = self._lasting(scope, head) if verb == "watch" else head
             labels = (verb, route.resource.plural, route.subresource)
             leave = self._limits.enter(identity.name, verb)
             try:
@@ -144,7 +153,26 @@ class App:
             return Served(refusal_answer(StatusError(500, "InternalError", message)), labels)
 
     def _open_to_all(self, head: Request) -> Answer | None:
+        if self._joining is not None and head.path == CA_PATH:
+            return self._joining.authority()
         return self._version if head.path == "/version" else self._health.find(head)
+
+    async def _joined(self, scope: Scope, head: Request, receive: Receive) -> Answer | None:
+        """A machine that joins has no identity yet, only its token."""
+        if self._joining is None or head.path != JOIN_PATH:
+            return None
+        self._joining.admit(head)
+        scope[IDENTITY], answer = await self._joining.join(await read_body(receive, head))
+        return answer
+
+    async def _posted(self, identity: Identity, head: Request, receive: Receive) -> Answer | None:
+        """What is asked and answered, and not stored."""
+        if self._joining is not None and head.path == RENEW_PATH:
+            return await self._joining.renew(identity, await read_body(receive, head))
+        review = review_at(head)
+        if review is None:
+            return None
+        return await self._handlers.review(identity, review, await read_body(receive, head))
 
     def _fixed(self, head: Request) -> Answer | None:
         """Documents that do not depend on who asks."""
@@ -160,12 +188,31 @@ class App:
             raise StatusError(406, "NotAcceptable", message)
         return document.answer(head)
 
-    def _identify(self, head: Request) -> Identity:
-        token = head.bearer
-        identity = self._authenticator.identify(token, self._clock.now()) if token else None
+    def _identify(self, scope: Scope, head: Request) -> Identity:
+        """By certificate where one was shown, else by token, as Kubernetes does."""
+        now, token = self._clock.now(), head.bearer
+        certificate = peer_certificate(scope)
+        identity = None
+        if certificate is not None:
+            identity = self._authenticator.identify_certificate(certificate, now)
+        if identity is None and token:
+            identity = self._authenticator.identify(token, now)
         if identity is None:
             raise unauthorized()
+        scope[IDENTITY] = identity
         return identity
+
+    def _lasting(self, scope: Scope, head: Request) -> Request:
+        """A request that goes on asking whether its credential is still good."""
+
+        def still_known() -> bool:
+            try:
+                self._identify(scope, head)
+            except StatusError:
+                return False
+            return True
+
+        return msgspec.structs.replace(head, still_known=still_known)
 
 
 @functools.cache

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from livesize.api.kinds import RESOURCES, Resource
 from livesize.api.objects import Object
+from livesize.api.review_kinds import REVIEWS
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.subresources.rules import POSTED_KINDS
 
 _CHANGED = ("get", "patch", "update")
 _POSTED = ("create",)
+_SERVED = (*RESOURCES, *REVIEWS)
 
 
 class Discovery:
@@ -178,13 +180,13 @@ def _kind(resource: Resource, kind: str) -> Object:
 
 
 def _groups() -> list[str]:
-    return sorted({resource.group for resource in RESOURCES})
+    return sorted({resource.group for resource in _SERVED})
 
 
 def _versions(group: str) -> list[str]:
-    return sorted({resource.version for resource in RESOURCES if resource.group == group})
+    return sorted({resource.version for resource in _SERVED if resource.group == group})
 
 
 def _members(group: str, version: str) -> list[Resource]:
-    members = [one for one in RESOURCES if (one.group, one.version) == (group, version)]
+    members = [one for one in _SERVED if (one.group, one.version) == (group, version)]
     return sorted(members, key=lambda resource: resource.plural)

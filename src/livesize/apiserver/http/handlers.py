@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from livesize.api.errors import bad_request, method_not_allowed, unsupported_media_type
+from livesize.api.kinds import Resource
 from livesize.api.objects import Object, uid_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
@@ -27,6 +28,7 @@ from livesize.apiserver.http.options import (
 from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.requests import Form, Request
 from livesize.apiserver.http.responses import Answer, json_answer, list_answer
+from livesize.apiserver.http.reviewing import answer_review
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
@@ -90,6 +92,9 @@ class Handlers:
     ) -> Answer | WatchStream:
         return await self._by_verb[verb](identity, route, request)
 
+    async def review(self, identity: Identity, resource: Resource, request: Request) -> Answer:
+        return await answer_review(self._service, identity, resource, _body(request))
+
     async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
         any_age = request.query.get("resourceVersion") == "0"
         record = await self._service.get(identity, _target(route), any_age=any_age)
@@ -117,7 +122,8 @@ class Handlers:
             line = functools.partial(self._table_line, route, request)
         watcher = await self._service.watch(identity, route.resource, options)
         cache = self._service.cache
-        return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks)
+        known = request.still_known
+        return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks, known)
 
     async def _create(self, identity: Identity, route: Route, request: Request) -> Answer:
         options, body = write_options(request), _body(request)

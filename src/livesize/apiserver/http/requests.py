@@ -36,6 +36,8 @@ class Request(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
+    still_known: Callable[[], bool] | None = None
+    """For a watch: whether who asked would still be let in."""
 
     def flag(self, name: str) -> bool:
         """Booleans as Kubernetes reads them: anything but nothing, 0 and false is true."""

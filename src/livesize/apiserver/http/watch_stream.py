@@ -1,8 +1,8 @@
 """A watch on the wire: one line of JSON per event, until the client or the time is gone.
 
 Several events that are ready at once go out in one piece. The stream ends when the client hangs
-up (uvicorn says so only to who listens), when its time is up, when the server stops, or when the
-watcher was dropped because its client does not read.
+up (uvicorn says so only to who listens), when its time is up, when the server stops, when the
+watcher was dropped because its client does not read, or when its credential has been revoked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 import orjson
 
+from livesize.api.errors import unauthorized
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.requests import Receive, Send
 from livesize.apiserver.http.responses import JSON
@@ -21,6 +22,7 @@ from livesize.apiserver.watchers import Delivery, Watcher
 from livesize.machinery.clock import Clock
 
 BOOKMARK_SECONDS = 60.0
+CREDENTIAL_SECONDS = 5.0
 
 
 class WatchStream(msgspec.Struct, frozen=True):
@@ -32,6 +34,7 @@ class WatchStream(msgspec.Struct, frozen=True):
     line: Callable[[Delivery], bytes]
     timeout_seconds: float
     bookmarks: bool
+    still_known: Callable[[], bool] | None = None
 
     async def run(self, receive: Receive, send: Send) -> None:
         try:
@@ -42,6 +45,8 @@ class WatchStream(msgspec.Struct, frozen=True):
                     group.create_task(self._await_drop(writer)),
                     group.create_task(self._keep_time()),
                 ]
+                if self.still_known is not None:
+                    others.append(group.create_task(self._keep_out(self.still_known)))
 
                 def end_others(_: object) -> None:
                     for task in others:
@@ -85,3 +90,9 @@ class WatchStream(msgspec.Struct, frozen=True):
             if self.bookmarks and not self.watcher.ended:
                 self.watcher.bookmark(self.cache.revision)
         self.watcher.close()
+
+    async def _keep_out(self, still_known: Callable[[], bool]) -> None:
+        """Who was let in once is not let see everything for ever."""
+        while still_known():
+            await self.clock.sleep(CREDENTIAL_SECONDS)
+        self.watcher.close(unauthorized())

@@ -1,0 +1,145 @@
+"""The one file that says who may come in: hashed tokens, join tokens, certificates we have given.
+
+JSON, readable by its owner only, replaced at one stroke. Whoever changes it holds the lock beside
+it (``change_records``): `livesize token`, `livesize cert` and a server that lets a node join may
+do so at the same time. Each entry binds an identity to a role and, for editors and viewers, to
+namespaces; nothing in it lets anybody in who does not hold the secret itself. A field that is not
+known is refused: a limit that was mistyped must not become a right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from livesize.apiserver.auth.identities import Identity, Role
+
+Result = TypeVar("Result")
+
+
+class TokenEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    name: str
+    role: Role
+    hash: str  # SHA-256, hexadecimal
+    node: str = ""
+    expires: float | None = None  # seconds since the epoch
+    namespaces: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, self.role, self.node, self.namespaces)
+
+    def check(self) -> None:
+        """Raises IdentityError, a ValueError, for parts that do not go together."""
+        Identity(self.name, self.role, self.node, self.namespaces)
+
+
+class JoinEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Lets one node in, once. ``node``: only the node of that name, also one that is known."""
+
+    name: str
+    hash: str
+    expires: float
+    node: str = ""
+
+
+class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A client certificate that was given out; kept until it has expired."""
+
+    name: str
+    role: Role
+    serial: str  # hexadecimal
+    expires: float
+    node: str = ""
+    namespaces: tuple[str, ...] = ()
+    revoked: bool = False
+
+
+class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tokens: tuple[TokenEntry, ...] = ()
+    joins: tuple[JoinEntry, ...] = ()
+    certificates: tuple[CertificateEntry, ...] = ()
+
+
+class TokensUnreadableError(Exception):
+    """The token file is not what it should be; the sentence says what to do."""
+
+
+def read_records(path: Path) -> Records:
+    try:
+        decoded = msgspec.json.decode(path.read_bytes(), type=Records | tuple[TokenEntry, ...])
+        records = decoded if isinstance(decoded, Records) else Records(decoded)
+        for entry in records.tokens:
+            entry.check()
+    except (OSError, msgspec.DecodeError, ValueError) as error:
+        raise TokensUnreadableError(
+            f"the token file {path} cannot be read ({error});"
+            " repair it, or remove it and start again to make new tokens"
+        ) from error
+    return records
+
+
+def write_records(path: Path, records: Records) -> None:
+    """Replace the file at one stroke; 0600 before anything is in it."""
+    beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        _give_to_owner_of_folder(descriptor, path.parent)
+        file.write(msgspec.json.format(msgspec.json.encode(records), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def change_records(path: Path, change: Callable[[Records], tuple[Records, Result]]) -> Result:
+    """Read, change and write back, alone. Nothing is written where ``change`` raises."""
+    lock = path.with_name(path.name + ".lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _give_to_owner_of_folder(descriptor, path.parent)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        before = read_records(path) if path.exists() else Records()
+        after, result = change(before)
+        if after != before:
+            write_records(path, after)
+        return result
+    finally:
+        os.close(descriptor)
+
+
+def without_expired(records: Records, now: float) -> Records:
+    """What can still matter; a certificate that has expired need not be remembered as revoked."""
+    return Records(
+        tuple(one for one in records.tokens if one.expires is None or one.expires > now),
+        tuple(one for one in records.joins if one.expires > now),
+        tuple(one for one in records.certificates if one.expires > now),
+    )
+
+
+def write_tokens(path: Path, entries: Sequence[TokenEntry]) -> None:
+    """A file with these tokens and nothing else."""
+    write_records(path, Records(tuple(entries)))
+
+
+def read_tokens(path: Path) -> list[TokenEntry]:
+    return list(read_records(path).tokens)
+
+
+def _give_to_owner_of_folder(descriptor: int, folder: Path) -> None:
+    """Root writes for the control plane, which is somebody else and must read it."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,0 +1,59 @@
+"""Options that several commands about identities share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+DEFAULT_DATA_DIR = "/var/lib/livesize"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def data_dir_option(command: Command) -> Command:
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=DEFAULT_DATA_DIR,
+        show_default=True,
+        envvar="LIVESIZE_DATA_DIR",
+        help="The data directory of the server, or of this node.",
+    )(command)
+
+
+def namespaces_option(command: Command) -> Command:
+    return click.option(
+        "--namespaces",
+        default="",
+        metavar="A,B",
+        help="Only there; for editors and viewers.  [default: everywhere]",
+    )(command)
+
+
+def expires_option(default: str) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        return click.option(
+            "--expires", default="", metavar="TIME", help=f"After 30d, 12h, 90m, …  {default}"
+        )(command)
+
+    return add
+
+
+def server_option(command: Command) -> Command:
+    return click.option(
+        "--server",
+        default="",
+        metavar="URL",
+        help="Where the server is reached.  [default: as the admin's kubeconfig says]",
+    )(command)
+
+
+def output_option(command: Command) -> Command:
+    return click.option(
+        *("-o", "--output", "output"),
+        type=click.Choice(["table", "json", "yaml", "name"]),
+        default="table",
+        show_default=True,
+    )(command)
