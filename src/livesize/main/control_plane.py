@@ -50,7 +50,6 @@ def main() -> None:
 
 async def _serve(directory: DataDirectory, descriptor: int) -> None:
     from livesize.apiserver.auth.identities import Identity, Role
-    from livesize.apiserver.ids import RandomIds
     from livesize.apiserver.server import ApiServer, ApiServerConfig
     from livesize.client.direct import DirectClient
     from livesize.machinery.children import tell_ready
@@ -58,12 +57,13 @@ async def _serve(directory: DataDirectory, descriptor: int) -> None:
     from livesize.machinery.heap import settle_heap
     from livesize.machinery.steps import CrashPoints
     from livesize.scheduler.loop import Scheduler
+    from livesize.store.epochs import epoch_at
     from livesize.store.sqlite import SqliteStore
 
     clock, points = SystemClock(), CrashPoints.from_environment()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    store = await SqliteStore.open(directory.store, epoch=RandomIds().uid(), points=points)
+    store = await SqliteStore.open(directory.store, epoch=epoch_at(clock.now()), points=points)
     listener = socket.socket(fileno=descriptor)
     config = ApiServerConfig(directory.tls, directory.tokens, host=listener.getsockname()[0])
     server = ApiServer(config, store, clock=clock, points=points, listener=listener)
