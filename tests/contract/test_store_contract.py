@@ -15,7 +15,7 @@ import pytest
 
 from etcd_servers import Member
 from livesize.machinery.clock import SystemClock
-from livesize.store.etcd.link import EtcdSettings
+from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 from livesize.store.interface import (
     Change,

@@ -17,6 +17,8 @@ import msgspec
 from livesize.machinery.children import wait_lifeline
 from livesize.machinery.privileges import drop_privileges
 from livesize.main.layout import DataDirectory
+from livesize.main.stores import StoreChoice, open_store, read_etcd_settings
+from livesize.store.etcd.settings import EtcdSettings
 
 
 class ControlPlaneSettings(msgspec.Struct, frozen=True):
@@ -27,11 +29,14 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     user: int | None
     group: int | None
     log_level: str
+    store: StoreChoice = StoreChoice()
 
 
 def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=ControlPlaneSettings)
     directory = DataDirectory(Path(settings.directory))
+    # Before the rights are gone: the key for etcd may be root's.
+    etcd = read_etcd_settings(settings.store) if settings.store.store == "etcd" else None
     if settings.user is not None:
         assert settings.group is not None
         drop_privileges(settings.user, settings.group, keep=[directory.control])
@@ -45,10 +50,10 @@ def main() -> None:
     # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
     sys.setswitchinterval(0.0001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(directory, settings.listener))
+        runner.run(_serve(directory, settings.listener, etcd))
 
 
-async def _serve(directory: DataDirectory, descriptor: int) -> None:
+async def _serve(directory: DataDirectory, descriptor: int, etcd: EtcdSettings | None) -> None:
     from livesize.apiserver.auth.identities import Identity, Role
     from livesize.apiserver.server import ApiServer, ApiServerConfig
     from livesize.client.direct import DirectClient
@@ -57,13 +62,11 @@ async def _serve(directory: DataDirectory, descriptor: int) -> None:
     from livesize.machinery.heap import settle_heap
     from livesize.machinery.steps import CrashPoints
     from livesize.scheduler.loop import Scheduler
-    from livesize.store.epochs import epoch_at
-    from livesize.store.sqlite import SqliteStore
 
     clock, points = SystemClock(), CrashPoints.from_environment()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    store = await SqliteStore.open(directory.store, epoch=epoch_at(clock.now()), points=points)
+    store = await open_store(directory.store, etcd, clock=clock, points=points)
     listener = socket.socket(fileno=descriptor)
     config = ApiServerConfig(directory.tls, directory.tokens, host=listener.getsockname()[0])
     server = ApiServer(config, store, clock=clock, points=points, listener=listener)

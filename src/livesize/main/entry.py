@@ -12,6 +12,8 @@ import click
 
 from livesize.cli.app import cli
 from livesize.main.guest import guest
+from livesize.main.store_command import store
+from livesize.main.stores import etcd_options, store_option
 
 DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"
@@ -53,6 +55,8 @@ _data_dir = click.option(
     metavar="cpu=…,memory=…",
     help="What pods may use of this machine.  [default: all CPUs, memory less 10 %]",
 )
+@store_option
+@etcd_options
 @click.option(
     "--keep", is_flag=True, envvar="LIVESIZE_KEEP", help="Leave workloads running when stopped."
 )
@@ -70,6 +74,7 @@ def up(**settings: Any) -> None:
     Examples:
       livesize up
       livesize up --data-dir ./data --listen 127.0.0.1:0 --allocatable cpu=2,memory=4Gi
+      livesize up --store etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
       KUBECONFIG=/var/lib/livesize/kubeconfig kubectl get pods
     """
     from livesize.main.up import UpSettings, run_up
@@ -118,6 +123,7 @@ def list_images(data_dir: Path) -> None:
 
 
 cli.add_command(guest)
+cli.add_command(store)
 
 
 def main() -> None:

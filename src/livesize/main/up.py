@@ -57,8 +57,10 @@ from livesize.main.layout import (
     give_to,
     prepare,
 )
+from livesize.main.stores import StoreChoice, read_etcd_settings
 from livesize.runtime.interface import Runtime
 from livesize.runtime.vm import VmRuntime
+from livesize.store.interface import StoreOpenError
 
 log = get_logger("up")
 
@@ -77,6 +79,16 @@ class UpSettings(msgspec.Struct, frozen=True):
     allocatable: str = ""
     keep: bool = False
     log_level: str = "info"
+    store: str = "sqlite"
+    etcd_endpoints: str = ""
+    etcd_ca: str = ""
+    etcd_cert: str = ""
+    etcd_key: str = ""
+
+    def store_choice(self) -> StoreChoice:
+        files = (self.etcd_ca, self.etcd_cert, self.etcd_key)
+        absolute = (str(Path(name).absolute()) if name else "" for name in files)
+        return StoreChoice(self.store, self.etcd_endpoints, *absolute)
 
 
 class Allocatable(msgspec.Struct, frozen=True):
@@ -89,6 +101,11 @@ def run_up(settings: UpSettings) -> None:
     host, port = parse_listen(settings.listen)
     allocatable = parse_allocatable(settings.allocatable)
     node_name = parse_node_name(settings.node_name)
+    if settings.store == "etcd":
+        try:
+            read_etcd_settings(settings.store_choice())
+        except StoreOpenError as refusal:
+            raise click.ClickException(str(refusal)) from refusal
     if settings.runtime == "process" and os.geteuid() != 0:
         raise click.ClickException(
             "--runtime process makes cgroups and namespaces and needs root:"
@@ -340,6 +357,7 @@ class _Up:
             user=self._account.uid if self._account else None,
             group=self._account.gid if self._account else None,
             log_level=self._settings.log_level,
+            store=self._settings.store_choice(),
         )
         spec = ChildSpec(
             name="control-plane",

@@ -29,6 +29,7 @@ import msgspec
 from livesize.store.epochs import epoch_of_copy, first_revision
 from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
 from livesize.store.judgement import WRITES_LIMIT, Commit
+from livesize.store.snapshot import Snapshot
 from livesize.store.sqlite_open import (
     PAGE_BYTES,
     Transaction,
@@ -85,6 +86,17 @@ class Contents(msgspec.Struct, frozen=True):
     compacted: int
     swept: int
     entries: tuple[Entry, ...]
+
+
+def read_snapshot(connection: apsw.Connection) -> Snapshot:
+    """What the file holds now, in one reading."""
+    with connection:
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+        newest = connection.execute("SELECT max(place) FROM log").get or 0
+        values = tuple(connection.execute("SELECT key, value FROM kv ORDER BY key"))
+    revision = max(newest >> _PLACE_BITS, int(meta.get("compacted", "0")))
+    epoch = int(meta["epoch"]) if meta.get("epoch", "").isdecimal() else 0
+    return Snapshot(first_revision(epoch) + revision, values)
 
 
 class LogFile:

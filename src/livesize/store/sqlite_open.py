@@ -59,7 +59,7 @@ def connect_to_write(path: Path, size_limit_bytes: int) -> apsw.Connection:
     except (OSError, apsw.Error) as failure:
         raise StoreOpenError(f"cannot open the store {path}: {failure}") from failure
     try:
-        _require_known(connection, path)
+        require_known(connection, path)
         _set_up(connection, size_limit_bytes)
     except apsw.Error as failure:
         connection.close()
@@ -112,7 +112,7 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _require_known(connection: apsw.Connection, path: Path) -> None:
+def require_known(connection: apsw.Connection, path: Path) -> None:
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     if not connection.pragma("schema_version"):
         return

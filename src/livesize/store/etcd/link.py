@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import grpc.aio
-import msgspec
 
 from livesize.machinery.clock import Clock
 from livesize.store.etcd.messages import (
@@ -25,6 +23,7 @@ from livesize.store.etcd.messages import (
     WatchRequest,
     WatchResponse,
 )
+from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.interface import StoreOpenError, StoreUnavailableError
 
 CALL_SECONDS = 5.0
@@ -48,17 +47,6 @@ _OPTIONS: list[tuple[str, str | int]] = [
 
 _UNREACHED = ("failed to connect", "connection refused", "no leader", "dns resolution")
 """Words of a failure that say nobody has seen the request."""
-
-
-class EtcdSettings(msgspec.Struct, frozen=True):
-    """``endpoints`` are http(s)://HOST:PORT. ``root`` begins all our keys, so that several
-    systems can share an etcd. Client certificate and key come together, or not at all."""
-
-    endpoints: tuple[str, ...]
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    root: str = "/livesize/"
 
 
 class Kind(enum.Enum):
@@ -192,11 +180,4 @@ def _credentials(settings: EtcdSettings) -> grpc.ChannelCredentials | None:
         return None
     if (settings.cert is None) != (settings.key is None):
         raise StoreOpenError("a client certificate for etcd needs its key, and the key it")
-    try:
-        ca, key, cert = (
-            path.read_bytes() if path is not None else None
-            for path in (settings.ca, settings.key, settings.cert)
-        )
-    except OSError as failure:
-        raise StoreOpenError(f"cannot read {failure.filename}: {failure.strerror}") from failure
-    return grpc.ssl_channel_credentials(ca, key, cert)
+    return grpc.ssl_channel_credentials(settings.ca, settings.key, settings.cert)

@@ -6,7 +6,8 @@ import msgspec
 
 from livesize.store.epochs import epoch_of_copy, first_revision
 from livesize.store.etcd.layout import SCHEMA_VERSION, Epoch, Layout
-from livesize.store.etcd.link import EtcdSettings, Kind, Link, RefusedError, UncertainError
+from livesize.store.etcd.link import Kind, Link, RefusedError, UncertainError
+from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.txn import RawCheck, failed_check, put, read, txn_request
 from livesize.store.interface import StoreOpenError, StoreUnavailableError
 

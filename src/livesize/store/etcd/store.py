@@ -19,9 +19,10 @@ import grpc
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.etcd.layout import Epoch, Layout, entry_of
-from livesize.store.etcd.link import EtcdSettings, Kind, Link, RefusedError, UncertainError
+from livesize.store.etcd.link import Kind, Link, RefusedError, UncertainError
 from livesize.store.etcd.messages import CompactionRequest, Message
 from livesize.store.etcd.opening import layout_of, open_epoch
+from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.txn import RawCheck, delete, failed_check, put, read, txn_request
 from livesize.store.etcd.watching import CLOSED, REPLACED, Watches
 from livesize.store.interface import (
@@ -135,11 +136,10 @@ class EtcdStore:
             require_past(revision, self._newest(head))
             if revision <= self._epoch.first:
                 return
-            self._points.reach("store/compact/before")
+            self._points.reach("store/compact/during")
             request = CompactionRequest(revision=self._epoch.theirs(revision), physical=True)
             with contextlib.suppress(CompactedError), self._refusals(0):
                 await self._link.compact(request)
-            self._points.reach("store/compact/after")
 
     async def close(self) -> None:
         if self._closed:
