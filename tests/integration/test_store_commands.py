@@ -114,9 +114,9 @@ def test_a_store_moves_from_a_file_to_etcd_and_back(tmp_path: Path, member: Memb
 def test_etcd_is_backed_up_and_restored(tmp_path: Path, member: Member) -> None:
     backup, data = str(tmp_path / "backup.db"), tmp_path / "data"
     words = ("--store", "etcd", "--etcd-endpoints", member.endpoint)
-    with running_up(data, runtime="fake") as up:
-        up.stop()
-        up.start(*words)
+    up = Up(data, runtime="fake")
+    up.start(*words)
+    try:
         make(up, "kept")
         made = run_store("backup", backup, *words)
         assert made.returncode == 0, made.stderr
@@ -134,6 +134,8 @@ def test_etcd_is_backed_up_and_restored(tmp_path: Path, member: Member) -> None:
             return version > before and "kept" in found and "lost" not in found
 
         up.wait_until(is_restored, "the restored state is served")
+    finally:
+        up.end()
 
 
 @pytest.mark.parametrize(
