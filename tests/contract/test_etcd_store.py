@@ -148,6 +148,17 @@ async def test_a_lost_answer_is_looked_up_and_nothing_is_done_twice(
         assert await store.commit([Check("a", 2)], [Put("a", b"2")]) == 3
 
 
+async def test_a_commit_happens_though_whoever_asked_has_gone(settings: EtcdSettings) -> None:
+    async with opened(settings) as store:
+        task = asyncio.ensure_future(store.commit([], [Put("a", b"1")]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    async with opened(settings) as store:
+        assert await store.get("a") is not None
+
+
 async def test_a_copy_takes_the_store_from_servers_that_run(settings: EtcdSettings) -> None:
     async with opened(settings, 7) as store:
         newest = await store.commit([], [Put("a", b"old"), Put("b", b"old")])

@@ -108,18 +108,9 @@ class EtcdStore:
 
     async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         require_writable(writes)
-        with self._asking():
-            while not _surely_writes(checks, writes):
-                # Deleting what is not there must not make a revision: see what is there first.
-                guards, kept = await self._present(writes)
-                try:
-                    return await self._commit([*checks, *guards], kept)
-                except ConflictError as conflict:
-                    if all(conflict.key != guard.key for guard in guards):
-                        raise
-                    if any(conflict.key == check.key for check in checks):
-                        raise
-            return await self._commit(checks, writes)
+        self._begin_asking()
+        # Whoever asked may go away; what was asked goes on.
+        return await asyncio.shield(self._commit_asked(checks, writes))
 
     async def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
         self._require_open()
@@ -148,6 +139,20 @@ class EtcdStore:
         self._watches.end()
         await self._idle.wait()
         await self._link.close()
+
+    async def _commit_asked(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+        try:
+            while not _surely_writes(checks, writes):
+                # Deleting what is not there must not make a revision: see what is there first.
+                guards, kept = await self._present(writes)
+                try:
+                    return await self._commit([*checks, *guards], kept)
+                except ConflictError as conflict:
+                    if any(conflict.key == check.key for check in checks):
+                        raise
+            return await self._commit(checks, writes)
+        finally:
+            self._end_asking()
 
     async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         raw = [
@@ -275,16 +280,22 @@ class EtcdStore:
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
+        self._begin_asking()
+        try:
+            yield
+        finally:
+            self._end_asking()
+
+    def _begin_asking(self) -> None:
         """While something is asked, ``close`` waits."""
         self._require_open()
         self._asked += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self._asked -= 1
-            if not self._asked:
-                self._idle.set()
+
+    def _end_asking(self) -> None:
+        self._asked -= 1
+        if not self._asked:
+            self._idle.set()
 
     def _newest(self, head: Message) -> int:
         return self._epoch.ours(head.response_range.kvs[0].mod_revision)
