@@ -159,6 +159,13 @@ async def test_a_commit_happens_though_whoever_asked_has_gone(settings: EtcdSett
         assert await store.get("a") is not None
 
 
+async def test_looking_into_an_empty_etcd_makes_no_store(settings: EtcdSettings) -> None:
+    for _ in range(2):
+        with pytest.raises(StoreOpenError, match="there is no store"):
+            await read_etcd(settings, CLOCK)
+    assert await is_empty_etcd(settings, CLOCK)
+
+
 async def test_a_copy_takes_the_store_from_servers_that_run(settings: EtcdSettings) -> None:
     async with opened(settings, 7) as store:
         newest = await store.commit([], [Put("a", b"old"), Put("b", b"old")])

@@ -13,7 +13,7 @@ import click
 from livesize.cli.app import cli
 from livesize.main.guest import guest
 from livesize.main.store_command import store
-from livesize.main.stores import etcd_options, store_option
+from livesize.main.store_options import etcd_options, store_option
 
 DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"

@@ -1,13 +1,10 @@
-"""Which store, and where: the only place that picks one. Its options are the same everywhere."""
+"""Which store, and where: the only place that picks one (options: store_options.py)."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
-import click
 import msgspec
 
 from livesize.machinery.clock import Clock
@@ -15,11 +12,6 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.epochs import epoch_at
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.interface import Store, StoreOpenError
-
-STORES = ("sqlite", "etcd")
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_file = click.Path(dir_okay=False)
 
 
 class StoreChoice(msgspec.Struct, frozen=True):
@@ -30,53 +22,6 @@ class StoreChoice(msgspec.Struct, frozen=True):
     etcd_ca: str = ""
     etcd_cert: str = ""
     etcd_key: str = ""
-
-
-store_option = click.option(
-    "--store",
-    type=click.Choice(STORES),
-    default="sqlite",
-    show_default=True,
-    envvar="LIVESIZE_STORE",
-    help="sqlite: a file in the data directory. etcd: one that several API servers share.",
-)
-
-_ETCD_OPTIONS = (
-    click.option(
-        "--etcd-endpoints",
-        default="",
-        envvar="LIVESIZE_ETCD_ENDPOINTS",
-        metavar="URL,URL…",
-        help="Where etcd answers, for instance https://10.0.0.1:2379.",
-    ),
-    click.option(
-        "--etcd-ca",
-        type=_file,
-        default="",
-        envvar="LIVESIZE_ETCD_CA",
-        help="The authority that etcd's certificates are from.  [default: the system's]",
-    ),
-    click.option(
-        "--etcd-cert",
-        type=_file,
-        default="",
-        envvar="LIVESIZE_ETCD_CERT",
-        help="Our certificate, where etcd asks for one.",
-    ),
-    click.option(
-        "--etcd-key",
-        type=_file,
-        default="",
-        envvar="LIVESIZE_ETCD_KEY",
-        help="The key of our certificate.",
-    ),
-)
-
-
-def etcd_options(command: _Command) -> _Command:
-    for option in reversed(_ETCD_OPTIONS):
-        command = option(command)
-    return command
 
 
 def read_etcd_settings(choice: StoreChoice) -> EtcdSettings:

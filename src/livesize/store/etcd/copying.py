@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from livesize.machinery.clock import Clock
-from livesize.store.epochs import epoch_of_copy
+from livesize.store.epochs import epoch_at, epoch_of_copy
 from livesize.store.etcd.layout import Epoch, Layout
 from livesize.store.etcd.link import Kind, Link, RefusedError, UncertainError
 from livesize.store.etcd.messages import Message
@@ -25,7 +25,9 @@ PART_OPERATIONS = 100
 
 
 async def read_etcd(settings: EtcdSettings, clock: Clock) -> Snapshot:
-    store = await EtcdStore.open(settings, epoch=0, clock=clock)
+    if await _find_epoch(settings, clock) is None:
+        raise StoreOpenError("there is no store in this etcd")
+    store = await EtcdStore.open(settings, epoch=epoch_at(clock.now()), clock=clock)
     try:
         listing = await store.list("")
     except StoreUnavailableError as failure:
@@ -33,6 +35,16 @@ async def read_etcd(settings: EtcdSettings, clock: Clock) -> Snapshot:
     finally:
         await store.close()
     return Snapshot(listing.revision, tuple((one.key, one.value) for one in listing.entries))
+
+
+async def _find_epoch(settings: EtcdSettings, clock: Clock) -> Epoch | None:
+    layout, link = layout_of(settings), Link(settings, clock)
+    try:
+        return (await find(link, layout)).epoch
+    except (StoreUnavailableError, RefusedError) as failure:
+        raise StoreOpenError(f"cannot read the store in etcd: {failure}") from failure
+    finally:
+        await link.close()
 
 
 async def is_empty_etcd(settings: EtcdSettings, clock: Clock) -> bool:
