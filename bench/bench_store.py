@@ -27,7 +27,7 @@ TASK_COMMITS = 30
 @contextlib.asynccontextmanager
 async def both(context: Context) -> AsyncIterator[tuple[SqliteStore, RawTable]]:
     raw = RawTable(context.folder / "raw.db")
-    store = await SqliteStore.open(context.folder / "store.db", epoch="bench")
+    store = await SqliteStore.open(context.folder / "store.db", epoch=1)
     try:
         yield store, raw
     finally:

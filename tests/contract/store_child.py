@@ -1,8 +1,9 @@
 """Commits for ever and prints each write once it was acknowledged, until somebody kills it.
 
-    store_child.py FILE RUN [CRASH_POINT COUNT]
+    store_child.py sqlite FILE|etcd ENDPOINTS RUN SEEN [CRASH_POINT COUNT]
 
-With a crash point, it kills itself the COUNT-th time that point is reached.
+With a crash point, it kills itself the COUNT-th time that point is reached. History up to the
+revision SEEN is compacted meanwhile, step by step; what comes after it is somebody's to read.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import signal
 import sys
 from pathlib import Path
 
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import CrashPoints
-from livesize.store.interface import Put
+from livesize.store.etcd.settings import EtcdSettings
+from livesize.store.etcd.store import EtcdStore
+from livesize.store.interface import Put, Store, StoreUnavailableError
 from livesize.store.sqlite import SqliteStore
 
 TASKS = 8
+COMPACT_STEP = 50
 
 
 class CrashLater(CrashPoints):
@@ -33,29 +38,44 @@ class CrashLater(CrashPoints):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def write(store: SqliteStore, run: int, task: int) -> None:
+async def open_store(kind: str, where: str, epoch: int, points: CrashPoints) -> Store:
+    if kind == "sqlite":
+        return await SqliteStore.open(Path(where), epoch=epoch, points=points)
+    settings = EtcdSettings(tuple(where.split(",")))
+    return await EtcdStore.open(settings, epoch=epoch, clock=SystemClock(), points=points)
+
+
+async def write(store: Store, run: int, task: int) -> None:
     number = 0
     while True:
         key = f"run/{run:03}/{task}/{number:06}"
-        newest = Put(f"newest/{task}", key.encode())
-        revision = await store.commit([], [Put(key, key.encode() * 50), newest])
-        os.write(1, f"{key} {revision}\n".encode())
         number += 1
+        newest = Put(f"newest/{task}", key.encode())
+        try:
+            revision = await store.commit([], [Put(key, key.encode() * 50), newest])
+        except StoreUnavailableError:
+            continue  # it was not acknowledged
+        os.write(1, f"{key} {revision}\n".encode())
 
 
-async def compact(store: SqliteStore) -> None:
-    while True:
-        await store.compact(max(0, await store.revision() - 200))
+async def compact(store: Store, seen: int) -> None:
+    at = max(0, seen - 20 * COMPACT_STEP)
+    while at < seen:
+        at = min(seen, at + COMPACT_STEP)
+        await store.compact(at)
         await asyncio.sleep(0.005)
 
 
-async def main(path: str, run: str, crash_point: str = "", count: str = "0") -> None:
+async def main(
+    kind: str, where: str, run: str, seen: str, crash_point: str = "", count: str = "0"
+) -> None:
     points = CrashLater(crash_point, int(count))
-    store = await SqliteStore.open(Path(path), epoch=f"run-{run}", points=points)
+    store = await open_store(kind, where, int(run), points)
     async with asyncio.TaskGroup() as group:
         for task in range(TASKS):
             group.create_task(write(store, int(run), task))
-        group.create_task(compact(store))
+        group.create_task(compact(store, int(seen)))
 
 
-asyncio.run(main(*sys.argv[1:]))
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

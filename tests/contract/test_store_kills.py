@@ -1,7 +1,9 @@
-"""Design 6: "what was answered 2xx survives kill -9 of any process". Asked of the SQLite store.
+"""Design 6: "what was answered 2xx survives kill -9 of any process". Asked of the stores alone.
 
-A child commits, with compactions in between, and prints what was acknowledged; it is killed, at a
-random moment or at a crash point; the same file is opened again, by the next child too.
+A child commits, with compactions in between, and prints what was acknowledged. It is killed, at a
+random moment or at a crash point; with etcd, etcd itself is killed as well, while the child goes
+on. After each kill everything acknowledged is there, at its revision; the revision has not gone
+back; and a watch that goes on from where the last one ended sees every revision once.
 """
 
 from __future__ import annotations
@@ -11,53 +13,125 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import apsw
 import pytest
 
+from etcd_servers import Member, cluster, find_etcd
+from livesize.machinery.clock import SystemClock
+from livesize.store.etcd.settings import EtcdSettings
+from livesize.store.etcd.store import EtcdStore
 from livesize.store.interface import Store
 from livesize.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.door
+
 CHILD = Path(__file__).with_name("store_child.py")
 BEFORE, AFTER = "store/commit/before", "store/commit/after"
+DURING_COMPACTION = "store/compact/during"
+CHILD_KILLED, SERVER_KILLED = "child", "server"
+WRITES_AFTER_RESTART = 20
 
 
-def run_and_kill(path: Path, run: int, point: str, source: random.Random) -> dict[str, int]:
-    """What the child had acknowledged when it died: key to revision."""
-    arguments = [str(path), str(run), *([point, str(source.randint(1, 60))] if point else [])]
-    child = subprocess.Popen([sys.executable, str(CHILD), *arguments], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    acknowledged: dict[str, int] = {}
-    enough = source.randint(1, 800)
-    for line in child.stdout:
-        key, revision = line.decode().split()
-        acknowledged[key] = int(revision)
-        if not point and len(acknowledged) == enough:
-            child.kill()
-    child.stdout.close()
-    assert child.wait() == -signal.SIGKILL
-    assert point or len(acknowledged) >= enough
-    return acknowledged
+class Bench:
+    """One store, its history of kills, and what was acknowledged in it: key to revision."""
+
+    kind = ""
+
+    def __init__(self, where: str, seed: int) -> None:
+        self.where = where
+        self.source = random.Random(seed)
+        self.acknowledged: dict[str, int] = {}
+        self.seen = 0
+        self.runs = 0
+
+    async def open(self) -> Store:
+        raise AssertionError
+
+    def kill_server(self) -> None:
+        raise AssertionError
+
+    async def kill(self, how: str) -> None:
+        """One kill, and what must hold after it."""
+        before = dict(self.acknowledged)
+        self._run_and_kill(how)
+        store = await self.open()
+        try:
+            await check_values(store, self.acknowledged)
+            revision = await store.revision()
+            assert revision >= max(self.acknowledged.values(), default=0)
+            assert revision >= self.seen
+            new = {key: at for key, at in self.acknowledged.items() if key not in before}
+            await check_history(store, self.seen, revision, new)
+            self.seen = revision
+        finally:
+            await store.close()
+
+    def _run_and_kill(self, how: str) -> None:
+        point = how if how not in (CHILD_KILLED, SERVER_KILLED) else ""
+        count = self.source.randint(1, 10 if point == DURING_COMPACTION else 60)
+        words = [self.kind, self.where, str(self.runs), str(self.seen)]
+        self.runs += 1
+        with subprocess.Popen(
+            [sys.executable, str(CHILD), *words, *([point, str(count)] if point else [])],
+            stdout=subprocess.PIPE,
+        ) as child:
+            try:
+                self._read(child, how)
+            finally:
+                child.kill()
+        assert child.returncode == -signal.SIGKILL
+
+    def _read(self, child: subprocess.Popen[bytes], how: str) -> None:
+        assert child.stdout is not None
+        enough, read = self.source.randint(1, 300), 0
+        for line in child.stdout:
+            key, revision = line.decode().split()
+            self.acknowledged[key] = int(revision)
+            read += 1
+            if read == enough and how == SERVER_KILLED:
+                self.kill_server()
+                enough, how = read + WRITES_AFTER_RESTART, CHILD_KILLED
+            elif read == enough and how == CHILD_KILLED:
+                child.kill()
+        assert how not in (CHILD_KILLED, SERVER_KILLED) or read >= enough
 
 
-async def check_file(path: Path, acknowledged: dict[str, int], revision_before: int) -> int:
-    store = await SqliteStore.open(path, epoch="checker")
-    try:
-        assert store.epoch == "run-0"
-        await _check_values(store, acknowledged)
-        revision = await store.revision()
-        assert revision >= max(acknowledged.values(), default=0)
-        assert revision >= revision_before
-        await _check_history(store, revision)
-    finally:
-        await store.close()
-    with contextlib.closing(apsw.Connection(str(path))) as connection:
-        assert connection.pragma("integrity_check") == "ok"
-    return revision
+class SqliteBench(Bench):
+    kind = "sqlite"
+
+    async def open(self) -> Store:
+        store = await SqliteStore.open(Path(self.where), epoch=99)
+        assert store.epoch == 0
+        with contextlib.closing(apsw.Connection(self.where)) as connection:
+            assert connection.pragma("integrity_check") == "ok"
+        return store
 
 
-async def _check_values(store: Store, acknowledged: dict[str, int]) -> None:
+class EtcdBench(Bench):
+    kind = "etcd"
+
+    def __init__(self, members: list[Member], seed: int) -> None:
+        super().__init__(",".join(member.endpoint for member in members), seed)
+        self.members = members
+
+    async def open(self) -> Store:
+        settings = EtcdSettings(tuple(self.where.split(",")))
+        return await EtcdStore.open(settings, epoch=99, clock=SystemClock())
+
+    def kill_server(self) -> None:
+        """Any of them; with three, the other two must be enough meanwhile."""
+        member = self.source.choice(self.members)
+        member.kill()
+        member.start()
+        if len(self.members) == 1:
+            member.wait_ready()
+
+
+async def check_values(store: Store, acknowledged: dict[str, int]) -> None:
     entries = {entry.key: entry for entry in (await store.list("run/")).entries}
     lost = acknowledged.keys() - entries.keys()
     assert not lost
@@ -65,42 +139,82 @@ async def _check_values(store: Store, acknowledged: dict[str, int]) -> None:
         assert entry.value == key.encode() * 50
         assert entry.mod_revision == acknowledged.get(key, entry.mod_revision)
     for newest in (await store.list("newest/")).entries:
-        task = newest.key.removeprefix("newest/")
-        written = max(key for key in entries if key.split("/")[2] == task)
-        assert newest.value.decode() == written, "both keys of a commit, or none"
+        written = entries[newest.value.decode()]
+        assert written.mod_revision == newest.mod_revision, "both keys of a commit, or none"
 
 
-async def _check_history(store: Store, revision: int) -> None:
-    """The last 100 revisions can be read again, without a gap."""
-    after = max(0, revision - 100)
+async def check_history(
+    store: Store, after: int, revision: int, acknowledged: dict[str, int]
+) -> None:
+    """Every revision since ``after`` can be read, once each; all that was acknowledged is in it."""
     seen: list[int] = []
+    found: dict[str, int] = {}
     if revision > after:
         async for batch in store.watch("", after_revision=after):
             seen.extend(sorted({change.revision for change in batch}))
+            found |= {change.entry.key: change.revision for change in batch}
             if seen[-1] >= revision:
                 break
     assert seen == list(range(after + 1, revision + 1))
+    assert acknowledged.items() <= found.items()
 
 
-async def kill_again_and_again(path: Path, points: list[str], seed: int) -> None:
-    source = random.Random(seed)
-    acknowledged: dict[str, int] = {}
-    revision = 0
-    for run, point in enumerate(points):
-        acknowledged |= run_and_kill(path, run, point, source)
-        revision = await check_file(path, acknowledged, revision)
-    assert acknowledged
+@contextlib.contextmanager
+def one_etcd(
+    folder: Path, not_run: Callable[[str], NoReturn], size: int = 1
+) -> Iterator[list[Member]]:
+    if find_etcd() is None:
+        not_run("needs etcd")
+    with cluster(folder, size) as members:
+        yield members
 
 
-@pytest.mark.door
-async def test_what_was_acknowledged_survives_six_kills(tmp_path: Path) -> None:
-    points = ["", BEFORE, "", AFTER, "", AFTER]
-    await kill_again_and_again(tmp_path / "store.db", points, seed=1)
+async def test_sqlite_keeps_what_it_acknowledged_through_kills(tmp_path: Path) -> None:
+    bench = SqliteBench(str(tmp_path / "store.db"), seed=1)
+    for how in [CHILD_KILLED] * 12 + [BEFORE, AFTER, DURING_COMPACTION]:
+        await bench.kill(how)
+    assert bench.acknowledged
 
 
-@pytest.mark.door
+async def test_etcd_keeps_what_it_acknowledged_through_kills(
+    tmp_path: Path, not_run: Callable[[str], NoReturn]
+) -> None:
+    with one_etcd(tmp_path, not_run) as members:
+        bench = EtcdBench(members, seed=1)
+        for how in [CHILD_KILLED, SERVER_KILLED] * 6 + [BEFORE, AFTER, DURING_COMPACTION]:
+            await bench.kill(how)
+        assert bench.acknowledged
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(2, 12))
-async def test_what_was_acknowledged_survives_many_kills(tmp_path: Path, seed: int) -> None:
-    points = ["", BEFORE, "", AFTER, "", ""]
-    await kill_again_and_again(tmp_path / "store.db", points, seed=seed)
+async def test_sqlite_keeps_what_it_acknowledged_through_many_kills(
+    tmp_path: Path, seed: int
+) -> None:
+    bench = SqliteBench(str(tmp_path / "store.db"), seed)
+    for how in [CHILD_KILLED] * 20 + [BEFORE, AFTER, DURING_COMPACTION]:
+        await bench.kill(how)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("seed", range(2, 12))
+async def test_etcd_keeps_what_it_acknowledged_through_many_kills(
+    tmp_path: Path, seed: int, not_run: Callable[[str], NoReturn]
+) -> None:
+    with one_etcd(tmp_path, not_run) as members:
+        bench = EtcdBench(members, seed)
+        for how in [CHILD_KILLED, SERVER_KILLED] * 10 + [BEFORE, AFTER, DURING_COMPACTION]:
+            await bench.kill(how)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("seed", range(3))
+async def test_three_etcd_servers_keep_it_when_one_is_killed(
+    tmp_path: Path, seed: int, not_run: Callable[[str], NoReturn]
+) -> None:
+    with one_etcd(tmp_path, not_run, size=3) as members:
+        bench = EtcdBench(members, seed)
+        for _ in range(6):
+            await bench.kill(SERVER_KILLED)
+            for member in members:
+                member.wait_ready()

@@ -133,7 +133,7 @@ async def one_process(
     }
     write_tokens(folder / "tokens", [entry for _, entry in tokens.values()])
     async with AsyncExitStack() as stack:
-        store = await SqliteStore.open(folder / "store.db", epoch="test")
+        store = await SqliteStore.open(folder / "store.db", epoch=1)
         stack.push_async_callback(store.close)
         config = ApiServerConfig(tls_dir=folder / "tls", tokens=folder / "tokens", port=0)
         server = ApiServer(config, store)

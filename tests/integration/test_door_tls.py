@@ -41,7 +41,7 @@ class Door:
         self.config = ApiServerConfig(folder / "tls", folder / "tokens", port=0, http=http)
 
     async def open(self) -> ApiServer:
-        self.store = await SqliteStore.open(self.folder / "store.db", epoch="test")
+        self.store = await SqliteStore.open(self.folder / "store.db", epoch=1)
         return ApiServer(self.config, self.store)
 
     def session(self, server: ApiServer, *, token: str | None = None) -> aiohttp.ClientSession:

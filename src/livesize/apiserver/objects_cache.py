@@ -22,12 +22,20 @@ from livesize.apiserver.events import CacheEvent, Matches
 from livesize.apiserver.keys import ROOT, prefix_of, resource_of
 from livesize.apiserver.records import Record, decode_record, make_record
 from livesize.apiserver.watchers import CAPACITY, Watcher
-from livesize.store.interface import Change, ChangeKind, CompactedError, Store, StoreClosedError
+from livesize.store.interface import (
+    Change,
+    ChangeKind,
+    CompactedError,
+    Listing,
+    Store,
+    StoreClosedError,
+)
 
 _log = logging.getLogger(__name__)
 
 RING_EVENTS = 1024  # of one kind; a change of a pod weighs about 25 KB
 AHEAD_TIMEOUT_SECONDS = 3.0
+EARLIER_REVISIONS = 1000  # read again at the start, so that watches go on where they were
 
 
 class _Shelf:
@@ -90,6 +98,7 @@ class ObjectsCache:
         self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
         self._announced: dict[tuple[str, bytes], Object] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._complete_at = 0
 
     async def run(self) -> None:
         """Load, then follow. When the store has compacted away what is missing, load again."""
@@ -234,7 +243,7 @@ class ObjectsCache:
         self._waiting.clear()
 
     async def _load(self) -> None:
-        listing = await self._store.list(ROOT)
+        listing = await self._read()
         shelves = {resource: _Shelf(listing.revision, self._ring_events) for resource in RESOURCES}
         for entry in listing.entries:
             resource = resource_of(entry.key)
@@ -242,7 +251,18 @@ class ObjectsCache:
                 shelves[resource].put(decode_record(resource, entry.value, entry.mod_revision))
         self._shelves = shelves
         self._advance(listing.revision)
-        self.loaded.set()
+
+    async def _read(self) -> Listing:
+        """At the start the state of a while ago: what has happened since comes as changes, and
+        clients that watched the server before this one find them. Later only the newest."""
+        if self.loaded.is_set():
+            return await self._store.list(ROOT)
+        self._complete_at = await self._store.revision()
+        try:
+            earlier = max(0, self._complete_at - EARLIER_REVISIONS)
+            return await self._store.list(ROOT, revision=earlier)
+        except CompactedError as gone:
+            return await self._store.list(ROOT, revision=gone.compact_revision)
 
     def _apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -284,6 +304,8 @@ class ObjectsCache:
 
     def _advance(self, revision: int) -> None:
         self.revision = max(self.revision, revision)
+        if self.revision >= self._complete_at:
+            self.loaded.set()
         waiting, self._waiting = self._waiting, []
         for wanted, reached in waiting:
             if wanted > self.revision:

@@ -38,7 +38,7 @@ from livesize.apiserver.web import BACKLOG, HttpServer, make_web_server
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
-from livesize.store.interface import Store
+from livesize.store.interface import Store, StoreUnavailableError
 
 _log = get_logger("apiserver")
 
@@ -167,7 +167,8 @@ class ApiServer:
         while True:
             await self._clock.sleep(COMPACT_SECONDS)
             if before:
-                await self._store.compact(before)
+                with contextlib.suppress(StoreUnavailableError):  # the next time, then
+                    await self._store.compact(before)
             before = self._cache.revision
 
 

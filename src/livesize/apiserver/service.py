@@ -465,6 +465,7 @@ class Service:
         """Apply the rule to the newest state until it is committed; a client that named a
         resourceVersion gets 409 as soon as that is not the newest."""
         target = edit.target
+        await self.cache.fresh()  # another server may have written what the client has seen
         with self._books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
                 record = await self._newest(target)
@@ -518,6 +519,7 @@ class Service:
         return await self._committer.put(target.resource, new, record, beside=beside)
 
     async def _delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
+        await self.cache.fresh()
         with self._books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
                 record = await self._newest(target)

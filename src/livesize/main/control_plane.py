@@ -17,6 +17,8 @@ import msgspec
 from livesize.machinery.children import wait_lifeline
 from livesize.machinery.privileges import drop_privileges
 from livesize.main.layout import DataDirectory
+from livesize.main.stores import StoreChoice, open_store, read_etcd_settings
+from livesize.store.etcd.settings import EtcdSettings
 
 
 class ControlPlaneSettings(msgspec.Struct, frozen=True):
@@ -30,11 +32,14 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     http: str = "uvicorn"
     audit_log: str = ""
     audit_level: str = "metadata"
+    store: StoreChoice = StoreChoice()
 
 
 def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=ControlPlaneSettings)
     directory = DataDirectory(Path(settings.directory))
+    # Before the rights are gone: the key for etcd may be root's.
+    etcd = read_etcd_settings(settings.store) if settings.store.store == "etcd" else None
     if settings.user is not None:
         assert settings.group is not None
         keep = [directory.control]
@@ -51,13 +56,14 @@ def main() -> None:
     # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
     sys.setswitchinterval(0.0001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(directory, settings))
+        runner.run(_serve(directory, settings, etcd))
 
 
-async def _serve(directory: DataDirectory, settings: ControlPlaneSettings) -> None:
+async def _serve(
+    directory: DataDirectory, settings: ControlPlaneSettings, etcd: EtcdSettings | None
+) -> None:
     from livesize.apiserver.auth.identities import Identity, Role
     from livesize.apiserver.http.audit import AuditLevel, AuditSettings
-    from livesize.apiserver.ids import RandomIds
     from livesize.apiserver.server import ApiServer, ApiServerConfig
     from livesize.apiserver.web import HttpServer
     from livesize.client.direct import DirectClient
@@ -68,12 +74,11 @@ async def _serve(directory: DataDirectory, settings: ControlPlaneSettings) -> No
     from livesize.machinery.heap import settle_heap
     from livesize.machinery.steps import CrashPoints
     from livesize.scheduler.loop import Scheduler
-    from livesize.store.sqlite import SqliteStore
 
     clock, points = SystemClock(), CrashPoints.from_environment()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    store = await SqliteStore.open(directory.store, epoch=RandomIds().uid(), points=points)
+    store = await open_store(directory.store, etcd, clock=clock, points=points)
     listener = socket.socket(fileno=settings.listener)
     config = ApiServerConfig(
         directory.tls,

@@ -14,6 +14,8 @@ from livesize.cli.app import cli
 from livesize.main.cert_command import cert
 from livesize.main.guest import guest
 from livesize.main.join_command import join
+from livesize.main.store_command import store
+from livesize.main.store_options import etcd_options, store_option
 from livesize.main.token_command import token
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ _data_dir = click.option(
     metavar="cpu=…,memory=…",
     help="What pods may use of this machine.  [default: all CPUs, memory less 10 %]",
 )
+@store_option
+@etcd_options
 @click.option(
     "--keep", is_flag=True, envvar="LIVESIZE_KEEP", help="Leave workloads running when stopped."
 )
@@ -99,6 +103,7 @@ def up(**settings: Any) -> None:
     Examples:
       livesize up
       livesize up --data-dir ./data --listen 127.0.0.1:0 --allocatable cpu=2,memory=4Gi
+      livesize up --store etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
       KUBECONFIG=/var/lib/livesize/kubeconfig kubectl get pods
     """
     from livesize.main.up import UpSettings, run_up
@@ -149,7 +154,7 @@ def list_images(data_dir: Path) -> None:
         click.echo(known)
 
 
-for _command in (cert, guest, join, token):
+for _command in (cert, guest, join, store, token):
     cli.add_command(_command)
 
 

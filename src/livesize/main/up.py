@@ -60,8 +60,10 @@ from livesize.main.layout import (
     may_write,
     prepare,
 )
+from livesize.main.stores import StoreChoice, read_etcd_settings
 from livesize.runtime.interface import Runtime
 from livesize.runtime.vm import VmRuntime
+from livesize.store.interface import StoreOpenError
 
 log = get_logger("up")
 
@@ -83,6 +85,16 @@ class UpSettings(msgspec.Struct, frozen=True):
     http: str = "uvicorn"
     audit_log: str = ""
     audit_level: str = "metadata"
+    store: str = "sqlite"
+    etcd_endpoints: str = ""
+    etcd_ca: str = ""
+    etcd_cert: str = ""
+    etcd_key: str = ""
+
+    def store_choice(self) -> StoreChoice:
+        files = (self.etcd_ca, self.etcd_cert, self.etcd_key)
+        absolute = (str(Path(name).absolute()) if name else "" for name in files)
+        return StoreChoice(self.store, self.etcd_endpoints, *absolute)
 
 
 class Allocatable(msgspec.Struct, frozen=True):
@@ -95,6 +107,11 @@ def run_up(settings: UpSettings) -> None:
     host, port = parse_listen(settings.listen)
     allocatable = parse_allocatable(settings.allocatable)
     node_name = parse_node_name(settings.node_name)
+    if settings.store == "etcd":
+        try:
+            read_etcd_settings(settings.store_choice())
+        except StoreOpenError as refusal:
+            raise click.ClickException(str(refusal)) from refusal
     if settings.runtime == "process" and os.geteuid() != 0:
         raise click.ClickException(
             "--runtime process makes cgroups and namespaces and needs root:"
@@ -383,6 +400,7 @@ class _Up:
             http=self._settings.http,
             audit_log=self._settings.audit_log,
             audit_level=self._settings.audit_level,
+            store=self._settings.store_choice(),
         )
         spec = ChildSpec(
             name="control-plane",

@@ -1,6 +1,7 @@
 """What a store promises; memory, SQLite and etcd pass the same contract suite.
 
-- A revision is a positive integer that grows by one with every commit that wrote something.
+- A revision is an integer that grows by one with every commit that wrote something. It carries the
+  epoch of the store's history (store/epochs.py), so that it never goes back, not even in a copy.
 - ``commit`` is atomic over all its keys: every check holds and every write happens, at one new
   revision, or nothing happens. It returns only when the writes would survive kill -9.
 - Commits are delivered to watchers in revision order, without gaps or repeats, and are in the
@@ -91,9 +92,17 @@ class StoreClosedError(Exception):
     """The store was closed, or its medium failed; nothing more can be written."""
 
 
+class StoreUnavailableError(StoreClosedError):
+    """The store cannot be reached just now; a write may or may not have happened. Ask again."""
+
+
+class StoreOpenError(Exception):
+    """The store cannot be used; the sentence says why and what to do."""
+
+
 class Store(Protocol):
     async def revision(self) -> int:
-        """The newest committed revision; 0 for an empty store."""
+        """The newest committed revision; for an empty store the one its epoch counts from."""
         ...
 
     async def get(self, key: str) -> Entry | None: ...

@@ -36,7 +36,7 @@ def judge_commit(
 
     Raises ConflictError where a check does not hold, ValueError where it can never be written.
     """
-    _require_writable(writes)
+    require_writable(writes)
     for check in checks:
         entry = latest(check.key)
         if check.mod_revision != (entry.mod_revision if entry is not None else 0):
@@ -64,7 +64,8 @@ def _changes(
                     yield Change(ChangeKind.DELETE, revision, previous, previous)
 
 
-def _require_writable(writes: Sequence[Write]) -> None:
+def require_writable(writes: Sequence[Write]) -> None:
+    """Raises ValueError where it can never be written."""
     if len(writes) > WRITES_LIMIT:
         raise ValueError(f"a commit of {len(writes)} writes is over the limit of {WRITES_LIMIT}")
     if len(writes) > 1 and len({write.key for write in writes}) < len(writes):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from livesize.store.entries import Entries
+from livesize.store.epochs import first_revision
 from livesize.store.feed import Feed
 from livesize.store.interface import (
     Change,
@@ -23,10 +24,10 @@ from livesize.store.judgement import judge_commit, require_past
 
 
 class MemoryStore:
-    def __init__(self, *, epoch: str = "memory") -> None:
+    def __init__(self, *, epoch: int = 0) -> None:
         self.epoch = epoch
         self._entries = Entries()
-        self._feed = Feed(0)
+        self._feed = Feed(first_revision(epoch))
         self._closed = False
 
     async def revision(self) -> int:

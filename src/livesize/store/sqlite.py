@@ -12,7 +12,7 @@ The writer needs the interpreter's lock a few times per transaction. A loop that
 gives it up so briefly that the writer can starve for seconds; a process that serves many requests
 should call ``sys.setswitchinterval(0.0001)``, with which it waits a few milliseconds at most.
 
-    store = await SqliteStore.open(path, epoch=new_id)
+    store = await SqliteStore.open(path, epoch=epoch_at(clock.now()))
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from livesize.store.interface import (
     Entry,
     Listing,
     StoreClosedError,
+    StoreOpenError,
     Write,
 )
 from livesize.store.judgement import Commit, judge_commit, require_past
 from livesize.store.sqlite_file import Contents, LogFile
-from livesize.store.sqlite_open import StoreOpenError
 from livesize.store.sqlite_writer import Compaction, Failure, Request, Writer
 
 __all__ = ["SqliteLimits", "SqliteStore", "StoreOpenError"]
@@ -59,8 +59,7 @@ class SqliteLimits(msgspec.Struct, frozen=True):
 
 
 class SqliteStore:
-    """Use ``open``. ``epoch`` names the file's history: with another epoch, revisions that were
-    remembered mean nothing."""
+    """Use ``open``. ``epoch`` is that of the file's history, and part of every revision."""
 
     def __init__(
         self,
@@ -103,11 +102,11 @@ class SqliteStore:
         cls,
         path: Path,
         *,
-        epoch: str,
+        epoch: int = 0,
         points: CrashPoints = NO_CRASH_POINTS,
         limits: SqliteLimits = SqliteLimits(),  # noqa: B008 - it is frozen
     ) -> SqliteStore:
-        """Open or make the file. ``epoch`` is used if it is new. Raises StoreOpenError."""
+        """Open or make the file; in a new one, or a copy, ``epoch`` begins. StoreOpenError."""
         reader = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         loop = asyncio.get_running_loop()
         try:
@@ -291,7 +290,7 @@ class SqliteStore:
             raise StoreClosedError(self._failed)
 
 
-def _load(path: Path, epoch: str, limits: SqliteLimits) -> tuple[LogFile, Contents]:
+def _load(path: Path, epoch: int, limits: SqliteLimits) -> tuple[LogFile, Contents]:
     file = LogFile(path, size_limit_bytes=limits.file_bytes)
     try:
         return file, file.load(epoch)

@@ -5,8 +5,11 @@ were committed. The newest row of a key is its current state, older ones are the
 they are swept. A commit is therefore a single INSERT at the end of one tree, and its cost is that
 of the fsync. The view ``kv`` shows the current states to people with a SQLite shell.
 
-A row's place is its revision and its position in the commit. A row without a value says that the
-key was deleted. ``previous_revision`` leads to the row it replaced (0: there was none).
+A row's place is its number and its position in the commit. A row without a value says that the
+key was deleted. ``previous_revision`` leads to the row it replaced (0: there was none). Numbers in
+the file count from 0; outside, a revision is the first of the file's epoch plus that number. A
+file that was copied, however it was done, begins a new epoch when it is opened: a backup says what
+it is, and any other copy lies in another inode than it says.
 
 Two connections: every write, sweep and checkpoint happens on ``_writing``, by the writer's thread;
 ``_reading`` can only read, for history that is no longer in memory, by the reader's thread.
@@ -23,8 +26,10 @@ from typing import Any
 import apsw
 import msgspec
 
+from livesize.store.epochs import epoch_of_copy, first_revision
 from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
 from livesize.store.judgement import WRITES_LIMIT, Commit
+from livesize.store.snapshot import Snapshot
 from livesize.store.sqlite_open import (
     PAGE_BYTES,
     Transaction,
@@ -76,11 +81,22 @@ DELETE FROM log WHERE place IN (
 class Contents(msgspec.Struct, frozen=True):
     """What an opened file holds."""
 
-    epoch: str
+    epoch: int
     revision: int
     compacted: int
     swept: int
     entries: tuple[Entry, ...]
+
+
+def read_snapshot(connection: apsw.Connection) -> Snapshot:
+    """What the file holds now, in one reading."""
+    with connection:
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+        newest = connection.execute("SELECT max(place) FROM log").get or 0
+        values = tuple(connection.execute("SELECT key, value FROM kv ORDER BY key"))
+    revision = max(newest >> _PLACE_BITS, int(meta.get("compacted", "0")))
+    epoch = int(meta["epoch"]) if meta.get("epoch", "").isdecimal() else 0
+    return Snapshot(first_revision(epoch) + revision, values)
 
 
 class LogFile:
@@ -97,28 +113,45 @@ class LogFile:
             self._reading = connect_to_read(path)
             undo.pop_all()
         self._bytes_in_wal = 0
+        self._first = 0  # of the epoch
 
-    def load(self, epoch: str) -> Contents:
-        """Any thread, before the others. ``epoch`` names the store if the file is new."""
+    def load(self, epoch: int) -> Contents:
+        """Any thread, before the others. ``epoch`` begins if the file is new, or a copy; that of
+        a copy is later than that of its original."""
         meta = dict(self._writing.execute("SELECT name, value FROM meta"))
-        if "epoch" not in meta:
-            meta |= {"epoch": epoch, "compacted": "0", "swept": "0"}
-            self._set_meta(epoch=epoch, compacted="0", swept="0")
-            sync_folder(self.path.parent)
-        compacted = int(meta["compacted"])
+        compacted = int(meta.get("compacted", "0"))
         newest = self._writing.execute("SELECT max(place) FROM log").get or 0
+        revision = max(newest >> _PLACE_BITS, compacted)
+        meta |= self._begin_epoch(meta, epoch, revision)
+        first = self._first = first_revision(int(meta["epoch"]))
         rows = self._writing.execute("SELECT key, value, create_revision, mod_revision FROM kv")
         return Contents(
-            epoch=meta["epoch"],
-            revision=max(newest >> _PLACE_BITS, compacted),
-            compacted=compacted,
-            swept=int(meta["swept"]),
-            entries=tuple(Entry(*row) for row in rows),
+            epoch=int(meta["epoch"]),
+            revision=first + revision,
+            compacted=first + compacted,
+            swept=first + int(meta["swept"]),
+            entries=tuple(
+                Entry(key, value, first + created, first + changed)
+                for key, value, created, changed in rows
+            ),
         )
+
+    def _begin_epoch(self, meta: dict[str, str], epoch: int, revision: int) -> dict[str, str]:
+        """What is new in ``meta`` now that the file is opened here."""
+        here = {"inode": str(self.path.stat().st_ino)}
+        if "epoch" not in meta:
+            here |= {"epoch": str(epoch), "compacted": "0", "swept": "0"}
+        elif meta.get("inode", here["inode"]) != here["inode"]:
+            known = first_revision(int(meta["epoch"])) + revision
+            here |= {"epoch": str(epoch_of_copy(epoch, known))}
+        if not here.items() <= meta.items():
+            self._set_meta(**here)
+            sync_folder(self.path.parent)
+        return here
 
     def append(self, commits: Sequence[Commit]) -> None:
         """The writer's thread. All or nothing; durable when it returns."""
-        rows = [row for commit in commits for row in _rows(commit)]
+        rows = [row for commit in commits for row in _rows(commit, self._first)]
         # One statement is its own transaction: the common case costs a single call, and each
         # call may have to wait for the interpreter's lock when the loop is busy.
         if len(rows) == 1:
@@ -137,15 +170,15 @@ class LogFile:
 
     def set_compacted(self, revision: int) -> None:
         """The writer's thread. From now on, also after a crash, older history may be gone."""
-        self._set_meta(compacted=str(revision))
+        self._set_meta(compacted=str(revision - self._first))
 
     def sweep(self, swept: int, goal: int) -> int:
         """The writer's thread. Delete a little of what was replaced by revisions after ``swept``
         up to ``goal``; return how far it got. Interrupted, it goes on from there."""
         reached = min(swept + SWEEP_REVISIONS, goal)
         with Transaction(self._writing):
-            self._writing.execute(_SWEEP, {"first": _place(swept + 1), "last": _last(reached)})
-            self._set_meta(swept=str(reached))
+            self._writing.execute(_SWEEP, self._places(swept, reached))
+            self._set_meta(swept=str(reached - self._first))
         self._bytes_in_wal += PAGE_BYTES * (reached - swept)
         return reached
 
@@ -155,18 +188,18 @@ class LogFile:
         """The reader's thread. Changes under ``prefix`` after one revision up to another, about
         ``limit`` of them but never half a revision; and the revision they reach up to."""
         changes: list[Change] = []
-        for row in self._reading.execute(_CHANGES, _between(prefix, after, until)):
-            revision = row[0] >> _PLACE_BITS
+        for row in self._reading.execute(_CHANGES, self._between(prefix, after, until)):
+            revision = self._first + (row[0] >> _PLACE_BITS)
             if len(changes) >= limit and revision != changes[-1].revision:
                 return changes, changes[-1].revision
-            changes.append(_change(row))
+            changes.append(_change(row, self._first))
         return changes, until
 
     def states(self, prefix: str, after: int, until: int) -> dict[str, Entry | None]:
         """The reader's thread. How the keys under ``prefix`` that changed after one revision up
         to another were before; None: not there."""
-        rows = self._reading.execute(_STATES, _between(prefix, after, until))
-        return {row[0]: _previous(*row) for row in rows}
+        rows = self._reading.execute(_STATES, self._between(prefix, after, until))
+        return {row[0]: _previous(row, self._first) for row in rows}
 
     def close(self) -> None:
         """The reader's thread, after the writer's has ended."""
@@ -176,6 +209,15 @@ class LogFile:
             self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._writing.close()
         os.close(self._lock)
+
+    def _places(self, after: int, until: int) -> dict[str, int]:
+        return {
+            "first": _place(after + 1 - self._first),
+            "last": _place(until + 1 - self._first) - 1,
+        }
+
+    def _between(self, prefix: str, after: int, until: int) -> dict[str, int | str]:
+        return {**self._places(after, until), "prefix": prefix, "width": len(prefix)}
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
         marks = ",".join(["(?,?,?,?,?)"] * len(rows))
@@ -192,27 +234,14 @@ def _place(revision: int, position: int = 0) -> int:
     return (revision << _PLACE_BITS) + position
 
 
-def _last(revision: int) -> int:
-    return _place(revision + 1) - 1
-
-
-def _between(prefix: str, after: int, until: int) -> dict[str, int | str]:
-    return {
-        "first": _place(after + 1),
-        "last": _last(until),
-        "prefix": prefix,
-        "width": len(prefix),
-    }
-
-
-def _rows(commit: Commit) -> Iterator[tuple[int, str, int, int, bytes | None]]:
+def _rows(commit: Commit, first: int) -> Iterator[tuple[int, str, int, int, bytes | None]]:
     for position, change in enumerate(commit):
         entry = change.entry
         yield (
-            _place(change.revision, position),
+            _place(change.revision - first, position),
             entry.key,
-            entry.create_revision,
-            change.previous.mod_revision if change.previous is not None else 0,
+            entry.create_revision - first,
+            change.previous.mod_revision - first if change.previous is not None else 0,
             entry.value if change.kind is ChangeKind.PUT else None,
         )
 
@@ -226,20 +255,22 @@ def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
         start += size
 
 
-def _change(row: tuple[Any, ...]) -> Change:
+def _change(row: tuple[Any, ...], first: int) -> Change:
     place, key, created, previous_revision, value, *before = row
-    revision = place >> _PLACE_BITS
-    previous = _previous(key, previous_revision, *before)
+    revision = first + (place >> _PLACE_BITS)
+    previous = _previous((key, previous_revision, *before), first)
     if value is not None:
-        return Change(ChangeKind.PUT, revision, Entry(key, value, created, revision), previous)
+        entry = Entry(key, value, first + created, revision)
+        return Change(ChangeKind.PUT, revision, entry, previous)
     if previous is None:
         raise CompactedError(revision)
     return Change(ChangeKind.DELETE, revision, previous, previous)
 
 
-def _previous(key: str, revision: int, created: int | None, value: bytes | None) -> Entry | None:
+def _previous(row: tuple[Any, ...], first: int) -> Entry | None:
+    key, revision, created, value = row
     if not revision:
         return None
     if created is None or value is None:
-        raise CompactedError(revision)
-    return Entry(key, value, created, revision)
+        raise CompactedError(first + revision)
+    return Entry(key, value, first + created, first + revision)

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import apsw
 
-SCHEMA_VERSION = 1
+from livesize.store.interface import StoreOpenError
+
+SCHEMA_VERSION = 2
+"""1: epochs were names, and no part of the revisions. 2: they are numbers."""
 BUSY_MILLISECONDS = 5_000
 PAGE_BYTES = 4_096
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
@@ -29,10 +32,6 @@ CREATE VIEW kv AS
   SELECT key, value, create_revision, place >> 16 AS mod_revision FROM log
   WHERE place IN (SELECT max(place) FROM log GROUP BY key) AND value IS NOT NULL;
 """
-
-
-class StoreOpenError(Exception):
-    """The file cannot be used as a store; the sentence says why and what to do."""
 
 
 class Transaction:
@@ -60,7 +59,7 @@ def connect_to_write(path: Path, size_limit_bytes: int) -> apsw.Connection:
     except (OSError, apsw.Error) as failure:
         raise StoreOpenError(f"cannot open the store {path}: {failure}") from failure
     try:
-        _require_known(connection, path)
+        require_known(connection, path)
         _set_up(connection, size_limit_bytes)
     except apsw.Error as failure:
         connection.close()
@@ -113,7 +112,7 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _require_known(connection: apsw.Connection, path: Path) -> None:
+def require_known(connection: apsw.Connection, path: Path) -> None:
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     if not connection.pragma("schema_version"):
         return
@@ -140,3 +139,7 @@ def _set_up(connection: apsw.Connection, size_limit_bytes: int) -> None:
         with Transaction(connection):
             connection.execute(_SCHEMA)
             connection.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+    elif connection.execute("SELECT value FROM meta WHERE name = 'schema'").get == "1":
+        with Transaction(connection):
+            connection.execute("UPDATE meta SET value = '0' WHERE name = 'epoch'")
+            connection.execute("UPDATE meta SET value = '2' WHERE name = 'schema'")

@@ -185,6 +185,7 @@ class Writer:
             self._file.set_compacted(goal)
             self._goal = goal
         if self._swept < self._goal:
+            self._points.reach("store/compact/during")
             self._swept = self._file.sweep(self._swept, self._goal)
 
     def _finish_compactions(self, failure: Failure | None) -> None:

@@ -27,7 +27,7 @@ KEY = key_of(LEASES, "team", "a")
 
 @pytest.fixture
 async def store() -> MemoryStore:
-    return MemoryStore(epoch="e")
+    return MemoryStore()
 
 
 @pytest.fixture

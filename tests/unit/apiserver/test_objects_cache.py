@@ -59,6 +59,45 @@ async def test_loads_what_was_there(fed: Fed) -> None:
     task.cancel()
 
 
+async def test_a_watch_goes_on_over_a_restart(fed: Fed) -> None:
+    for number in range(4):
+        await fed.write(put("a", number))
+    again = ObjectsCache(fed.store, ring_events=4)
+    task = asyncio.create_task(again.run())
+    await again.loaded.wait()
+    watcher = again.watch(LEASES, after_revision=1)
+    assert [delivery.revision for delivery in await watcher.take()] == [2, 3, 4]
+    task.cancel()
+
+
+async def test_history_that_was_compacted_is_not_missed_at_the_start(fed: Fed) -> None:
+    for number in range(4):
+        await fed.write(put("a", number))
+    await fed.store.compact(3)
+    again = ObjectsCache(fed.store)
+    task = asyncio.create_task(again.run())
+    await again.loaded.wait()
+    assert again.revision == 4
+    assert [one.revision for one in await again.watch(LEASES, after_revision=3).take()] == [4]
+    with pytest.raises(StatusError):
+        again.watch(LEASES, after_revision=2)
+    task.cancel()
+
+
+async def test_a_version_of_an_earlier_epoch_is_410() -> None:
+    store = MemoryStore(epoch=2)
+    cache = ObjectsCache(store)
+    task = asyncio.create_task(cache.run())
+    await cache.loaded.wait()
+    await cache.wait_for(await store.commit([], [put("a", 1)]))
+    for old in (1, 1_000, (2 << 20) - 1):
+        for attempt in (cache.watch, cache.records_at):
+            with pytest.raises(StatusError) as refused:
+                attempt(LEASES, **{"after_revision" if attempt == cache.watch else "revision": old})
+            assert refused.value.code == 410
+    task.cancel()
+
+
 async def test_a_watch_from_before_the_ring_is_410(fed: Fed) -> None:
     for number in range(6):
         await fed.write(put("a", number))

@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def opened(path: Path, **options: object) -> AsyncIterator[SqliteStore]:
-    store = await SqliteStore.open(path, epoch="first", **options)  # type: ignore[arg-type]
+    store = await SqliteStore.open(path, **options)  # type: ignore[arg-type]
     try:
         yield store
     finally:
@@ -70,7 +70,7 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
     async with opened(path) as store:
         await fill(store)
     async with await_other_epoch(path) as store:
-        assert store.epoch == "first"
+        assert store.epoch == 0
         assert await store.revision() == 3
         assert await store.get("a") == Entry("a", b"2", 1, 2)
         assert await store.get("b") is None
@@ -81,7 +81,7 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def await_other_epoch(path: Path) -> AsyncIterator[SqliteStore]:
-    store = await SqliteStore.open(path, epoch="second")
+    store = await SqliteStore.open(path, epoch=7)
     yield store
     await store.close()
 
@@ -123,28 +123,28 @@ async def test_a_shell_can_see_the_current_values(path: Path) -> None:
 async def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     async with opened(path) as store:
         await fill(store)
-    rows(path, "UPDATE meta SET value = '2' WHERE name = 'schema'")
+    rows(path, "UPDATE meta SET value = '3' WHERE name = 'schema'")
     before = path.read_bytes()
     with pytest.raises(StoreOpenError, match="newer Livesize"):
-        await SqliteStore.open(path, epoch="first")
+        await SqliteStore.open(path)
     assert path.read_bytes() == before
 
 
 async def test_somebody_elses_file_is_refused(path: Path) -> None:
     rows(path, "CREATE TABLE theirs (x)")
     with pytest.raises(StoreOpenError, match="not a Livesize store"):
-        await SqliteStore.open(path, epoch="first")
+        await SqliteStore.open(path)
     path.write_bytes(b"no database at all, but long enough" * 100)
     with pytest.raises(StoreOpenError, match="cannot open the store"):
-        await SqliteStore.open(path, epoch="first")
+        await SqliteStore.open(path)
     with pytest.raises(StoreOpenError, match="cannot open the store"):
-        await SqliteStore.open(path.parent / "no folder" / "store.db", epoch="first")
+        await SqliteStore.open(path.parent / "no folder" / "store.db")
 
 
 async def test_a_second_owner_is_refused_until_the_first_has_closed(path: Path) -> None:
     async with opened(path):
         with pytest.raises(StoreOpenError, match="in use by another process"):
-            await SqliteStore.open(path, epoch="first")
+            await SqliteStore.open(path)
     async with opened(path) as store:
         assert await store.revision() == 0
 

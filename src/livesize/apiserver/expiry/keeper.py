@@ -13,7 +13,7 @@ from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
 from livesize.apiserver.watchers import Watcher
 from livesize.machinery.clock import Clock, parse_time
-from livesize.store.interface import ConflictError
+from livesize.store.interface import ConflictError, StoreUnavailableError
 
 BATCH = 100  # in one commit
 SHORTEST_PAUSE_SECONDS = 1.0  # what is due within a second goes in one round
@@ -58,6 +58,8 @@ class EventKeeper:
         except ConflictError:
             # One of them was said again or deleted meanwhile: the next round sees it.
             await self._cache.fresh()
+        except StoreUnavailableError:
+            pass  # the next round tries again
 
     async def _pause(self, watcher: Watcher, seconds: float) -> None:
         """Until the next event is due, or there are too many."""
