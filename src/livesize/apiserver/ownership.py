@@ -2,7 +2,7 @@
 
 Tracked are writes that name a manager: by fieldManager, or by the user agent of an HTTP client.
 Not tracked are nodes and the scheduler, whose fields nobody else may write, events and leases,
-which are rewritten all the time, and the door's own housekeeping (ADR 0025).
+which are rewritten all the time, and the door's own housekeeping (ADR 0019).
 """
 
 from __future__ import annotations
