@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -28,6 +27,8 @@ def join(server: str, token: str, ca_hash: str, node_name: str, data_dir: Path) 
     Example:
       livesize join https://10.0.0.1:7443 --token … --ca-hash sha256:…
     """
+    import asyncio
+
     from livesize.api.errors import StatusError
     from livesize.client import joining
     from livesize.client.authority import is_hash
