@@ -34,8 +34,9 @@ from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
 from livesize.runtime.libvirt.compose import domain_name
 
+BOOTS = 5
 ROUNDS = 4
-MEMORY_CHANGES = 3
+MEMORY_CHANGES = 1
 VCPUS = 4
 """Under emulation a QEMU can create so many in its life: one at boot, the others are samples."""
 SWITCHES = 3
@@ -94,8 +95,10 @@ async def boots_and_resizes(context: Context) -> list[Measured]:
     pairs = [Pair() for _ in ROWS]
     boot, plug, off, on, more, less = pairs
     async with both_sides(context.folder) as (product, raw):
-        for number in range(ROUNDS):
-            await measure_boots(product, raw, boot, number)
+        await measure_boots(product, raw, boot)
+        for _ in range(ROUNDS):
+            await product.boot()
+            await raw.boot()
             async with contests(product, raw) as contest:
                 await measure_memory(contest, raw, more, less)
                 await measure_vcpus(contest, raw, plug, off, on)
@@ -104,13 +107,15 @@ async def boots_and_resizes(context: Context) -> list[Measured]:
     return [pair.measured(context) for pair in pairs]
 
 
-async def measure_boots(product: ProductVm, raw: RawVm, pair: Pair, number: int) -> None:
-    """Who boots second has another guest beside it: they take turns in that too."""
+async def measure_boots(product: ProductVm, raw: RawVm, pair: Pair) -> None:
+    """Each alone on the machine: a guest beside it slows whoever boots second by a third."""
     turns: list[tuple[ProductVm | RawVm, list[float]]]
     turns = [(product, pair.product), (raw, pair.raw)]
-    for side, samples in turns if number % 2 == 0 else reversed(turns):
-        await asyncio.sleep(PAUSE_SECONDS)
-        samples.append(await side.boot())
+    for number in range(BOOTS):
+        for side, samples in turns if number % 2 == 0 else reversed(turns):
+            await asyncio.sleep(PAUSE_SECONDS)
+            samples.append(await side.boot())
+            await side.end()
 
 
 async def measure_memory(contest: Contest, raw: RawVm, more: Pair, less: Pair) -> None:

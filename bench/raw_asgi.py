@@ -3,8 +3,10 @@
     python -m bench.raw_asgi --port 0 --bytes FILE --db FILE --cert CERT --key KEY
 
 Answers GET with the bytes of FILE. On PATCH it makes those bytes durable, one row in SQLite by a
-writer thread with group commit, and answers them. It prints its port on one line, then serves
-until SIGTERM. No routing, no checks, no objects: what is left is what the parts cost.
+writer thread with group commit, and answers them. A GET with a query stays open: whoever sent it
+gets the bytes as one line for each PATCH, before that is answered. It prints its port on one
+line, then serves until SIGTERM. No routing, no checks, no objects: what is left is what the parts
+cost.
 """
 
 from __future__ import annotations
@@ -75,12 +77,27 @@ def make_app(answer: bytes, store: GroupCommit) -> Callable[[Scope, Receive, Sen
     ]
     start = {"type": "http.response.start", "status": 200, "headers": headers}
     body = {"type": "http.response.body", "body": answer}
+    watching: dict[Send, None] = {}
+    line = {"type": "http.response.body", "body": answer + b"\n", "more_body": True}
+
+    async def watch(receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers[:1]})
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        watching[send] = None
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        del watching[send]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["query_string"]:
+            await watch(receive, send)
+            return
         if scope["method"] == "PATCH":
             while (await receive()).get("more_body"):
                 pass
             await store.commit(answer)
+            for watcher in list(watching):
+                await watcher(line)
         await send(start)
         await send(body)
 

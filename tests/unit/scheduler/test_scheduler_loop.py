@@ -279,6 +279,27 @@ async def test_what_helps_leads_to_a_new_try(
         assert server.node_of("big") == "n"
 
 
+@pytest.mark.parametrize(
+    ("cpu", "phase", "is_bound"),
+    [("100m", "Running", True), ("950m", "Running", False), ("950m", "Succeeded", True)],
+    ids=["smaller", "larger", "ended"],
+)
+async def test_who_comes_later_meets_the_newest_sizes(
+    server: Server, cpu: str, phase: str, is_bound: bool
+) -> None:
+    server.put(NODES, node("n"))
+    server.put(PODS, pod("other", "500m", nodeName="n"))
+    async with scheduling(server):
+        for size in ("700m", cpu):
+            allocated = [{"name": "c", "requests": {"cpu": size, "memory": "1Mi"}}]
+            status = {"phase": phase, "resizeState": {"phase": "Done", "allocated": allocated}}
+            server.put(PODS, {**server.objects[PODS]["other"], "status": status})
+            await settle()
+        server.put(PODS, pod("later", "400m"))
+        await settle()
+        assert server.node_of("later") == ("n" if is_bound else "")
+
+
 async def test_what_cannot_help_leads_to_nothing(server: Server) -> None:
     clock = JumpingClock()
     server.put(NODES, node("n"))
