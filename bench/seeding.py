@@ -30,7 +30,7 @@ async def seed(folder: Path, pods: int) -> None:
     """The data directory of a control plane with a node and so many pods that run on it."""
     directory = DataDirectory(folder)
     prepare(directory, None)
-    store = await SqliteStore.open(directory.store, epoch="bench")
+    store = await SqliteStore.open(directory.store)
     try:
         puts = iter([_node(), *(_pod(number) for number in range(pods))])
         while batch := list(itertools.islice(puts, _AT_ONCE)):
