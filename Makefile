@@ -6,6 +6,10 @@ BIN := .venv/bin
 CODE := src tests bench scripts
 AREA ?=
 
+# What pytest makes of the test files is kept between runs, also where the environment says that
+# Python shall keep nothing: it is half of the time a run takes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup check check-format check-lint check-layers check-types check-unit \
 	test test-machine test-all bench demo clean
@@ -34,7 +38,8 @@ check-types:
 	@$(BIN)/mypy
 
 check-unit:
-	@$(BIN)/pytest -q --tier none -n 2 --dist worksteal
+	@$(BIN)/pytest -q --tier none -n 2 --dist worksteal -p no:schemathesis \
+		--ignore tests/machine --ignore tests/integration
 
 test: check test-machine ## check, then every machine test: real API server, cgroups, guests
 
