@@ -31,6 +31,8 @@ CONTAINER = re.compile(r"^(start|grow|shrink) .* MiB +(\d+)(?:  +[\d.]+ ms)?$", 
 @contextmanager
 def demo(directory: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
     """Begun, with its output to read; its temporary files are made in ``directory``."""
+    # Whoever runs tests in the background of a shell has SIGINT ignored, and that is inherited.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         command or [LIVESIZE, "demo"],
         stdout=subprocess.PIPE,
@@ -38,6 +40,7 @@ def demo(directory: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
         text=True,
         env={**os.environ, "TMPDIR": str(directory)},
     )
+    signal.signal(signal.SIGINT, before)
     for group in (f"demo-{process.pid}", f"demo-{process.pid}-vms"):
         claim(group, directory)
     try:
