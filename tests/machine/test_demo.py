@@ -100,6 +100,7 @@ def test_container_and_virtual_machine_are_shown_with_proof(tmp_path: Path) -> N
 
 
 @pytest.mark.vms
+@pytest.mark.matrix
 def test_a_demo_that_is_ended_while_the_guest_boots_leaves_nothing_behind(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         read_until(process, "Booting a virtual machine")
@@ -130,6 +131,7 @@ def test_ctrl_c_twice_at_any_time_leaves_nothing_behind(tmp_path: Path, words: s
 
 
 @pytest.mark.vms
+@pytest.mark.matrix
 def test_a_system_that_dies_fails_the_demo_and_is_cleaned_away(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         read_until(process, "Booting a virtual machine")

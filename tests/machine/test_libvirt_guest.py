@@ -171,6 +171,7 @@ async def test_memory_is_given_back_whenever_the_guest_gets_to_it(
     assert boot_id(await runtime.wait_vm(UID, hears_agent, 20)) == boot_id(before)
 
 
+@pytest.mark.matrix
 async def test_a_guest_that_reboots_keeps_its_size_and_is_told(runtime: LibvirtRuntime) -> None:
     await changed(runtime, PlugVcpus(2), lambda view: view.plugged_vcpus == 2)
     before = await changed(

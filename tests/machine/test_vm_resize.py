@@ -193,7 +193,7 @@ def test_memory_in_use_is_never_taken_from_the_guest(vm: Vm) -> None:
     ("before", "after"),
     [
         pytest.param((1, 512), (2, 768), id="grow"),
-        pytest.param((2, 1024), (1, 512), id="shrink"),
+        pytest.param((2, 1024), (1, 512), id="shrink", marks=pytest.mark.matrix),
     ],
 )
 def test_libvirtd_killed_in_the_middle(
@@ -235,6 +235,7 @@ def test_a_domain_that_refuses_gets_its_groups_narrowed_again(vm: Vm) -> None:
     assert vm.boot_id() == boot_id
 
 
+@pytest.mark.matrix
 def test_the_agent_starts_again_and_leaves_the_guest_alone(vm: Vm) -> None:
     vm.resize(cpu="2", memory="768Mi")
     boot_id, qemu = vm.boot_id(), start_time(vm.status["pid"])
