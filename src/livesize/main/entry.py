@@ -14,6 +14,7 @@ from livesize.cli.app import cli
 from livesize.main.cert_command import cert
 from livesize.main.guest import guest
 from livesize.main.join_command import join
+from livesize.main.settings_options import data_dir
 from livesize.main.store_command import store
 from livesize.main.store_options import etcd_options, store_option
 from livesize.main.token_command import token
@@ -21,18 +22,10 @@ from livesize.main.token_command import token
 if TYPE_CHECKING:
     from livesize.cli.doctor.checks import Finding
 
-DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"
 
 
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    envvar="LIVESIZE_DATA_DIR",
-    help="Where everything is kept: store, keys, checkpoints, logs, kubeconfig.",
-)
+_data_dir = data_dir("Where everything is kept: store, keys, checkpoints, logs, kubeconfig.")
 
 
 @cli.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-DEFAULT_DATA_DIR = "/var/lib/livesize"
+from livesize.main.settings_options import data_dir
 
 
 @click.group()
@@ -15,14 +15,7 @@ def guest() -> None:
 
 
 @guest.command()
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    envvar="LIVESIZE_DATA_DIR",
-    help="The data directory of `livesize up`, whose VMs will find the guest by name.",
-)
+@data_dir("The data directory of `livesize up`, whose VMs will find the guest by name.")
 @click.option(
     "--images-dir",
     type=click.Path(path_type=Path, file_okay=False),

@@ -1,4 +1,4 @@
-"""Options that several commands about identities share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ DEFAULT_DATA_DIR = "/var/lib/livesize"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def data_dir_option(command: Command) -> Command:
+def data_dir(meaning: str) -> Callable[[Command], Command]:
+    """--data-dir, with what the command does there in its help."""
     return click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
         default=DEFAULT_DATA_DIR,
         show_default=True,
         envvar="LIVESIZE_DATA_DIR",
-        help="The data directory of the server, or of this node.",
-    )(command)
+        help=meaning,
+    )
+
+
+data_dir_option = data_dir("The data directory of the server, or of this node.")
 
 
 def namespaces_option(command: Command) -> Command:

@@ -6,18 +6,10 @@ from pathlib import Path
 
 import click
 
+from livesize.main.settings_options import data_dir
 from livesize.main.store_options import etcd_options, store_option
 
-DEFAULT_DATA_DIR = "/var/lib/livesize"
-
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    envvar="LIVESIZE_DATA_DIR",
-    help="The data directory of `livesize up`, whose store is meant by sqlite.",
-)
+_data_dir = data_dir("The data directory of `livesize up`, whose store is meant by sqlite.")
 _replace = click.option(
     "--replace", is_flag=True, help="Also where there are objects already; they are replaced."
 )

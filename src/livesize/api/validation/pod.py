@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
 from livesize.api.resources import is_vm, same_quantities, vm_container
+from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.resources import (
     validate_quantities,
@@ -66,7 +67,7 @@ def sizes_by_field(pod: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _validate_scalars(spec: Object) -> list[FieldError]:
-    errors = _one_of(spec.get("restartPolicy", "Always"), RESTART_POLICIES, "spec.restartPolicy")
+    errors = one_of(spec.get("restartPolicy", "Always"), RESTART_POLICIES, "spec.restartPolicy")
     if spec.get("resources"):
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL))
     grace = spec.get("terminationGracePeriodSeconds")
@@ -107,7 +108,7 @@ def _validate_container(container: Object, field: str, *, never: bool) -> list[F
         detail = "must not have leading or trailing whitespace"
         errors.append(FieldError(FieldErrorKind.INVALID, f"{field}.image", detail, image))
     pull = container.get("imagePullPolicy", "IfNotPresent")
-    errors += _one_of(pull, _PULL_POLICIES, f"{field}.imagePullPolicy")
+    errors += one_of(pull, _PULL_POLICIES, f"{field}.imagePullPolicy")
     errors += _validate_ports(container, field)
     for index, variable in enumerate(container.get("env") or []):
         if not variable.get("name") or "=" in variable["name"]:
@@ -126,7 +127,7 @@ def _validate_ports(container: Object, field: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, port in enumerate(container.get("ports") or []):
         where = f"{field}.ports[{index}]"
-        errors += _one_of(port.get("protocol", "TCP"), _PROTOCOLS, f"{where}.protocol")
+        errors += one_of(port.get("protocol", "TCP"), _PROTOCOLS, f"{where}.protocol")
         number = port.get("containerPort")
         if number is None:
             errors.append(FieldError(FieldErrorKind.REQUIRED, f"{where}.containerPort", ""))
@@ -148,10 +149,3 @@ def _validate_allocated(pod: Object) -> list[FieldError]:
             detail = "must be equal to requests on create, or absent"
             errors.append(FieldError(FieldErrorKind.INVALID, where, detail, given))
     return errors
-
-
-def _one_of(value: str, supported: tuple[str, ...], field: str) -> list[FieldError]:
-    if value in supported:
-        return []
-    detail = "supported values: " + ", ".join(f'"{word}"' for word in supported)
-    return [FieldError(FieldErrorKind.NOT_SUPPORTED, field, detail, value)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import parse_quantity
+from livesize.api.validation.choices import required_one_of
 from livesize.api.validation.names import validate_key
 from livesize.api.validation.resources import validate_quantities
 
@@ -83,13 +83,13 @@ def _validate_scopes(quota: Object) -> list[FieldError]:
     errors: list[FieldError] = []
     named: set[str] = set()
     for index, scope in enumerate(lookup(quota, "spec", "scopes", default=[])):
-        errors += _one_of(scope, QUOTA_SCOPES, f"spec.scopes[{index}]")
+        errors += required_one_of(scope, QUOTA_SCOPES, f"spec.scopes[{index}]")
         named.add(scope)
     path = ("spec", "scopeSelector", "matchExpressions")
     for index, rule in enumerate(lookup(quota, *path, default=[])):
         field = f"{'.'.join(path)}[{index}]"
-        errors += _one_of(rule.get("scopeName"), QUOTA_SCOPES, f"{field}.scopeName")
-        errors += _one_of(rule.get("operator"), SCOPE_OPERATORS, f"{field}.operator")
+        errors += required_one_of(rule.get("scopeName"), QUOTA_SCOPES, f"{field}.scopeName")
+        errors += required_one_of(rule.get("operator"), SCOPE_OPERATORS, f"{field}.operator")
         needs_values = rule.get("operator") in ("In", "NotIn")
         if needs_values != bool(rule.get("values")):
             why = "must be at least one scope value when `operator` is 'In' or 'NotIn'"
@@ -114,7 +114,7 @@ def validate_limit_range(limits: Object) -> list[FieldError]:
     seen: set[str] = set()
     for index, item in enumerate(lookup(limits, "spec", "limits", default=[])):
         field, kind = f"spec.limits[{index}]", item.get("type")
-        errors += _one_of(kind, LIMIT_TYPES, f"{field}.type")
+        errors += required_one_of(kind, LIMIT_TYPES, f"{field}.type")
         if kind in seen:
             errors.append(FieldError(FieldErrorKind.DUPLICATE, f"{field}.type", "", kind))
         seen.add(str(kind))
@@ -167,7 +167,7 @@ def _validate_order(item: Object, lower: str, upper: str, field: str) -> list[Fi
 def validate_priority_class(priority: Object) -> list[FieldError]:
     name, value = str(lookup(priority, "metadata", "name", default="")), priority.get("value", 0)
     policies = ("PreemptLowerPriority", "Never")
-    errors = _one_of(priority.get("preemptionPolicy"), policies, "preemptionPolicy")
+    errors = required_one_of(priority.get("preemptionPolicy"), policies, "preemptionPolicy")
     if name.startswith(SYSTEM_PREFIX):
         if value != SYSTEM_PRIORITIES.get(name):
             detail = (
@@ -223,13 +223,3 @@ def _validate_share(value: Any, field: str) -> list[FieldError]:
         return []
     detail = "a valid percent string must be a numeric string followed by an ending '%'"
     return [FieldError(FieldErrorKind.INVALID, field, detail, value)]
-
-
-def _one_of(value: Any, supported: Iterable[str], field: str) -> list[FieldError]:
-    if not value:
-        return [FieldError(FieldErrorKind.REQUIRED, field, "")]
-    words = list(supported)
-    if value in words:
-        return []
-    detail = "supported values: " + ", ".join(f'"{word}"' for word in words)
-    return [FieldError(FieldErrorKind.NOT_SUPPORTED, field, detail, value)]

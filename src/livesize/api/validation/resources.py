@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
@@ -15,6 +14,7 @@ from livesize.api.resize_policy import (
     listed_policy,
 )
 from livesize.api.resources import ResourceName
+from livesize.api.validation.choices import required_one_of
 from livesize.api.validation.names import validate_key
 
 _NANO = 10**9
@@ -77,8 +77,8 @@ def _validate_list(items: list[Object], field: str, *, never: bool) -> list[Fiel
     seen: set[str] = set()
     for index, item in enumerate(items):
         resource, policy = item.get("resourceName"), item.get("restartPolicy")
-        errors += _one_of(resource, ResourceName, field)
-        errors += _one_of(policy, LIST_POLICIES, field)
+        errors += required_one_of(resource, ResourceName, field)
+        errors += required_one_of(policy, LIST_POLICIES, field)
         if resource in seen:
             errors.append(FieldError(FieldErrorKind.DUPLICATE, field, "", resource))
         seen.add(str(resource))
@@ -97,7 +97,10 @@ def _validate_map(container: Object, field: str, *, never: bool) -> list[FieldEr
     errors: list[FieldError] = []
     for resource, policy in policies.items():
         where = f"{field}[{resource}]"
-        wrong = [*_one_of(resource, ResourceName, where), *_one_of(policy, MAP_POLICIES, where)]
+        wrong = [
+            *required_one_of(resource, ResourceName, where),
+            *required_one_of(policy, MAP_POLICIES, where),
+        ]
         if wrong:
             errors += wrong
             continue
@@ -110,13 +113,3 @@ def _validate_map(container: Object, field: str, *, never: bool) -> list[FieldEr
             detail = f"contradicts the container's resizePolicy for {resource}; give one of the two"
             errors.append(FieldError(FieldErrorKind.INVALID, where, detail, policy))
     return errors
-
-
-def _one_of(value: Any, supported: Iterable[str], field: str) -> list[FieldError]:
-    if not value:
-        return [FieldError(FieldErrorKind.REQUIRED, field, "")]
-    words = list(supported)
-    if value in words:
-        return []
-    detail = "supported values: " + ", ".join(f'"{word}"' for word in words)
-    return [FieldError(FieldErrorKind.NOT_SUPPORTED, field, detail, value)]

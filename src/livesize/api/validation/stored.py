@@ -6,10 +6,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
+from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
 
 LARGEST_BYTES = 1024 * 1024
@@ -59,14 +59,14 @@ def validate_secret_update(new: Object, old: Object) -> list[FieldError]:
 
 def validate_service(service: Object) -> list[FieldError]:
     spec = service.get("spec") or {}
-    errors = _one_of(spec.get("type", "ClusterIP"), _SERVICE_TYPES, "spec.type")
+    errors = one_of(spec.get("type", "ClusterIP"), _SERVICE_TYPES, "spec.type")
     ports: list[Object] = spec.get("ports") or []
     if not ports and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None":
         errors.append(FieldError(FieldErrorKind.REQUIRED, "spec.ports", ""))
     seen: set[str] = set()
     for index, port in enumerate(ports):
         field, name = f"spec.ports[{index}]", port.get("name") or ""
-        errors += _one_of(port.get("protocol", "TCP"), _PROTOCOLS, f"{field}.protocol")
+        errors += one_of(port.get("protocol", "TCP"), _PROTOCOLS, f"{field}.protocol")
         if not 1 <= (port.get("port") or 0) <= 65535:
             detail = "must be between 1 and 65535, inclusive"
             where = f"{field}.port"
@@ -125,10 +125,3 @@ def _validate_frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "immutable", _FROZEN))
     changed = [field for field in fields if (new.get(field) or {}) != (old.get(field) or {})]
     return errors + [FieldError(FieldErrorKind.FORBIDDEN, field, _FROZEN) for field in changed]
-
-
-def _one_of(value: Any, supported: tuple[str, ...], field: str) -> list[FieldError]:
-    if value in supported:
-        return []
-    detail = "supported values: " + ", ".join(f'"{word}"' for word in supported)
-    return [FieldError(FieldErrorKind.NOT_SUPPORTED, field, detail, value)]
