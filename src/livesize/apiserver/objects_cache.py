@@ -155,7 +155,12 @@ class ObjectsCache:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((revision, reached))
-        await reached
+        try:
+            await reached
+        except asyncio.CancelledError:
+            # Who named a revision that never comes has gone; the list must not grow with them.
+            self._waiting = [one for one in self._waiting if one[1] is not reached]
+            raise
 
     async def wait_for_version(self, revision: int) -> None:
         """As ``wait_for``, for a revision a client named: 504 if it does not come soon."""
