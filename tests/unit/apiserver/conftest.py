@@ -132,8 +132,8 @@ class Stream:
 class Rig:
     """Everything of the door but sockets."""
 
-    def __init__(self, **cache_settings: Any) -> None:
-        self.store = MemoryStore()
+    def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
+        self.store = store or MemoryStore()
         self.cache = ObjectsCache(self.store, **cache_settings)
         self.clock = HandClock()
         self.ids = CountingIds()
