@@ -158,6 +158,7 @@ class ApiServer:
                 self._cache,
                 self._clock,
                 self._config.node_certificate_seconds,
+                sees_certificates=self._config.http is not HttpServer.GRANIAN,
             ),
         )
 
