@@ -236,7 +236,6 @@ class ObjectsCache:
                 self._apply(changes)
         except CompactedError:
             _log.warning("cache fell behind compaction, loading again")
-            self.close_watchers(expired("the watch cache was loaded again; list again"))
         else:
             raise StoreClosedError("the store ended the watch")
 
@@ -255,6 +254,8 @@ class ObjectsCache:
             if resource is not None:
                 shelves[resource].put(decode_record(resource, entry.value, entry.mod_revision))
         self._shelves = shelves
+        # In the same moment: who began to watch while it was read has missed something, too.
+        self.close_watchers(expired("the watch cache was loaded again; list again"))
         self._advance(listing.revision)
 
     async def _read(self) -> Listing:

@@ -152,7 +152,7 @@ class Rig:
         self._tasks.append(asyncio.create_task(self.cache.run()))
         await self.cache.loaded.wait()
         await ensure_lasting_namespaces(self.service)
-        self._tasks.append(asyncio.create_task(run_namespaces(self.service)))
+        self._tasks.append(asyncio.create_task(run_namespaces(self.service, clock=self.clock)))
 
     async def check_nothing_was_changed_in_place(self) -> None:
         """Objects are shared and immutable: each still says what was encoded and stored."""

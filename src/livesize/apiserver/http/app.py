@@ -52,6 +52,8 @@ from livesize.store.interface import StoreClosedError
 _log = get_logger("apiserver.http")
 
 KUBERNETES_MINOR = "35"
+# Names of series in the metrics: a client may send any word, and must not fill the memory so.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -130,7 +132,7 @@ class App:
         self._metrics.record(served.labels, served.answer.status, seconds)
 
     async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
-        labels = (head.method, "", "")
+        labels = (head.method if head.method in _METHODS else "other", "", "")
         try:
             ask = self._asked(scope, head)
             if isinstance(ask, Answer):
