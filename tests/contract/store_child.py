@@ -3,12 +3,14 @@
     store_child.py sqlite FILE|etcd ENDPOINTS RUN SEEN [CRASH_POINT COUNT]
 
 With a crash point, it kills itself the COUNT-th time that point is reached. History up to the
-revision SEEN is compacted meanwhile, step by step; what comes after it is somebody's to read.
+revision SEEN is compacted meanwhile, step by step, each of them said before it is asked for
+("compacting REVISION"); what comes after SEEN is somebody's to read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -23,6 +25,7 @@ from livesize.store.sqlite import SqliteStore
 
 TASKS = 8
 COMPACT_STEP = 50
+COMPACTING = "compacting"
 
 
 class CrashLater(CrashPoints):
@@ -62,7 +65,9 @@ async def compact(store: Store, seen: int) -> None:
     at = max(0, seen - 20 * COMPACT_STEP)
     while at < seen:
         at = min(seen, at + COMPACT_STEP)
-        await store.compact(at)
+        os.write(1, f"{COMPACTING} {at}\n".encode())
+        with contextlib.suppress(StoreUnavailableError):
+            await store.compact(at)
         await asyncio.sleep(0.005)
 
 

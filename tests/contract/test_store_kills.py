@@ -20,6 +20,7 @@ from typing import NoReturn
 import apsw
 import pytest
 
+from contract.store_child import COMPACTING
 from etcd_servers import Member, cluster, find_etcd
 from livesize.machinery.clock import SystemClock
 from livesize.store.etcd.settings import EtcdSettings
@@ -32,7 +33,10 @@ pytestmark = pytest.mark.door
 CHILD = Path(__file__).with_name("store_child.py")
 BEFORE, AFTER = "store/commit/before", "store/commit/after"
 DURING_COMPACTION = "store/compact/during"
+CRASH_POINTS = [BEFORE, AFTER, DURING_COMPACTION]
 CHILD_KILLED, SERVER_KILLED = "child", "server"
+SERVER_KILLED_COMPACTING = "server while it compacts"
+RANDOM = (CHILD_KILLED, SERVER_KILLED, SERVER_KILLED_COMPACTING)
 WRITES_AFTER_RESTART = 20
 
 
@@ -71,7 +75,7 @@ class Bench:
             await store.close()
 
     def _run_and_kill(self, how: str) -> None:
-        point = how if how not in (CHILD_KILLED, SERVER_KILLED) else ""
+        point = how if how not in RANDOM else ""
         count = self.source.randint(1, 10 if point == DURING_COMPACTION else 60)
         words = [self.kind, self.where, str(self.runs), str(self.seen)]
         self.runs += 1
@@ -88,16 +92,22 @@ class Bench:
     def _read(self, child: subprocess.Popen[bytes], how: str) -> None:
         assert child.stdout is not None
         enough, read = self.source.randint(1, 300), 0
+        compactions = self.source.randint(1, 10)
         for line in child.stdout:
             key, revision = line.decode().split()
-            self.acknowledged[key] = int(revision)
-            read += 1
-            if read == enough and how == SERVER_KILLED:
+            if key == COMPACTING:
+                compactions -= 1
+                now = how == SERVER_KILLED_COMPACTING and not compactions
+            else:
+                self.acknowledged[key] = int(revision)
+                read += 1
+                now = how == SERVER_KILLED and read == enough
+            if now:
                 self.kill_server()
                 enough, how = read + WRITES_AFTER_RESTART, CHILD_KILLED
-            elif read == enough and how == CHILD_KILLED:
+            elif how == CHILD_KILLED and read == enough:
                 child.kill()
-        assert how not in (CHILD_KILLED, SERVER_KILLED) or read >= enough
+        assert how not in RANDOM or (how == CHILD_KILLED and read >= enough)
 
 
 class SqliteBench(Bench):
@@ -171,7 +181,7 @@ def one_etcd(
 
 async def test_sqlite_keeps_what_it_acknowledged_through_kills(tmp_path: Path) -> None:
     bench = SqliteBench(str(tmp_path / "store.db"), seed=1)
-    for how in [CHILD_KILLED] * 12 + [BEFORE, AFTER, DURING_COMPACTION]:
+    for how in [CHILD_KILLED] * 12 + CRASH_POINTS:
         await bench.kill(how)
     assert bench.acknowledged
 
@@ -181,8 +191,9 @@ async def test_etcd_keeps_what_it_acknowledged_through_kills(
 ) -> None:
     with one_etcd(tmp_path, not_run) as members:
         bench = EtcdBench(members, seed=1)
-        for how in [CHILD_KILLED, SERVER_KILLED] * 6 + [BEFORE, AFTER, DURING_COMPACTION]:
+        for how in [CHILD_KILLED, SERVER_KILLED] * 6 + CRASH_POINTS:
             await bench.kill(how)
+        await bench.kill(SERVER_KILLED_COMPACTING)
         assert bench.acknowledged
 
 
@@ -192,7 +203,7 @@ async def test_sqlite_keeps_what_it_acknowledged_through_many_kills(
     tmp_path: Path, seed: int
 ) -> None:
     bench = SqliteBench(str(tmp_path / "store.db"), seed)
-    for how in [CHILD_KILLED] * 20 + [BEFORE, AFTER, DURING_COMPACTION]:
+    for how in [CHILD_KILLED] * 20 + CRASH_POINTS:
         await bench.kill(how)
 
 
@@ -203,8 +214,9 @@ async def test_etcd_keeps_what_it_acknowledged_through_many_kills(
 ) -> None:
     with one_etcd(tmp_path, not_run) as members:
         bench = EtcdBench(members, seed)
-        for how in [CHILD_KILLED, SERVER_KILLED] * 10 + [BEFORE, AFTER, DURING_COMPACTION]:
+        for how in [CHILD_KILLED, SERVER_KILLED] * 10 + CRASH_POINTS:
             await bench.kill(how)
+        await bench.kill(SERVER_KILLED_COMPACTING)
 
 
 @pytest.mark.matrix

@@ -141,6 +141,25 @@ async def test_joins_are_limited_by_address_and_renewals_by_node(rig: Any) -> No
     assert b"inflight_requests 0.0" in (await rig.get("/metrics")).body
 
 
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_a_body_that_never_comes_gives_its_place_back(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("livesize.apiserver.http.requests.BODY_SECONDS", 0.01)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = {"authorization": "Bearer editor", "content-length": "10"}
+    await rig.app(rig._scope(method, PODS, {}, headers), receive, send)
+    assert sent[0]["status"] == 408
+    assert not rig.app._limits.in_flight()
+
+
 async def test_open_watches(rig: Any) -> None:
     bounded(rig, watches=1)
     first = await rig.watch(PODS, token="viewer")
