@@ -13,13 +13,14 @@ import os
 import random
 import signal
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import aiohttp
 import pytest
 
+from etcd_servers import cluster, find_etcd
 from livesize.client.kubeconfig import connection_from
 from system.up import Up, running_up
 
@@ -133,3 +134,18 @@ async def test_the_api_server_keeps_what_it_answered_through_many_kills(
 ) -> None:
     with running_up(tmp_path / "data", runtime="fake") as up:
         await survive(up, kills=10, seed=seed)
+
+
+@pytest.mark.matrix
+async def test_the_api_server_keeps_what_it_answered_on_etcd_through_many_kills(
+    tmp_path: Path, not_run: Callable[[str], NoReturn]
+) -> None:
+    if find_etcd() is None:
+        not_run("needs etcd")
+    with cluster(tmp_path / "etcd") as [member]:
+        up = Up(tmp_path / "data", runtime="fake")
+        try:
+            up.start("--store", "etcd", "--etcd-endpoints", member.endpoint)
+            await survive(up, kills=10, seed=7)
+        finally:
+            up.end()

@@ -64,9 +64,11 @@ class Committer:
             return record
         return make_record(resource, new, revision)  # somebody was quicker to write the next one
 
-    async def remove(self, record: Record, beside: Sequence[Beside] = ()) -> Record:
+    async def remove(
+        self, record: Record, also: Sequence[Check] = (), beside: Sequence[Beside] = ()
+    ) -> Record:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
-        checks = [Check(record.key, record.revision)]
+        checks = [Check(record.key, record.revision), *also]
         checks += [one for other in beside for one in other.checks]
         revision = await self._store_all(checks, beside, [Delete(record.key)])
         return make_record(record.resource, record.stored, revision)

@@ -155,7 +155,12 @@ class ObjectsCache:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((revision, reached))
-        await reached
+        try:
+            await reached
+        except asyncio.CancelledError:
+            # Who named a revision that never comes has gone; the list must not grow with them.
+            self._waiting = [one for one in self._waiting if one[1] is not reached]
+            raise
 
     async def wait_for_version(self, revision: int) -> None:
         """As ``wait_for``, for a revision a client named: 504 if it does not come soon."""
@@ -231,7 +236,6 @@ class ObjectsCache:
                 self._apply(changes)
         except CompactedError:
             _log.warning("cache fell behind compaction, loading again")
-            self.close_watchers(expired("the watch cache was loaded again; list again"))
         else:
             raise StoreClosedError("the store ended the watch")
 
@@ -250,6 +254,8 @@ class ObjectsCache:
             if resource is not None:
                 shelves[resource].put(decode_record(resource, entry.value, entry.mod_revision))
         self._shelves = shelves
+        # In the same moment: who began to watch while it was read has missed something, too.
+        self.close_watchers(expired("the watch cache was loaded again; list again"))
         self._advance(listing.revision)
 
     async def _read(self) -> Listing:

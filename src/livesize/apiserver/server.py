@@ -121,7 +121,7 @@ class ApiServer:
             await self._cache.loaded.wait()
             furniture = Furniture(self.ca_path.read_text(), self._config.host, self._port)
             await ensure_lasting_namespaces(self.service, furniture)
-            namespaces = run_namespaces(self.service, furniture)
+            namespaces = run_namespaces(self.service, furniture, clock=self._clock)
             background.append(group.create_task(namespaces, name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
@@ -158,6 +158,7 @@ class ApiServer:
                 self._cache,
                 self._clock,
                 self._config.node_certificate_seconds,
+                sees_certificates=self._config.http is not HttpServer.GRANIAN,
             ),
         )
 

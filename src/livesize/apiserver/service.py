@@ -415,11 +415,12 @@ class Service:
         if options.dry_run:
             return _dry(resource, new, None)
         try:
-            return await self._committer.put(resource, new, None, checks, beside)
+            made = await self._committer.put(resource, new, None, checks, beside)
         except ConflictError as error:
             if error.key == key_of(resource, namespace, name):
                 raise already_exists(resource, name) from None
             return None
+        return await self._recounted(made) if resource == RESOURCE_QUOTAS else made
 
     async def _charge(self, lane: Lane, change: Counted, name: str) -> Sequence[Beside] | None:
         """The quotas to be stored with the change; None: others came first, so look again."""
@@ -514,9 +515,26 @@ class Service:
     async def _settle(
         self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
     ) -> Record:
+        also = self._books.unchanged(target.resource, target.namespace)
         if is_finished(target, new):
-            return await self._committer.remove(record, beside)
-        return await self._committer.put(target.resource, new, record, beside=beside)
+            return await self._committer.remove(record, also, beside)
+        made = await self._committer.put(target.resource, new, record, also, beside)
+        if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
+            return await self._recounted(made)
+        return made
+
+    async def _recounted(self, quota: Record) -> Record:
+        """The quota, whose limits are new, with what was stored while it was counted."""
+        for _ in range(ATTEMPTS):
+            differing = self._books.recounted(quota)
+            if differing is None:
+                break
+            newest, counted = differing
+            try:
+                return await self._committer.put(RESOURCE_QUOTAS, counted, newest)
+            except ConflictError:
+                await self.cache.fresh()
+        return quota
 
     async def _delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
         await self.cache.fresh()
@@ -550,7 +568,9 @@ class Service:
                 beside = await self._charge(lane, freed, target.name)
                 if beside is None:
                     return None
-                return Deleted(await self._committer.remove(record, beside), gone=True)
+                also = self._books.unchanged(target.resource, target.namespace)
+                removed = await self._committer.remove(record, also, beside)
+                return Deleted(removed, gone=True)
             case Mark(stored):
                 if options.dry_run:
                     return Deleted(_dry(target.resource, stored, record), gone=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import random
 import secrets
@@ -50,6 +49,7 @@ from livesize.machinery.heap import settle_heap
 from livesize.machinery.steps import Backoff, CrashPoints
 from livesize.machinery.telemetry import get_logger, set_up_logging
 from livesize.main.control_plane import ControlPlaneSettings
+from livesize.main.http_choice import check_http
 from livesize.main.layout import (
     Account,
     AlreadyRunningError,
@@ -117,9 +117,9 @@ def run_up(settings: UpSettings) -> None:
             "--runtime process makes cgroups and namespaces and needs root:"
             " run it with sudo, or try the API with --runtime fake"
         )
-    check_http(settings.http)
-    set_up_logging(settings.log_level)
     directory = DataDirectory(settings.data_dir.absolute())
+    check_http(settings.http, directory.tokens, SystemClock().now())
+    set_up_logging(settings.log_level)
     account = control_plane_account()
     try:
         _prepare(directory, account)
@@ -135,14 +135,6 @@ def run_up(settings: UpSettings) -> None:
         raise click.ClickException(
             f"{failure.filename} may not be written by this user: choose another --data-dir"
         ) from failure
-
-
-def check_http(http: str) -> None:
-    """granian is an extra; without it the control plane would die again and again."""
-    if http == "granian" and importlib.util.find_spec("granian") is None:
-        raise click.ClickException(
-            "--http granian needs the extra: pip install 'livesize[h2]', or leave --http out"
-        )
 
 
 def _prepare(directory: DataDirectory, account: Account | None) -> None:

@@ -16,6 +16,7 @@ from livesize.api.validation.resources import (
 )
 from livesize.api.validation.vm import validate_vm, validate_vm_overhead
 
+MAX_GRACE_SECONDS = 2**31 - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
@@ -71,10 +72,10 @@ def _validate_scalars(spec: Object) -> list[FieldError]:
     if spec.get("resources"):
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL))
     grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:
+    if grace is not None and not 0 <= grace <= MAX_GRACE_SECONDS:
         field = "spec.terminationGracePeriodSeconds"
-        detail = "must be greater than or equal to 0"
-        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, grace))
+        bound = "greater than or equal to 0" if grace < 0 else f"at most {MAX_GRACE_SECONDS}"
+        errors.append(FieldError(FieldErrorKind.INVALID, field, f"must be {bound}", grace))
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
         field = "spec.activeDeadlineSeconds"

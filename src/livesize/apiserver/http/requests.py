@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
@@ -9,8 +10,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from livesize.api.errors import bad_request, too_large
+from livesize.api.errors import StatusError, bad_request, too_large
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
+
+BODY_SECONDS = 60.0
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -95,10 +98,22 @@ def read_head(scope: Scope) -> Request:
 
 
 async def read_body(receive: Receive, head: Request) -> Request:
-    """Read the body, but never more of it than is allowed."""
+    """Read the body, but never more of it than is allowed, and not for ever: whoever sends it has
+    one of his identity's places meanwhile."""
     announced = head.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
         raise too_large(MAX_BODY_BYTES)
+    if head.method == "GET" and announced == "0" and "transfer-encoding" not in head.headers:
+        return await _read_parts(receive, head)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read_parts(receive, head)
+    except TimeoutError:
+        message = f"the body of the request did not come within {BODY_SECONDS:.0f} s"
+        raise StatusError(408, "Timeout", message) from None
+
+
+async def _read_parts(receive: Receive, head: Request) -> Request:
     parts: list[bytes] = []
     size = 0
     while True:
