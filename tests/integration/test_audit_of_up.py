@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from livesize.main.door import prepare_audit_log
 from livesize.main.layout import Account
-from livesize.main.up import prepare_audit_log
 from system.up import Up
 
 pytestmark = pytest.mark.door
