@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from unit.apiserver.conftest import Rig
+
 PODS = "/api/v1/namespaces/default/pods"
 ALL_PODS = "/api/v1/pods"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -195,3 +197,18 @@ async def test_tables_of_lists_and_objects(rig: Any) -> None:
     none = (await rig.get(PODS, accept=TABLE, includeObject="None")).json
     assert "object" not in none["rows"][0]
     assert (await rig.get(PODS, accept=TABLE, includeObject="Half")).status == 400
+
+
+async def test_a_version_that_is_gone_is_told_in_the_stream() -> None:
+    """As Kubernetes does; there are clients that look for it nowhere else."""
+    rig = Rig(ring_events=2)
+    await rig.start()
+    made = await rig.add_pod("a")
+    for number in range(4):
+        await label(rig, "a", str(number))
+    version = made["metadata"]["resourceVersion"]
+    answer = await rig.get(PODS, watch="true", resourceVersion=version)
+    assert answer.status == 200
+    assert (answer.json["type"], answer.json["object"]["code"]) == ("ERROR", 410)
+    assert answer.json["object"]["reason"] == "Expired"
+    await rig.stop()
