@@ -12,6 +12,7 @@ import math
 
 from livesize.agent.outside import Outside
 from livesize.agent.settings import AgentSettings
+from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.conditions import is_true, set_condition
 from livesize.api.errors import StatusError
 from livesize.api.kinds import NODES
@@ -133,7 +134,8 @@ class NodeKeeper:
             renew_seconds=settings.lease_seconds,
             duration_seconds=int(settings.lease_seconds * 4),
         )
-        record = ClientLease(self._outside.client, terms.namespace, terms.name)
+        kept = ClientLease(self._outside.client, terms.namespace, terms.name)
+        record = MeasuredLease(kept, UsageMeter(self._outside.runtime, self._outside.clock))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_status())
             await self.registered.wait()

@@ -24,7 +24,6 @@ from livesize.apiserver.http.limits import JOIN, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
-from livesize.apiserver.http.openapi_v2 import V2_PATH
 from livesize.apiserver.http.peers import IDENTITY, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
@@ -207,14 +206,11 @@ class App:
         """Documents that do not depend on who asks."""
         if head.path == "/metrics":
             return Answer(200, self._metrics.text(), _METRICS_TYPE)
-        document = self._discovery.find(head) or self._openapi.find(head.path)
+        document = self._discovery.find(head) or self._openapi.find(head)
         if document is None:
             return None
         if head.method not in ("GET", "HEAD"):
             raise method_not_allowed()
-        if head.path == V2_PATH and not head.accepts_json:
-            message = "only the following media types are accepted: application/json"
-            raise StatusError(406, "NotAcceptable", message)
         return document.answer(head)
 
     def _identify(self, scope: Scope, head: Request) -> Identity:

@@ -6,9 +6,10 @@ import msgspec
 
 from livesize.api.errors import path_not_found
 from livesize.api.kinds import NAMESPACES, RESOURCES, Resource
+from livesize.api.metrics_kinds import METRICS
 
-_BY_PLACE = {(resource.prefix, resource.plural): resource for resource in RESOURCES}
-_PREFIXES = frozenset(resource.prefix for resource in RESOURCES)
+_BY_PLACE = {(resource.prefix, resource.plural): resource for resource in (*RESOURCES, *METRICS)}
+_PREFIXES = frozenset(prefix for prefix, _ in _BY_PLACE)
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -86,6 +86,7 @@ class CgroupsV1:
             memory_usage_bytes=usage_bytes,
             memory_unreclaimable_bytes=min(unreclaimable, usage_bytes),
             oom_kills=self.oom_kills(path),
+            memory_working_set_bytes=max(0, usage_bytes - stat.get("total_inactive_file", 0)),
         )
 
     def read_limits(self, path: str) -> KernelLimits:

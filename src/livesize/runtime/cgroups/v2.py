@@ -63,12 +63,15 @@ class CgroupsV2:
 
     def read(self, path: str) -> Reading:
         group = f"{self._mount}/{path}"
+        stat = read_table(f"{group}/memory.stat")
+        usage_bytes = read_number(f"{group}/memory.current")
         return Reading(
             limits=self.read_limits(path),
             cpu_usage_ns=read_table(f"{group}/cpu.stat").get("usage_usec", 0) * 1000,
-            memory_usage_bytes=read_number(f"{group}/memory.current"),
-            memory_unreclaimable_bytes=self._unreclaimable(group),
+            memory_usage_bytes=usage_bytes,
+            memory_unreclaimable_bytes=unreclaimable_bytes(stat),
             oom_kills=self.oom_kills(path),
+            memory_working_set_bytes=max(0, usage_bytes - stat.get("inactive_file", 0)),
         )
 
     def read_limits(self, path: str) -> KernelLimits:

@@ -35,6 +35,7 @@ from livesize.runtime.interface import (
     GoneError,
     Group,
     MachineFacts,
+    MachineUsage,
     PodConfig,
     PodGroup,
     PodView,
@@ -48,7 +49,7 @@ from livesize.runtime.libvirt.groups import VmGroups
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import Surroundings, Vm
-from livesize.runtime.process.machine_facts import boot_id, observe_machine
+from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
 log = get_logger("libvirt")
@@ -109,6 +110,9 @@ class LibvirtRuntime:
 
     def machine(self) -> MachineFacts:
         return observe_machine()
+
+    def machine_usage(self) -> MachineUsage:
+        return observe_usage()
 
     # Opening and closing.
 

@@ -40,6 +40,7 @@ from livesize.runtime.interface import (
     GoneError,
     Group,
     MachineFacts,
+    MachineUsage,
     PodConfig,
     PodGroup,
     PodView,
@@ -51,7 +52,7 @@ from livesize.runtime.interface import (
 )
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
-from livesize.runtime.process.machine_facts import boot_id, observe_machine
+from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
 from livesize.runtime.process.seccomp import build_filter
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
@@ -119,6 +120,9 @@ class ProcessRuntime:
 
     def machine(self) -> MachineFacts:
         return observe_machine()
+
+    def machine_usage(self) -> MachineUsage:
+        return observe_usage()
 
     async def open(self) -> None:
         self._lock()
