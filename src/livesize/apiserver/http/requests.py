@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
@@ -57,17 +58,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> Form:
-        """The first acceptable of what the client offers; JSON is acceptable always."""
-        for offered in self.headers.get("accept", "").split(","):
-            media, *parameters = [part.strip() for part in offered.split(";")]
-            if media not in ("application/json", "application/*", "*/*"):
-                continue
-            wanted = dict(part.split("=", 1) for part in parameters if "=" in part)
-            if wanted.get("as") != "Table":
-                return Form.PLAIN
-            if wanted.get("g") == "meta.k8s.io" and wanted.get("v") in ("v1", "v1beta1"):
-                return Form(wanted["v"])
-        return Form.PLAIN
+        return accepted_form(self.headers.get("accept", ""))
 
     @property
     def accepts_json(self) -> bool:
@@ -79,6 +70,21 @@ class Request(msgspec.Struct, frozen=True):
     def bearer(self) -> str:
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
+
+
+@functools.lru_cache(256)
+def accepted_form(accept: str) -> Form:
+    """The first acceptable of what the client offers; JSON is acceptable always."""
+    for offered in accept.split(","):
+        media, *parameters = [part.strip() for part in offered.split(";")]
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        wanted = dict(part.split("=", 1) for part in parameters if "=" in part)
+        if wanted.get("as") != "Table":
+            return Form.PLAIN
+        if wanted.get("g") == "meta.k8s.io" and wanted.get("v") in ("v1", "v1beta1"):
+            return Form(wanted["v"])
+    return Form.PLAIN
 
 
 def read_head(scope: Scope) -> Request:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from livesize.api.errors import path_not_found
@@ -20,8 +22,9 @@ class Route(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
+@functools.lru_cache(4096)
 def parse_route(path: str) -> Route:
-    """Raises 404 for a path that means nothing."""
+    """Raises 404 for a path that means nothing. Kept, because clients come back."""
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     prefix, rest = "/" + "/".join(parts[:length]), parts[length:]
