@@ -146,7 +146,9 @@ class ObjectsCache:
 
     async def fresh(self) -> None:
         """Return when everything committed before this call is in the cache."""
-        await self.wait_for(await self._store.revision())
+        revision = await self._store.revision()
+        if revision > self.revision or self.stopped:
+            await self.wait_for(revision)
 
     async def wait_for(self, revision: int) -> None:
         if self.stopped:

@@ -14,7 +14,13 @@ from typing import Protocol
 
 import msgspec
 
-from livesize.api.errors import StatusError, method_not_allowed, unauthorized, unavailable
+from livesize.api.errors import (
+    StatusError,
+    method_not_allowed,
+    path_not_found,
+    unauthorized,
+    unavailable,
+)
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
@@ -42,7 +48,7 @@ from livesize.apiserver.http.responses import (
     send_answer,
 )
 from livesize.apiserver.http.reviewing import review_at
-from livesize.apiserver.http.router import parse_route
+from livesize.apiserver.http.router import find_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
 from livesize.machinery.clock import Clock
@@ -122,14 +128,10 @@ class App:
     async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
         labels = (head.method, "", "")
         try:
-            fixed = self._open_to_all(head) or await self._joined(scope, head, receive)
-            if fixed is not None:
-                return Served(fixed, labels)
+            route = find_route(head.path)
+            if route is None:
+                return Served(await self._serve_other(scope, head, receive), labels)
             identity = self._identify(scope, head)
-            fixed = self._fixed(head) or await self._posted(identity, head, receive)
-            if fixed is not None:
-                return Served(fixed, labels)
-            route = parse_route(head.path)
             verb = verb_of(head, route)
             head = self._lasting(scope, head) if verb == "watch" else head
             labels = (verb, route.resource.plural, route.subresource)
@@ -151,6 +153,17 @@ class App:
             _log.exception("request failed", method=head.method, path=head.path)
             message = "Internal error occurred: the server's log says more"
             return Served(refusal_answer(StatusError(500, "InternalError", message)), labels)
+
+    async def _serve_other(self, scope: Scope, head: Request, receive: Receive) -> Answer:
+        """What is no resource; raises 404 where it is nothing."""
+        answer = self._open_to_all(head) or await self._joined(scope, head, receive)
+        if answer is not None:
+            return answer
+        identity = self._identify(scope, head)
+        answer = self._fixed(head) or await self._posted(identity, head, receive)
+        if answer is None:
+            raise path_not_found()
+        return answer
 
     def _open_to_all(self, head: Request) -> Answer | None:
         if self._joining is not None and head.path == CA_PATH:

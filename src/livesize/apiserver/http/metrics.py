@@ -33,7 +33,7 @@ class Metrics:
     def __init__(self, cache: ObjectsCache, in_flight: Callable[[], int]) -> None:
         self._cache = cache
         self._in_flight = in_flight
-        self._requests: Counter[tuple[Labels, int]] = Counter()
+        self._requests: dict[Labels, Counter[int]] = {}
         self._seconds: dict[Labels, _Durations] = {}
         self._lag = _Durations()
         self._collectors = CollectorRegistry()
@@ -43,12 +43,11 @@ class Metrics:
         self._lag.add(seconds)
 
     def record(self, labels: Labels, code: int, seconds: float | None) -> None:
-        self._requests[labels, code] += 1
+        if labels not in self._requests:
+            self._requests[labels], self._seconds[labels] = Counter(), _Durations()
+        self._requests[labels][code] += 1
         if seconds is not None:
-            durations = self._seconds.get(labels)
-            if durations is None:
-                durations = self._seconds[labels] = _Durations()
-            durations.add(seconds)
+            self._seconds[labels].add(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self._collectors)
@@ -79,8 +78,9 @@ class Metrics:
     def _request_counts(self) -> Metric:
         labels = ("verb", "resource", "subresource", "code")
         requests = CounterMetricFamily("apiserver_request", "Requests answered.", labels=labels)
-        for (words, code), count in self._requests.items():
-            requests.add_metric((*words, str(code)), count)
+        for words, codes in self._requests.items():
+            for code, count in codes.items():
+                requests.add_metric((*words, str(code)), count)
         return requests
 
     def _object_counts(self) -> Metric:

@@ -13,6 +13,8 @@ import msgspec
 from livesize.api.errors import bad_request, too_large
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
 
+_BODY_HEADERS = frozenset({"content-length", "transfer-encoding"})
+
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -102,6 +104,8 @@ def read_head(scope: Scope) -> Request:
 
 async def read_body(receive: Receive, head: Request) -> Request:
     """Read the body, but never more of it than is allowed."""
+    if head.method == "GET" and _BODY_HEADERS.isdisjoint(head.headers):
+        return head
     announced = head.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
         raise too_large(MAX_BODY_BYTES)
