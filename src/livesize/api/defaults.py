@@ -19,7 +19,7 @@ from livesize.api.kind_defaults import (
     canonical_quantity,
 )
 from livesize.api.kinds import NAMESPACES, NODES, PODS, Resource
-from livesize.api.objects import Object
+from livesize.api.objects import Object, unshared
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, format_memory
 from livesize.api.resize_policy import normalize_policy_item
@@ -49,9 +49,10 @@ _CONTAINER: Object = {
 _DEEPEST = 100  # nothing we know lies deeper, and recursion stays bounded
 
 
-def default_object(resource: Resource, obj: Object) -> Object:
-    """``obj`` with everything filled in; doing it twice changes nothing more."""
-    pruned = {"apiVersion": resource.api_version, "kind": resource.kind, **_pruned(obj)}
+def default_object(resource: Resource, obj: Object, known: Object | None = None) -> Object:
+    """``obj`` with everything filled in; doing it twice changes nothing more. ``known`` has been
+    filled in, so that what is shared with it has no nulls."""
+    pruned = {"apiVersion": resource.api_version, "kind": resource.kind, **_pruned(obj, known)}
     filled = _DEFAULTS.get((resource.group, resource.plural))
     return pruned if filled is None else filled(pruned)
 
@@ -71,7 +72,8 @@ def _default_pod(pod: Object) -> Object:
     status = pod.get("status", {})
     if not isinstance(status, dict):
         return {**pod, "spec": filled}
-    status = {"phase": "Pending", **status}
+    if "phase" not in status:
+        status = {"phase": "Pending", **status}
     if "qosClass" not in status:
         status = {**status, **_qos({"spec": filled})}
     return {**pod, "spec": filled, "status": status}
@@ -88,7 +90,8 @@ def _qos(pod: Object) -> Object:
 
 def _default_vm_spec(spec: Object) -> Object:
     """Maxima, boot memory and overhead are written down once: later defaults find them there."""
-    vm = _default_sizes({"resources": {}, **spec["virtualMachine"]})
+    vm = {"resources": {}, **spec["virtualMachine"]}
+    _default_sizes(vm)
     for part, name in VM_FIXED:
         if isinstance(vm.get(part), dict) and name in vm[part]:
             vm[part] = {**vm[part], name: canonical_quantity(vm[part][name])}
@@ -111,7 +114,8 @@ def _default_vm_spec(spec: Object) -> Object:
 def _default_container(container: Any) -> Any:
     if not isinstance(container, dict):
         return container
-    filled = _default_sizes({**_CONTAINER, **container})
+    filled = {**_CONTAINER, **container}
+    _default_sizes(filled)
     if isinstance(container.get("image"), str):
         filled.setdefault("imagePullPolicy", _pull_policy(container["image"]))
     if isinstance(container.get("ports"), list):
@@ -122,13 +126,12 @@ def _default_container(container: Any) -> Any:
     return filled
 
 
-def _default_sizes(container: Object) -> Object:
-    """What containers and virtual machines have in common: resources and the policy."""
-    filled = dict(container)
-    filled["resources"] = _default_resources(filled["resources"])
-    if isinstance(container.get("resizePolicy"), list):
-        filled["resizePolicy"] = [normalize_policy_item(item) for item in container["resizePolicy"]]
-    return filled
+def _default_sizes(made: Object) -> None:
+    """What containers and virtual machines have in common: resources and the policy. Filled into
+    ``made``, which nobody else has seen yet."""
+    made["resources"] = _default_resources(made["resources"])
+    if isinstance(made.get("resizePolicy"), list):
+        made["resizePolicy"] = [normalize_policy_item(item) for item in made["resizePolicy"]]
 
 
 def _default_resources(resources: Any) -> Any:
@@ -140,10 +143,9 @@ def _default_resources(resources: Any) -> Any:
         if side in filled:
             filled[side] = canonical_quantities(filled[side])
     requests, limits = filled.get("requests", {}), filled.get("limits", {})
-    if isinstance(requests, dict) and isinstance(limits, dict):
-        asked = {**requests, **{name: limits[name] for name in limits if name not in requests}}
-        if asked:
-            filled["requests"] = asked
+    if isinstance(requests, dict) and isinstance(limits, dict) and limits.keys() - requests:
+        absent = {name: limit for name, limit in limits.items() if name not in requests}
+        filled["requests"] = {**requests, **absent}
     return filled
 
 
@@ -175,10 +177,10 @@ def _default_node(node: Object) -> Object:
     return {**node, "status": {**status, "capacity": capacity, "allocatable": allocatable}}
 
 
-def _pruned(obj: Object) -> Object:
+def _pruned(obj: Object, known: Object | None) -> Object:
     """Nearly no object has nulls, and that its encoding has none is seen in microseconds."""
     try:
-        if b"null" not in orjson.dumps(obj):
+        if b"null" not in orjson.dumps(obj if known is None else unshared(obj, known)):
             return obj
     except TypeError:  # too deep or too large a number to encode: validation is next
         pass

@@ -35,7 +35,7 @@ def canonical_quantities(quantities: Any) -> Any:
 
 
 def canonical_quantity(quantity: Any) -> Any:
-    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+    if not isinstance(quantity, str | int | float) or isinstance(quantity, bool):
         return quantity
     try:
         return canonical(quantity)

@@ -127,9 +127,10 @@ def size_of(container: Object) -> Object:
     """A container as {name, requests, limits}: the shape of desired, allocated, newResources."""
     resources = container.get("resources") or {}
     size: Object = {"name": container["name"]}
-    for side in ("requests", "limits"):
-        if resources.get(side):
-            size[side] = resources[side]
+    if requests := resources.get("requests"):
+        size["requests"] = requests
+    if limits := resources.get("limits"):
+        size["limits"] = limits
     return size
 
 
@@ -140,7 +141,7 @@ def same_quantities(left: Object | None, right: Object | None) -> bool:
         return True
     if left.keys() != right.keys():
         return False
-    return all(_same_quantity(left[name], right[name]) for name in left)
+    return all(map(_same_quantity, left.values(), map(right.get, left)))
 
 
 def same_size(left: Object, right: Object) -> bool:

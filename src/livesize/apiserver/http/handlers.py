@@ -51,7 +51,9 @@ _JSON = ("application/json", "", "*/*")
 _YAML = "application/yaml"
 _BODIES = ("application/json", _YAML, PROTOBUF)
 _PATCHES = tuple(kind.value for kind in PatchType)
-_APPLY_JSON = "application/apply-patch+json"
+_PATCH_TYPES = {kind.value: kind for kind in PatchType} | {
+    "application/apply-patch+json": PatchType.APPLY
+}
 
 
 def verb_of(request: Request, route: Route) -> str:
@@ -247,11 +249,10 @@ def _body(request: Request) -> Any:
 
 def _patch_type(request: Request) -> PatchType:
     content_type = request.content_type
-    if content_type == _APPLY_JSON:
-        return PatchType.APPLY
-    if content_type not in _PATCHES:
+    patch_type = _PATCH_TYPES.get(content_type)
+    if patch_type is None:
         raise unsupported_media_type(content_type, _PATCHES)
-    return PatchType(content_type)
+    return patch_type
 
 
 def _delete_options(request: Request) -> DeleteOptions:

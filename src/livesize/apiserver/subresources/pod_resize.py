@@ -7,7 +7,7 @@ not come, go, change their names or their order (facts/api-shapes D.1).
 from __future__ import annotations
 
 from livesize.api.defaults import default_object
-from livesize.api.dialects import check_derived, strip_dialects
+from livesize.api.dialects import check_derived
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.validation import prepare_resize, validate_pod_resize
@@ -25,12 +25,13 @@ def resize_pod(change: SentChange) -> Object:
         change.target, check_derived(change.incoming, change.served, from_own_node=False)
     )
     check_identity(change.target, change.stored, change.incoming)
-    new = default_object(PODS, _resized(change.stored, strip_dialects(change.incoming)))
+    new = default_object(PODS, _resized(change.stored, change.incoming), change.stored)
     refuse_invalid(change.target, validate_pod_resize(new, change.stored))
     return ask_resize(change, new)
 
 
 def _resized(stored: Object, incoming: Object) -> Object:
+    """Derived fields are dropped with all the rest."""
     new = prepare_resize(stored, incoming)
     pod_level = lookup(incoming, "spec", "resources")
     # Not served yet: kept for validation to refuse.
