@@ -139,6 +139,9 @@ class CgroupsV1:
         if swap_limit is not None and not swap_first:
             write_text(swap, value)
 
+    def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
+        return False
+
     def write_pids(self, path: str, maximum: int) -> None:
         write_text(f"{self._pids}/{path}/pids.max", str(maximum))
 
