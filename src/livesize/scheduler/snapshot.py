@@ -15,6 +15,7 @@ import msgspec
 from livesize.api.accounting import footprint, requests_of
 from livesize.api.conditions import is_true
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.placement import affinity_terms
 from livesize.api.quantity import NANO, parse_quantity
 from livesize.api.reasons import ConditionType
 from livesize.api.resize_state import is_bound, is_terminal
@@ -141,6 +142,8 @@ def pod_view(pod: Object) -> PodView:
         uid=uid_of(pod),
         requests=requests_of(pod),
         node_selector=tuple(sorted(selector.items())),
+        affinity=affinity_terms(pod["spec"]),
+        tolerations=tuple(lookup(pod, "spec", "tolerations", default=[])),
         priority=lookup(pod, "spec", "priority", default=0),
         created_at=lookup(pod, "metadata", "creationTimestamp", default=""),
     )
@@ -156,6 +159,7 @@ def node_view(node: Object) -> NodeView:
         used=ZERO,
         maximum_pods=None if pods is None else parse_quantity(pods) // NANO,
         labels=lookup(node, "metadata", "labels", default={}),
+        taints=tuple(lookup(node, "spec", "taints", default=[])),
         is_ready=is_true(node, ConditionType.READY),
         is_unschedulable=bool(lookup(node, "spec", "unschedulable", default=False)),
     )

@@ -9,6 +9,7 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
+from livesize.api.validation.placement import validate_placement
 from livesize.api.validation.resources import (
     validate_quantities,
     validate_resize_policy,
@@ -51,7 +52,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     """Everything that has to hold for a pod at any time."""
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
-    errors = [*_validate_scalars(spec), *_validate_volumes(spec)]
+    errors = [*_validate_scalars(spec), *_validate_volumes(spec), *validate_placement(spec)]
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):

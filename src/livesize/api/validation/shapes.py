@@ -131,6 +131,7 @@ _VIRTUAL_MACHINE_STATUS: dict[str, Any] = {
     "guest": {"vcpusPlugged": int, "vcpusOnline": int, "agent": bool, "bootId": str},
     "devices": [{}],
 }
+_REQUIREMENTS = [{"key": str, "operator": str, "values": [str]}]
 _POD: dict[str, Any] = {
     "spec": {
         "containers": [_CONTAINER],
@@ -156,6 +157,15 @@ _POD: dict[str, Any] = {
         "preemptionPolicy": str,
         "resources": _RESOURCES,
         "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
+                    ]
+                }
+            }
+        },
         "volumes": [{"name": str}],
     },
     "status": {
