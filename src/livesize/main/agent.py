@@ -45,6 +45,7 @@ class AgentCommand(msgspec.Struct, frozen=True):
     node_name: str = ""
     node_ip: str = ""
     allocatable: str = ""
+    resize_judge: str = "node"
     stop_pods: bool = False
     log_level: str = "info"
     log_format: str = "text"
@@ -69,7 +70,7 @@ def run_agent(command: AgentCommand) -> None:
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
-    node = NodeSettings(name, address, command.runtime, allocatable)
+    node = NodeSettings(name, address, command.runtime, allocatable, command.resize_judge)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence():
         prepare_agent(directory)

@@ -7,6 +7,7 @@ when told to, or when the process that started it is gone.
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 import sys
@@ -38,6 +39,7 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     log_level: str
     log_format: str = "text"
     holder: str = "up"
+    resize_judge: str = "node"
     door: DoorSettings = DoorSettings()
 
 
@@ -94,8 +96,9 @@ async def _work(server: ApiServer, settings: ControlPlaneSettings, clock: Clock)
     from livesize.main.scheduler import schedule
     from livesize.main.settings_table import Part
 
+    scheduling = functools.partial(schedule, resize_judge=settings.resize_judge)
     parts = (
-        (Part.SCHEDULER, schedule, Identity("system:kube-scheduler", Role.SCHEDULER)),
+        (Part.SCHEDULER, scheduling, Identity("system:kube-scheduler", Role.SCHEDULER)),
         (
             Part.CONTROLLERS,
             control,

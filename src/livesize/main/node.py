@@ -29,6 +29,8 @@ USER_AGENT = f"livesize-agent/{VERSION}"
 MEMORY_KEPT_FOR_THE_HOST = 0.10
 ACCEPT_DELAY_SECONDS = 0.005
 """A resize of containers is applied by then, and told in one commit instead of two."""
+SCHEDULER_SECONDS = 0.2
+"""Where the scheduler judges resizes, the node waits so long for its word."""
 EVENT_DELAY_SECONDS = 0.05
 """Longer than a resize takes: written at once, its two events delay its status by 7 %."""
 
@@ -43,6 +45,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     address: str
     runtime: str = "process"
     allocatable: Allocatable = Allocatable()
+    resize_judge: str = "node"
 
 
 def check_runtime(runtime: str) -> None:
@@ -145,6 +148,7 @@ def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSetti
         allocatable_cpu_milli=settings.allocatable.cpu_milli,
         allocatable_memory_bytes=memory,
         version=VERSION,
+        scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS,
         accept_delay_seconds=ACCEPT_DELAY_SECONDS,
     )

@@ -176,6 +176,14 @@ SETTINGS: tuple[Setting, ...] = (
         placeholder="SECONDS",
     ),
     Setting(
+        "resize-judge",
+        (Part.UP, Part.SCHEDULER, Part.AGENT),
+        "Who says first whether there is room for a resize. The node has the last word.",
+        Kind.CHOICE,
+        "node",
+        choices=("node", "scheduler"),
+    ),
+    Setting(
         "audit-log",
         SERVERS,
         "Write a line of JSON for each request there.",

@@ -76,6 +76,7 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
     runtime: str = "process"
     node_name: str = ""
     allocatable: str = ""
+    resize_judge: str = "node"
     keep: bool = False
 
 
@@ -97,7 +98,8 @@ def run_up(settings: UpSettings) -> None:
         locks = (directory.lock, directory.agent_lock)
         with exclusive(directory, *locks), listen_on(host, port) as listener:
             address = own_address(listener)
-            node = NodeSettings(node_name, address, settings.runtime, allocatable)
+            judge = settings.resize_judge
+            node = NodeSettings(node_name, address, settings.runtime, allocatable, judge)
             up = _Up(settings, directory, account, listener, node)
             run_in_loop(functools.partial(up.run, door))
 
@@ -181,6 +183,7 @@ class _Up:
             log_level=self._settings.log_level,
             log_format=self._settings.log_format,
             holder=self._holder(),
+            resize_judge=self._settings.resize_judge,
             door=door,
         )
         spec = ChildSpec(

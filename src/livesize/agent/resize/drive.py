@@ -112,7 +112,9 @@ class ResizeDriver:
         if refusal is None or self._record.gone:
             return
         state = resize_state(pod)
-        if state.get("generation") != refusal.generation or phase_of(pod) is refusal.phase:
+        heard = int(state.get("observedGeneration", 0)) >= refusal.generation
+        told = heard and phase_of(pod) is refusal.phase  # by us; the scheduler may have been first
+        if state.get("generation") != refusal.generation or told:
             return
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message)
         deferred = refusal.phase is ResizePhase.DEFERRED
