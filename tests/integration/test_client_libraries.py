@@ -282,3 +282,25 @@ def test_what_a_pod_uses(library: Library, label: str, up: Up) -> None:
 def spec_on(node: str) -> Tree:
     spec: Tree = pod("any", "a=b")["spec"]
     return {**spec, "nodeName": node}
+
+
+def test_a_client_that_knows_no_kinds_learns_them(up: Up) -> None:
+    """The official client's dynamic one, which Ansible uses: all from discovery."""
+    from kubernetes import config, dynamic
+
+    api = config.new_client_from_config(str(up.kubeconfig))
+    learned = dynamic.DynamicClient(api)
+    pods = learned.resources.get(api_version="v1", kind="Pod")
+    body = pod("learned", "case=learned")
+    pods.create(body=body, namespace="default")
+    applied = {**body, "metadata": {"name": "learned", "labels": {"applied": "1"}}}
+    pods.server_side_apply(
+        body=applied, name="learned", namespace="default", field_manager="me", force_conflicts=True
+    )
+    (found,) = pods.get(namespace="default", label_selector="case=learned,applied=1").items
+    assert found.spec.containers[0].resources.limits.cpu == "200m"
+    assert pods.resize.name == "pods/resize"
+    kinds = {one.kind for one in learned.resources.search(group="metrics.k8s.io")}
+    assert {"PodMetrics", "NodeMetrics"} <= kinds
+    pods.delete(name="learned", namespace="default", body={"gracePeriodSeconds": 0})
+    api.rest_client.pool_manager.clear()

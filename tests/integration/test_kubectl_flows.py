@@ -228,6 +228,7 @@ def test_delete_waits_for_finalizers(up: Up) -> None:
     say(up, "create", "-f", "-", stdin=held)
     say(up, "wait", "--for=condition=Ready", "pod/held", "--timeout=20s")
     command = ["kubectl", "--kubeconfig", str(up.kubeconfig), "delete", "pod", "held"]
+    command += ["--cache-dir", str(up.directory / "kubectl-cache")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as deleting:
         path = "jsonpath={.metadata.deletionTimestamp}"
         up.wait_until(lambda: say(up, "get", "pod", "held", "-o", path), "it is marked")

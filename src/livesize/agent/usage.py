@@ -1,7 +1,7 @@
 """Measures what this machine and its containers use, with every heartbeat (ADR 0038).
 
 ``MeasuredLease`` is the node's lease that carries it: one write says both that the node lives and
-what it uses. A container that cannot be read is left out; a heartbeat never fails for it.
+what it uses. What cannot be read is left out; a heartbeat never fails for it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from livesize.api.objects import Object, evolve, lookup
 from livesize.api.usage import USAGE_ANNOTATION, Counters, NodeUsage, Usage, format_usage, rate
 from livesize.machinery.clock import Clock, format_time
 from livesize.machinery.lease import LeaseRecord
+from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import (
     ContainerGroup,
     ContainerPhase,
@@ -19,6 +20,8 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeCallError,
 )
+
+log = get_logger("agent.usage")
 
 
 class UsageMeter:
@@ -42,11 +45,16 @@ class UsageMeter:
                     pods.setdefault(view.pod_uid, {})[view.name] = usage
             await self._clock.sleep(0)
         self._seen = seen
-        machine = self._look_at_machine()
-        whole = rate(self._machine, machine, machine.time)
-        if whole is not None:
-            self._machine = machine
-        return NodeUsage(format_time(machine.time), whole, pods)
+        return NodeUsage(format_time(self._clock.now()), self._whole(), pods)
+
+    def _whole(self) -> Usage | None:
+        now = self._look_at_machine()
+        if now is None:
+            return None
+        usage = rate(self._machine, now, now.time)
+        if usage is not None or self._machine is None:
+            self._machine = now
+        return usage
 
     def _running(self) -> Iterator[ContainerView]:
         for pod in self._runtime.list_pods():
@@ -62,8 +70,12 @@ class UsageMeter:
         now = self._clock.now()
         return Counters(now, reading.cpu_usage_ns, reading.memory_working_set_bytes)
 
-    def _look_at_machine(self) -> Counters:
-        usage = self._runtime.machine_usage()
+    def _look_at_machine(self) -> Counters | None:
+        try:
+            usage = self._runtime.machine_usage()
+        except RuntimeCallError as failure:
+            log.warning("machine not measured", reason=str(failure))
+            return None
         return Counters(self._clock.now(), usage.cpu_usage_ns, usage.memory_working_set_bytes)
 
 

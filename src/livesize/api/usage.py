@@ -13,6 +13,7 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 
 USAGE_ANNOTATION = "livesize.dev/usage"
 SHORTEST_WINDOW_SECONDS = 1.0  # below that a rate says little
+LARGEST_BYTES = 200_000  # of the 256 KiB that all annotations of an object may have
 LONGEST_AGE_SECONDS = 60.0  # what was measured before that is not "now" any more
 
 
@@ -50,7 +51,11 @@ def rate(before: Counters | None, now: Counters, started: float) -> Usage | None
 
 
 def format_usage(usage: NodeUsage) -> str:
-    return msgspec.json.encode(usage).decode()
+    """Where it would be too large for an annotation, pods are left out, not the heartbeat."""
+    text = msgspec.json.encode(usage)
+    if len(text) > LARGEST_BYTES:
+        text = msgspec.json.encode(msgspec.structs.replace(usage, pods={}))
+    return text.decode()
 
 
 def parse_usage(lease: Object) -> NodeUsage | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -11,7 +12,7 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.usage import Usage, parse_usage
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
-from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig
+from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig, RuntimeCallError
 from livesize.runtime.process.machine_facts import observe_usage
 from unit.agent.world import World, container
 
@@ -91,6 +92,24 @@ async def test_what_has_just_begun_or_ended_is_left_out(bench: Bench) -> None:
     assert (await bench.meter.measure()).node == Usage(SECOND // 10, 4096, 10.0)
     await bench.runtime.stop_container("u1", "app", 0)
     assert (await bench.meter.measure()).pods == {}
+
+
+async def test_what_cannot_be_read_is_left_out_and_stops_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.start()
+    bench.work(1.0, for_seconds=10)
+
+    def fails(*_: object) -> NoReturn:
+        raise RuntimeCallError("no such file")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.runtime, "machine_usage", fails)
+        patched.setattr(bench.runtime, "read", fails)
+        measured = await bench.meter.measure()
+        assert (measured.node, measured.pods) == (None, {})
+        assert (await UsageMeter(bench.runtime, bench.clock).measure()).node is None
+    assert (await bench.meter.measure()).node == Usage(SECOND // 10, 2**20, 10.0)
 
 
 async def test_a_heartbeat_carries_the_usage_and_keeps_other_annotations(bench: Bench) -> None:

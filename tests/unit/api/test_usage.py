@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.usage import (
+    LARGEST_BYTES,
     USAGE_ANNOTATION,
     Counters,
     NodeUsage,
@@ -90,3 +91,15 @@ def test_what_a_lease_carries_is_read_back() -> None:
     lease = {"metadata": {"annotations": {USAGE_ANNOTATION: format_usage(usage)}}}
     assert parse_usage(lease) == usage
     assert parse_usage({"metadata": {}}) is None
+
+
+def test_what_is_too_large_for_an_annotation_is_told_of_the_node_only() -> None:
+    containers = {f"container-{number}": Usage(10**9, 2**40, 10.002) for number in range(10)}
+    pods = {f"{number:036d}": containers for number in range(500)}
+    usage = NodeUsage("2026-01-01T00:00:00Z", Usage(1, 2, 3.0), pods)
+    lease = {"metadata": {"annotations": {USAGE_ANNOTATION: format_usage(usage)}}}
+    assert parse_usage(lease) == NodeUsage(usage.time, usage.node)
+    few = NodeUsage(usage.time, usage.node, dict.fromkeys(list(pods)[:300], containers))
+    assert len(format_usage(few)) < LARGEST_BYTES
+    lease = {"metadata": {"annotations": {USAGE_ANNOTATION: format_usage(few)}}}
+    assert parse_usage(lease) == few

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
+from livesize.api.kinds import RESOURCES
 from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 
@@ -286,6 +287,8 @@ def test_every_table_is_complete() -> None:
     }
     assert used - plain <= set(MESSAGES)
     assert set(KINDS) <= set(MESSAGES)
+    stored = {resource.kind: resource.api_version for resource in RESOURCES}
+    assert stored.items() <= KINDS.items()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from livesize.api.usage import (
     parse_usage,
     pod_metrics,
 )
+from livesize.apiserver.admission.plan import NODE_LEASES
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
@@ -31,8 +32,6 @@ from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.service import Service
-
-NODE_LEASES = "kube-node-lease"
 
 
 class Metered:

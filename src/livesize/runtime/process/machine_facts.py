@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from livesize.runtime.interface import MachineFacts, MachineUsage
+from livesize.runtime.interface import MachineFacts, MachineUsage, RuntimeCallError
 
 
 def observe_machine() -> MachineFacts:
@@ -40,8 +40,11 @@ def _lasting_facts() -> MachineFacts:
 def observe_usage() -> MachineUsage:
     """Everything that runs here, the system itself too. Memory: what could not be had."""
     meminfo = _text("/proc/meminfo")
-    held_bytes = _memory_bytes(meminfo, "MemTotal") - _memory_bytes(meminfo, "MemAvailable")
-    return MachineUsage(_busy_ns(_text("/proc/stat")), max(0, held_bytes))
+    try:
+        held_bytes = _memory_bytes(meminfo, "MemTotal") - _memory_bytes(meminfo, "MemAvailable")
+        return MachineUsage(_busy_ns(_text("/proc/stat")), max(0, held_bytes))
+    except ValueError as failure:
+        raise RuntimeCallError(f"cannot read what the machine uses: {failure}") from failure
 
 
 def _busy_ns(stat: str) -> int:
