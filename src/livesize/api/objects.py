@@ -38,13 +38,14 @@ def evolve(obj: Object, path: Path, value: Any) -> Object:
 
 def without(obj: Object, path: Path) -> Object:
     """Return ``obj`` with the key at ``path`` left out; ``obj`` itself if it was not there."""
-    above, last = path[:-1], path[-1]
+    above: tuple[Any, ...] = path[:-1]
+    last = path[-1]
     parent = lookup(obj, *above)
     if not isinstance(parent, dict) or last not in parent:
         return obj
     rest = dict(parent)
     del rest[last]
-    return _evolve(obj, above, rest)  # type: ignore[no-any-return]
+    return {**obj, above[0]: rest} if len(above) == 1 else _evolve(obj, above, rest)
 
 
 def unshared(obj: Object, known: Object, levels: int = 2) -> Object:
