@@ -51,11 +51,12 @@ _CLOSED = "the store is closed"
 
 
 class SqliteLimits(msgspec.Struct, frozen=True):
-    """The file's size, and how much history is kept in memory for watchers."""
+    """The file's size, and how much history is kept in memory for watchers; what is older is read
+    from the file."""
 
     file_bytes: int = 8 * 1024**3
     recent_commits: int = 1_024
-    recent_bytes: int = 4 * 1024**2
+    recent_bytes: int = 1024**2
 
 
 class SqliteStore:
