@@ -19,7 +19,7 @@ from livesize.api.kind_defaults import (
     canonical_quantity,
 )
 from livesize.api.kinds import NAMESPACES, NODES, PODS, Resource
-from livesize.api.objects import Object, unshared
+from livesize.api.objects import Object
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, format_memory
 from livesize.api.resize_policy import normalize_policy_item
@@ -49,12 +49,34 @@ _CONTAINER: Object = {
 _DEEPEST = 100  # nothing we know lies deeper, and recursion stays bounded
 
 
-def default_object(resource: Resource, obj: Object, known: Object | None = None) -> Object:
-    """``obj`` with everything filled in; doing it twice changes nothing more. ``known`` has been
-    filled in, so that what is shared with it has no nulls."""
-    pruned = {"apiVersion": resource.api_version, "kind": resource.kind, **_pruned(obj, known)}
+def default_object(resource: Resource, obj: Object) -> Object:
+    """``obj`` with everything filled in; doing it twice changes nothing more."""
+    pruned = {"apiVersion": resource.api_version, "kind": resource.kind, **_pruned(obj)}
     filled = _DEFAULTS.get((resource.group, resource.plural))
     return pruned if filled is None else filled(pruned)
+
+
+def default_sizes(pod: Object) -> Object:
+    """``pod``, which was filled in before, with its sizes filled in again: a resize has changed
+    nothing else."""
+    spec = pod["spec"]
+    if isinstance(spec.get("virtualMachine"), dict):
+        return default_object(PODS, pod)
+    sized = {
+        kind: [_sized(container) for container in spec[kind]]
+        for kind in ("containers", "initContainers")
+        if isinstance(spec.get(kind), list)
+    }
+    return {**pod, "spec": {**spec, **sized}}
+
+
+def _sized(container: Any) -> Any:
+    if not isinstance(container, dict):
+        return container
+    sizes = {key: container[key] for key in ("resources", "resizePolicy") if key in container}
+    filled = {**container, "resources": {}, **_pruned(sizes)}
+    _default_sizes(filled)
+    return filled
 
 
 def _default_pod(pod: Object) -> Object:
@@ -177,10 +199,10 @@ def _default_node(node: Object) -> Object:
     return {**node, "status": {**status, "capacity": capacity, "allocatable": allocatable}}
 
 
-def _pruned(obj: Object, known: Object | None) -> Object:
+def _pruned(obj: Object) -> Object:
     """Nearly no object has nulls, and that its encoding has none is seen in microseconds."""
     try:
-        if b"null" not in orjson.dumps(obj if known is None else unshared(obj, known)):
+        if b"null" not in orjson.dumps(obj):
             return obj
     except TypeError:  # too deep or too large a number to encode: validation is next
         pass

@@ -28,18 +28,24 @@ def lookup(obj: Any, *path: str | int, default: Any = None) -> Any:
 
 def evolve(obj: Object, path: Path, value: Any) -> Object:
     """Return ``obj`` with ``value`` at ``path``; missing dicts on the way are made."""
+    if len(path) == 2:  # nearly always: a field of the metadata, spec or status
+        first: Any = path[0]
+        part = obj.get(first)
+        if isinstance(part, dict):
+            return {**obj, first: {**part, path[1]: value}}
     return _evolve(obj, path, value)  # type: ignore[no-any-return]
 
 
 def without(obj: Object, path: Path) -> Object:
     """Return ``obj`` with the key at ``path`` left out; ``obj`` itself if it was not there."""
-    above, last = path[:-1], path[-1]
+    above: tuple[Any, ...] = path[:-1]
+    last = path[-1]
     parent = lookup(obj, *above)
     if not isinstance(parent, dict) or last not in parent:
         return obj
     rest = dict(parent)
     del rest[last]
-    return evolve(obj, above, rest) if above else rest
+    return {**obj, above[0]: rest} if len(above) == 1 else _evolve(obj, above, rest)
 
 
 def unshared(obj: Object, known: Object, levels: int = 2) -> Object:
@@ -48,10 +54,11 @@ def unshared(obj: Object, known: Object, levels: int = 2) -> Object:
     rest: Object = {}
     for key, part in obj.items():
         before = known.get(key)
+        if part is before and part is not None:
+            continue
         if levels > 1 and isinstance(part, dict) and isinstance(before, dict):
-            if part is not before:
-                rest[key] = unshared(part, before, levels - 1)
-        elif part is not before or part is None:
+            rest[key] = unshared(part, before, levels - 1)
+        else:
             rest[key] = part
     return rest
 

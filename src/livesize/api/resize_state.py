@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 MAXIMUM_STEPS = 100
+_REQUESTED = ResizePhase.REQUESTED.value
 
 
 def resize_state(pod: Object) -> Object:
@@ -116,7 +117,7 @@ def request_resize(
         "requestedBy": requested_by,
         "desired": desired,
         "allocated": list(allocated.values()),
-        "phase": ResizePhase.REQUESTED.value,
+        "phase": _REQUESTED,
         "message": MESSAGES[ResizePhase.REQUESTED],
         "transitionTime": now,
         "steps": [],

@@ -7,6 +7,7 @@ names stay in the JSON and are never touched here: only cpu and memory can be re
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -71,10 +72,18 @@ def parse_amounts(quantities: Object | None) -> Amounts:
     if not quantities:
         return NOTHING
     cpu, memory = quantities.get("cpu"), quantities.get("memory")
+    if isinstance(cpu, str) and isinstance(memory, str):
+        return _usual_amounts(cpu, memory)
     return Amounts(
         None if cpu is None else cpu_milli(cpu),
         None if memory is None else memory_bytes(memory),
     )
+
+
+@functools.lru_cache(4096)
+def _usual_amounts(cpu: str, memory: str) -> Amounts:
+    """Kept, because sizes repeat."""
+    return Amounts(cpu_milli(cpu), memory_bytes(memory))
 
 
 def format_amounts(amounts: Amounts) -> Object:

@@ -165,6 +165,7 @@ def _needed(name: str) -> Object:
     return needed
 
 
+@functools.lru_cache(4096)
 def _is_quantity(text: str) -> bool:
     try:
         parse_quantity(text)

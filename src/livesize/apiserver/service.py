@@ -109,11 +109,20 @@ class _Edit(msgspec.Struct, frozen=True):
     ``applied``: the part of it that is applied."""
 
     identity: Identity
-    verb: str
     target: Target
     options: WriteOptions
+    access: Access
     versioned: bool = True
     applied: Object | None = None
+
+    @classmethod
+    def of(
+        cls, identity: Identity, verb: str, target: Target, options: WriteOptions, **how: Any
+    ) -> _Edit:
+        """Authorized, or 403."""
+        access = target.access(verb)
+        authorize(identity, access)
+        return cls(identity, target, options, access, **how)
 
     def owned(self, old: Object, sent: Object, new: Object, now: str) -> Object:
         """``new`` with whom its fields belong to after this edit."""
@@ -126,10 +135,6 @@ class _Edit(msgspec.Struct, frozen=True):
             return keep_owners(old, new)
         timed = msgspec.structs.replace(updating, time=now)
         return own_changed(self.target, old, sent, new, timed)
-
-    @property
-    def access(self) -> Access:
-        return self.target.access(self.verb)
 
     def counted(self, stored: Object, new: Object) -> Counted:
         """The change as quotas see it. Who reports facts is not asked whether they may be."""
@@ -252,8 +257,7 @@ class Service:
     async def update(
         self, identity: Identity, target: Target, obj: Any, options: WriteOptions = PLAIN_WRITE
     ) -> Record:
-        edit = _Edit(identity, "update", target, options)
-        authorize(identity, edit.access)
+        edit = _Edit.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
         taken = _take(target, obj, options)
         return await self._modify(edit, rule, lambda _: taken)
@@ -266,8 +270,7 @@ class Service:
         patch_type: PatchType,
         options: WriteOptions = PLAIN_WRITE,
     ) -> Record:
-        edit = _Edit(identity, "patch", target, options)
-        authorize(identity, edit.access)
+        edit = _Edit.of(identity, "patch", target, options)
         rule = change_rule(target.resource, target.subresource)
         with_owners = names_owners(patch)
 
@@ -283,8 +286,8 @@ class Service:
     ) -> Applied:
         """Make the object say what ``part`` says, and whatever of it others have said; create it
         where it is not there."""
-        edit = _Edit(identity, "patch", target, options, applied=take_part(target, part, options))
-        authorize(identity, edit.access)
+        part = take_part(target, part, options)
+        edit = _Edit.of(identity, "patch", target, options, applied=part)
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:
@@ -315,8 +318,7 @@ class Service:
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
     ) -> Record:
         """POST to a subresource: binding, resizing."""
-        edit = _Edit(identity, "create", target, options, versioned=False)
-        authorize(identity, edit.access)
+        edit = _Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
         kind = POSTED_KINDS[target.resource, target.subresource]
         api_version = target.resource.api_version

@@ -14,7 +14,7 @@ from livesize.api.apply.field_sets import (
     is_nothing,
     owns_itself,
 )
-from livesize.api.apply.list_keys import elements, is_whole
+from livesize.api.apply.list_keys import WHOLE, elements
 from livesize.api.patch import equal_json
 from livesize.api.patch.merge_keys import MergeKeys
 
@@ -35,7 +35,7 @@ def fields_of(value: Any, schema: MergeKeys) -> FieldSet:
     """Every field of ``value``; of an object, not of something plain."""
     if isinstance(value, dict):
         return {
-            f"f:{name}": {} if is_whole(name) else fields_of(item, schema.below(name))
+            f"f:{name}": {} if name in WHOLE else fields_of(item, schema.below(name))
             for name, item in value.items()
         }
     if isinstance(value, list):
@@ -79,9 +79,9 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -
         if isinstance(item, str) and not isinstance(before, _WITH_PARTS):
             if before != item:
                 changed[f"f:{name}"] = {}
-        elif before is _ABSENT or is_whole(name):
+        elif before is _ABSENT or name in WHOLE:
             if not equal_json(before, item):
-                changed[f"f:{name}"] = {} if is_whole(name) else fields_of(item, schema.below(name))
+                changed[f"f:{name}"] = {} if name in WHOLE else fields_of(item, schema.below(name))
         elif (found := compare(before, item, schema.below(name))) is not SAME:
             _note(f"f:{name}", found, changed, removed)
     if not old.keys() <= new.keys():

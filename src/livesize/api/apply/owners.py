@@ -229,7 +229,7 @@ def _written(entry: Entry, fields: FieldSet) -> Object:
     owner = entry.owner
     written: Object = {
         "manager": owner.manager,
-        "operation": owner.operation.value,
+        "operation": str(owner.operation),
         "apiVersion": owner.api_version,
         "time": owner.time,
         "fieldsType": "FieldsV1",

@@ -76,12 +76,12 @@ def validate_name(name: str | None, field: str, rule: DnsRule) -> list[FieldErro
 def validate_key(key: str, field: str) -> list[FieldError]:
     """A label or annotation key: a name with an optional DNS prefix before a slash."""
     return [
-        FieldError(FieldErrorKind.INVALID, field, problem, key) for problem in _key_problems(key)
+        FieldError(FieldErrorKind.INVALID, field, problem, key) for problem in key_problems(key)
     ]
 
 
 @functools.lru_cache(1024)
-def _key_problems(key: str) -> tuple[str, ...]:
+def key_problems(key: str) -> tuple[str, ...]:
     """Kept, because all objects together have few different keys."""
     prefix, slash, name = key.rpartition("/")
     problems: list[str] = []

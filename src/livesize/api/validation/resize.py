@@ -171,7 +171,8 @@ def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
 
 
 def _names(pod: Object, kind: str) -> list[Any]:
-    return [container.get("name") for container in (pod.get("spec") or {}).get(kind) or ()]
+    containers = (pod.get("spec") or {}).get(kind)
+    return [container.get("name") for container in containers] if containers else []
 
 
 def _unsupported(old: Object) -> list[FieldError]:
@@ -207,7 +208,10 @@ def _container_errors(new: Object, old: Object) -> list[FieldError]:
         where = "virtualMachine" if is_vm(new) else f"containers[{index}]"
         was, now = before[index].get("resources") or {}, container.get("resources") or {}
         for side in _SIDES:
-            if _removed(was.get(side) or {}, now.get(side) or {}):
+            before_side, after_side = was.get(side) or _NONE, now.get(side) or _NONE
+            if before_side.keys() == after_side.keys():
+                continue
+            if _removed(before_side, after_side):
                 field = f"spec.{where}.resources.{side}"
                 detail = f"resource {side} cannot be removed"
                 errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
@@ -223,18 +227,25 @@ def _removed(before: Object, after: Object) -> bool:
 
 def _same_others(before: Object, after: Object) -> bool:
     """Everything in ``resources`` but cpu, memory and the policy is unchanged."""
+    if before.keys() | after.keys() <= _CHANGEABLE and _are_resizable(before, after):
+        return True  # there are none
     for side in _SIDES:
         was, now = _others(before.get(side), _RESIZABLE), _others(after.get(side), _RESIZABLE)
-        if (was or now) and not same_quantities(was, now):
+        if not same_quantities(was, now):
             return False
     return _others(before, _CHANGEABLE) == _others(after, _CHANGEABLE)
 
 
+def _are_resizable(*resources: Object) -> bool:
+    for one in resources:
+        for side in _SIDES:
+            if not (one.get(side) or _NONE).keys() <= _RESIZABLE:
+                return False
+    return True
+
+
 def _others(obj: Object | None, keys: frozenset[str]) -> Object:
-    """Nearly always there are none."""
-    if not obj or obj.keys() <= keys:
-        return _NONE
-    return {key: value for key, value in obj.items() if key not in keys}
+    return {key: value for key, value in (obj or {}).items() if key not in keys}
 
 
 def _same_resources(left: Object, right: Object) -> bool:

@@ -45,6 +45,7 @@ log = get_logger("controllers.garbage")
 
 WORKERS = 4
 AGAIN_SECONDS = 0.05
+_BUSY = frozenset({"deletionTimestamp", "ownerReferences"})
 COLLECTED: tuple[Resource, ...] = tuple(one for one in RESOURCES if one != EVENTS)
 
 
@@ -193,7 +194,7 @@ class GarbageCollector:
 
 def _are_free(*objects: Object) -> bool:
     """Owned by nobody and there to stay, as most objects at most times."""
-    return not any(is_going(obj) or references_of(obj) for obj in objects)
+    return all(_BUSY.isdisjoint(obj["metadata"]) for obj in objects)
 
 
 def _has_to_do(obj: Object) -> bool:
