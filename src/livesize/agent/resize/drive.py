@@ -113,8 +113,8 @@ class ResizeDriver:
             return
         state = resize_state(pod)
         heard = int(state.get("observedGeneration", 0)) >= refusal.generation
-        told = heard and phase_of(pod) is refusal.phase  # by us; the scheduler may have been first
-        if state.get("generation") != refusal.generation or told:
+        is_told = heard and phase_of(pod) is refusal.phase  # by us, not only by the scheduler
+        if state.get("generation") != refusal.generation or is_told:
             return
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message)
         deferred = refusal.phase is ResizePhase.DEFERRED
