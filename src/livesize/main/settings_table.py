@@ -8,8 +8,7 @@ the variable LIVESIZE_ETCD_CA and the field etcd-ca.
 from __future__ import annotations
 
 import enum
-
-import msgspec
+from typing import NamedTuple
 
 DEFAULT_DATA_DIR = "/var/lib/livesize"
 DEFAULT_LISTEN = "127.0.0.1:7443"
@@ -35,8 +34,9 @@ class Kind(enum.Enum):
     PAIRS = "pairs"  # in a file also a mapping
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """``otherwise`` says what is done where there is no default value."""
+class Setting(NamedTuple):
+    """``otherwise`` says what is done where there is no default value. A plain tuple: every
+    command reads this table when it starts, and most need nothing heavier."""
 
     name: str
     parts: tuple[Part, ...]
