@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.main.door import prepare_audit_log
+from livesize.main.door_options import prepare_audit_log
 from livesize.main.layout import Account
 from system.up import Up
 
