@@ -160,7 +160,7 @@ class Cluster(Up):
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def log(self) -> str:
-        return "\n".join(f"== {one.name}\n{one.said()}" for one in self.parts.values())
+        return "\n".join(f"== {one.name}\n{one.log.read_text()}" for one in self.parts.values())
 
     def end(self) -> None:
         """The agent first: it takes the pods with it. It needs no API server for that."""
