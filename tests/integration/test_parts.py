@@ -22,6 +22,8 @@ import yaml
 
 from etcd_servers import cluster as etcd_cluster
 from etcd_servers import find_etcd
+from livesize.client.joining import renewal_time
+from livesize.client.kubeconfig import connection_from
 from system.parts import Cluster
 from system.up import LIVESIZE, container
 
@@ -50,8 +52,8 @@ def test_schedulers_hand_over(cluster: Cluster) -> None:
     kubeconfig = cluster.certificate("api", "scheduler", "scheduler")
     for number in (1, 2):
         cluster.add_peer(f"scheduler-{number}", "scheduler", kubeconfig).start()
-    cluster.join("api")
-    cluster.add_agent("--runtime", "fake").start()
+    node = cluster.certificate("api", cluster.node, f"node:{cluster.node}", "--expires", "60s")
+    cluster.add_agent("--runtime", "fake", "--kubeconfig", str(node)).start()
     cluster.ready(*cluster.parts)
     first = cluster.wait_until(lambda: cluster.leader("scheduler"), "somebody leads")
     cluster.create_pod("one", [container("app", "100m", "32Mi")])
@@ -70,6 +72,9 @@ def test_schedulers_hand_over(cluster: Cluster) -> None:
     cluster.wait_until(lambda: cluster.leader("scheduler") == first, "the first one leads again")
     assert time.monotonic() - began < 10
     cluster.create_pod("three", [container("app", "100m", "32Mi")])
+    # More than two thirds of the node's certificate were over from the beginning.
+    assert "certificate renewed" in cluster.parts["agent"].said()
+    assert renewal_time(connection_from(node)) > time.time() + 86400
 
 
 @pytest.mark.matrix

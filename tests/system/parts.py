@@ -118,9 +118,9 @@ class Cluster(Up):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def certificate(self, server: str, name: str, role: str) -> Path:
+    def certificate(self, server: str, name: str, role: str, *more: str) -> Path:
         words = ["cert", "create", name, "--role", role, "--directory", str(self.directory)]
-        self.admin_command(server, *words)
+        self.admin_command(server, *words, *more)
         return self.directory / f"{name}.kubeconfig"
 
     def add_peer(self, name: str, part: str, kubeconfig: Path) -> Process:
