@@ -12,14 +12,18 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from etcd_servers import cluster as etcd_cluster
+from etcd_servers import find_etcd
+from livesize.client.joining import renewal_time
+from livesize.client.kubeconfig import connection_from
 from system.parts import Cluster
 from system.up import LIVESIZE, container
 
@@ -48,8 +52,8 @@ def test_schedulers_hand_over(cluster: Cluster) -> None:
     kubeconfig = cluster.certificate("api", "scheduler", "scheduler")
     for number in (1, 2):
         cluster.add_peer(f"scheduler-{number}", "scheduler", kubeconfig).start()
-    cluster.join("api")
-    cluster.add_agent("--runtime", "fake").start()
+    node = cluster.certificate("api", cluster.node, f"node:{cluster.node}", "--expires", "60s")
+    cluster.add_agent("--runtime", "fake", "--kubeconfig", str(node)).start()
     cluster.ready(*cluster.parts)
     first = cluster.wait_until(lambda: cluster.leader("scheduler"), "somebody leads")
     cluster.create_pod("one", [container("app", "100m", "32Mi")])
@@ -68,6 +72,34 @@ def test_schedulers_hand_over(cluster: Cluster) -> None:
     cluster.wait_until(lambda: cluster.leader("scheduler") == first, "the first one leads again")
     assert time.monotonic() - began < 10
     cluster.create_pod("three", [container("app", "100m", "32Mi")])
+    # More than two thirds of the node's certificate were over from the beginning.
+    assert "certificate renewed" in cluster.parts["agent"].said()
+    assert renewal_time(connection_from(node)) > time.time() + 86400
+
+
+@pytest.mark.matrix
+def test_an_apiserver_that_hangs_is_left_for_the_next(
+    tmp_path: Path, not_run: Callable[[str], NoReturn]
+) -> None:
+    """It takes connections and answers nothing: nobody is told, everybody has to find out."""
+    if find_etcd() is None:
+        not_run("needs etcd")
+    with etcd_cluster(tmp_path / "etcd") as [member]:
+        cluster = Cluster(tmp_path / "cluster", etcd=member.endpoint)
+        try:
+            start_apiserver(cluster)
+            cluster.add_apiserver("api-2").start()
+            kubeconfig = cluster.certificate("api", "scheduler", "scheduler")
+            cluster.add_peer("scheduler", "scheduler", kubeconfig).start()
+            cluster.join("api")
+            cluster.add_agent("--runtime", "fake").start()
+            cluster.ready(*cluster.parts)
+            cluster.create_pod("one", [container("app", "100m", "32Mi")])
+            os.kill(cluster.parts["api"].pid, signal.SIGSTOP)
+            cluster.speak_to("api-2")
+            cluster.create_pod("two", [container("app", "100m", "32Mi")])
+        finally:
+            cluster.end()
 
 
 class Connection:

@@ -118,9 +118,9 @@ class Cluster(Up):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def certificate(self, server: str, name: str, role: str) -> Path:
+    def certificate(self, server: str, name: str, role: str, *more: str) -> Path:
         words = ["cert", "create", name, "--role", role, "--directory", str(self.directory)]
-        self.admin_command(server, *words)
+        self.admin_command(server, *words, *more)
         return self.directory / f"{name}.kubeconfig"
 
     def add_peer(self, name: str, part: str, kubeconfig: Path) -> Process:
@@ -160,7 +160,7 @@ class Cluster(Up):
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def log(self) -> str:
-        return "\n".join(f"== {one.name}\n{one.said()}" for one in self.parts.values())
+        return "\n".join(f"== {one.name}\n{one.log.read_text()}" for one in self.parts.values())
 
     def end(self) -> None:
         """The agent first: it takes the pods with it. It needs no API server for that."""

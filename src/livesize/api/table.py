@@ -153,10 +153,11 @@ def _actual(pod: Object, _now: float) -> str:
 
 
 def _node_status(node: Object, _now: float) -> str:
-    ready = find_condition(node, "Ready") or {"status": "Unknown"}
-    words = ["Ready" if ready.get("status") == "True" else "NotReady"]
-    if ready.get("status") not in ("True", "False"):
-        words = ["Unknown"]
+    """As Kubernetes prints it: Unknown is a node that has never said anything."""
+    ready = find_condition(node, "Ready")
+    words = ["Unknown" if ready is None else "NotReady"]
+    if ready is not None and ready.get("status") == "True":
+        words = ["Ready"]
     if lookup(node, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)

@@ -8,7 +8,9 @@ several servers, one that cannot be reached is left for the next (livesize.clien
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
@@ -156,18 +158,22 @@ class HttpClient:
         }
         path, server = resource.path(selection.namespace), self.server
         with self._reaching(server):
-            async with self._session.get(
-                _url(server, path, query),
-                timeout=self._watch_timeout,
-                server_hostname=self._server_name,
-            ) as response:
+            async with asyncio.timeout(self._config.request_seconds):
+                response = await self._session.get(
+                    _url(server, path, query),
+                    timeout=self._watch_timeout,
+                    server_hostname=self._server_name,
+                )
+            hang_up = functools.partial(_hang_up, response)
+            async with response:
                 if response.status >= 400:
                     raise _refusal(response.status, await response.read())
                 try:
-                    async for line in _lines(response.content):
-                        yield _watch_event(orjson.loads(line))
+                    with self._addresses.watched(server, hang_up):
+                        async for line in _lines(response.content):
+                            yield _watch_event(orjson.loads(line))
                 finally:
-                    _hang_up(response)
+                    hang_up()
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
@@ -263,7 +269,7 @@ class HttpClient:
         for others in reversed(range(len(self.servers))):
             server = self.server
             try:
-                with self._reaching(server):
+                with self._addresses.asked(server), self._reaching(server):
                     async with self._session.request(
                         method,
                         _url(server, path, query),

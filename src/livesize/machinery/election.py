@@ -18,6 +18,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, lookup, version_of
 from livesize.machinery.clock import Clock
@@ -43,12 +45,12 @@ async def run_elected(
     """Until cancelled: ``work`` runs from its beginning each time we are elected, and is cancelled
     when we are not any more. What it raises ends this too."""
     while True:
-        renewed_at = await _win(record, terms, clock)
+        held = await _win(record, terms, clock)
         log.info("leading", lease=terms.name, holder=terms.holder)
         try:
             async with asyncio.TaskGroup() as group:
                 working = group.create_task(_work(work))
-                await _hold(record, terms, renewed_at, clock)
+                await _hold(record, terms, held, clock)
                 working.cancel()
         finally:
             await _release(record, terms)
@@ -60,8 +62,15 @@ async def _work(work: Callable[[], Awaitable[None]]) -> None:
     raise AssertionError("the work of a leader ends only when it is cancelled")
 
 
-async def _win(record: LeaseRecord, terms: LeaseTerms, clock: Clock) -> float:
-    """Wait until the lease is ours; when the request that made it so was sent."""
+class _Held(msgspec.Struct, frozen=True):
+    """The lease as we have written it, and when the request that did so was sent."""
+
+    lease: Object
+    asked_at: float
+
+
+async def _win(record: LeaseRecord, terms: LeaseTerms, clock: Clock) -> _Held:
+    """Wait until the lease is ours."""
     seen, since = "", clock.monotonic()
     while True:
         asked_at = clock.monotonic()
@@ -71,11 +80,11 @@ async def _win(record: LeaseRecord, terms: LeaseTerms, clock: Clock) -> float:
                 if lease is not None and version_of(lease) != seen:
                     seen, since = version_of(lease), clock.monotonic()
                 if lease is None:
-                    await record.create(new_lease(terms, clock.now()))
-                    return asked_at
+                    created = await record.create(new_lease(terms, clock.now()))
+                    return _Held(created, asked_at)
                 if _is_free(lease, terms, clock.monotonic() - since):
-                    await record.update(_taken(lease, terms, clock.now()))
-                    return asked_at
+                    taken = await record.update(_taken(lease, terms, clock.now()))
+                    return _Held(taken, asked_at)
         except StatusError as refusal:
             if refusal.code != 409:  # else somebody was faster
                 log.warning("lease not read", lease=terms.name, reason=str(refusal))
@@ -98,10 +107,10 @@ def _taken(lease: Object, terms: LeaseTerms, now: float) -> Object:
     return evolve(taken, ("spec", "leaseTransitions"), transitions + 1)
 
 
-async def _hold(record: LeaseRecord, terms: LeaseTerms, renewed_at: float, clock: Clock) -> None:
+async def _hold(record: LeaseRecord, terms: LeaseTerms, held: _Held, clock: Clock) -> None:
     """Return when the lease is lost, or could be lost soon."""
     while True:
-        deadline = renewed_at + terms.duration_seconds * GIVE_UP_AFTER
+        deadline = held.asked_at + terms.duration_seconds * GIVE_UP_AFTER
         left = deadline - clock.monotonic()
         if left <= 0:
             return
@@ -109,20 +118,26 @@ async def _hold(record: LeaseRecord, terms: LeaseTerms, renewed_at: float, clock
         asked_at = clock.monotonic()
         try:
             async with asyncio.timeout(max(0.0, deadline - asked_at)):
-                if not await _renew(record, terms, clock.now()):
-                    return
-                renewed_at = asked_at
+                renewed = await _renew(record, terms, held.lease, clock.now())
+            if renewed is None:
+                return
+            held = _Held(renewed, asked_at)
         except (ConnectionError, TimeoutError, StatusError) as failure:
             log.warning("lease not renewed", lease=terms.name, reason=str(failure))
 
 
-async def _renew(record: LeaseRecord, terms: LeaseTerms, now: float) -> bool:
-    """False where it is not ours any more."""
+async def _renew(record: LeaseRecord, terms: LeaseTerms, held: Object, now: float) -> Object | None:
+    """None where it is not ours any more. Somebody may have changed something else of it, or the
+    answer to our last renewal was lost: then what is there says whose it is."""
+    try:
+        return await record.update(renewed_lease(held, terms, now))
+    except StatusError as refusal:
+        if refusal.code not in (404, 409):
+            raise
     lease = await record.load()
     if lease is None or lookup(lease, "spec", "holderIdentity") != terms.holder:
-        return False
-    await record.update(renewed_lease(lease, terms, now))
-    return True
+        return None
+    return await record.update(renewed_lease(lease, terms, now))
 
 
 async def _release(record: LeaseRecord, terms: LeaseTerms) -> None:

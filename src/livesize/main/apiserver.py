@@ -17,13 +17,11 @@ from livesize.apiserver.tls import ensure_tls
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.privileges import drop_privileges
 from livesize.machinery.telemetry import set_up_logging
-from livesize.main.door import (
+from livesize.main.door import DoorSettings, folders_of, open_door
+from livesize.main.door_options import (
     DoorOptions,
-    DoorSettings,
     check_door,
     etcd_settings,
-    folders_of,
-    open_door,
     prepare_audit_log,
     write_credentials,
 )

@@ -1,4 +1,7 @@
-"""The controllers, one list for `livesize up` and `livesize controllers`; and that command."""
+"""The controllers, one list for `livesize up` and `livesize controllers`; and that command.
+
+A new controller is a class with ``run`` in livesize.controllers, and one more word in CONTROLLERS.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def apiserver(**given: Any) -> None:
       livesize apiserver --config /etc/livesize/apiserver.yaml
     """
     from livesize.main.apiserver import run_apiserver
-    from livesize.main.door import DoorOptions
+    from livesize.main.door_options import DoorOptions
 
     run_apiserver(DoorOptions(**given))
 

@@ -16,10 +16,9 @@ from livesize.client.http import ConnectionConfig, HttpClient, with_servers
 from livesize.client.kubeconfig import KubeconfigError, connection_from
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.telemetry import set_up_logging
-from livesize.main.door import parse_names
 from livesize.main.leading import Work, lead
 from livesize.main.lifetime import Lifetime, become_ordinary, run_in_loop
-from livesize.main.settings_table import Part
+from livesize.main.settings_table import Part, listed
 
 _ROLES = {Part.SCHEDULER: "scheduler", Part.CONTROLLERS: "controller"}
 
@@ -57,7 +56,7 @@ def connect_with(kubeconfig: Path, servers: str, user_agent: str) -> ConnectionC
         connection = connection_from(kubeconfig)
     except KubeconfigError as refusal:
         raise click.ClickException(str(refusal)) from refusal
-    named = parse_names(servers)
+    named = listed(servers)
     for one in named:
         if urlsplit(one).scheme != "https" or not urlsplit(one).hostname:
             raise click.BadParameter(f"{one!r} is not https://HOST:PORT", param_hint="--server")

@@ -218,6 +218,11 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
+def listed(value: str) -> tuple[str, ...]:
+    """What a setting of the kind LIST names."""
+    return tuple(filter(None, (one.strip() for one in value.split(","))))
+
+
 def setting_named(name: str) -> Setting:
     return _BY_NAME[name]
 

@@ -39,9 +39,9 @@ from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger, set_up_logging
 from livesize.main.control_plane import ControlPlaneSettings
-from livesize.main.door import (
+from livesize.main.door import DoorSettings
+from livesize.main.door_options import (
     DoorOptions,
-    DoorSettings,
     check_door,
     keep_tokens,
     prepare_audit_log,

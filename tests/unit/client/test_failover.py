@@ -14,6 +14,7 @@ from aiohttp import web
 from etcd_servers import free_ports
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
+from livesize.client import addresses as addresses_module
 from livesize.client.addresses import Addresses
 from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError
 from livesize.client.informer import Informer
@@ -29,6 +30,7 @@ class Server:
         self.asked: list[str] = []
         self.status = 200
         self.cut = False
+        self.hangs = False
         self._port = port
         self._runner: web.AppRunner | None = None
 
@@ -49,6 +51,8 @@ class Server:
         if self.cut:
             assert request.transport is not None
             request.transport.abort()
+        if self.hangs:
+            await asyncio.Event().wait()
         if "watch=true" in request.query_string:
             response = web.StreamResponse()
             await response.prepare(request)
@@ -142,6 +146,46 @@ async def test_an_informer_goes_on_with_the_next(servers: list[Server]) -> None:
                 await asyncio.sleep(0.01)
         task.cancel()
         assert "resourceVersion=7" in servers[1].asked[0], "from where it was"
+
+
+async def test_one_that_hangs_is_left_by_who_gives_up_waiting_and_its_watches_are_cut(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses_module, "PATIENCE_SECONDS", 0.1)
+    async with speaking(*servers) as client:
+        informer = Informer(client, PODS, clock=SystemClock(), on_change=lambda _: None)
+        task = asyncio.create_task(informer.run())
+        async with asyncio.timeout(5):
+            while len(servers[0].asked) < 2:
+                await asyncio.sleep(0.01)
+            servers[0].hangs = True
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await client.list(PODS)
+            assert client.server == servers[0].url, "it was not given time to answer"
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await client.list(PODS)
+            assert await name_from(client) == "b"
+            while not any("watch=true" in asked for asked in servers[1].asked):
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+
+async def test_a_watch_that_is_cancelled_leaves_nobody(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses_module, "PATIENCE_SECONDS", 0.0)
+    async with speaking(*servers) as client:
+        informer = Informer(client, PODS, clock=SystemClock(), on_change=lambda _: None)
+        task = asyncio.create_task(informer.run())
+        async with asyncio.timeout(5):
+            while len(servers[0].asked) < 2:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait([task])
+        assert client.server == servers[0].url
 
 
 def test_of_many_that_find_out_at_once_one_goes_on() -> None:

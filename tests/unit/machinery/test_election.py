@@ -199,6 +199,30 @@ async def test_clocks_are_not_compared(scene: Scene) -> None:
     assert scene.leading == ["b"]
 
 
+async def test_a_lease_that_somebody_has_touched_is_still_ours(scene: Scene) -> None:
+    scene.start("a")
+    await scene.clock.advance(1)
+    labelled = evolve(scene.server.lease or {}, ("metadata", "labels"), {"a": "b"})
+    await scene.server.record("kubectl").update(labelled)
+    await scene.clock.advance(30)
+    assert scene.leading == ["a"]
+    assert (scene.server.lease or {})["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_lease_that_somebody_has_deleted_or_given_away_is_lost(scene: Scene) -> None:
+    scene.start("a")
+    await scene.clock.advance(1)
+    given = evolve(scene.server.lease or {}, ("spec", "holderIdentity"), "another")
+    await scene.server.record("kubectl").update(given)
+    await scene.clock.advance(1.1)
+    assert scene.leading == []
+    await scene.clock.advance(2 * DURATION_SECONDS)
+    assert scene.leading == ["a"], "nobody renewed it"
+    scene.server.lease = None
+    await scene.clock.advance(5)
+    assert scene.leading == ["a"], "made anew"
+
+
 async def test_work_that_fails_ends_it_and_lets_another_begin(scene: Scene) -> None:
     async def fail() -> None:
         await scene.clock.sleep(2)

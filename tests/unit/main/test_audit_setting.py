@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from livesize.main.door import prepare_audit_log
+from livesize.main.door_options import prepare_audit_log
 from livesize.main.layout import Account, may_write
 
 SOMEBODY = Account("somebody", 12345, 12345)

@@ -81,9 +81,9 @@ class NodeLifecycle:
                 spec = {"taints": plan.taints or None}
                 node = await self._client.patch(NODES, name, _against(node, {"spec": spec}))
             if plan.conditions is not None:
-                self._tell(node)
                 status = {"status": {"conditions": plan.conditions}}
                 await self._client.patch(NODES, name, _against(node, status), subresource="status")
+                self._tell(node)
         except StatusError as refusal:
             if refusal.code not in (404, 409):
                 raise
