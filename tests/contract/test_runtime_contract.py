@@ -11,6 +11,7 @@ import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
+from livesize.runtime.containerd.runtime import ContainerdRuntime
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -79,7 +80,13 @@ class Machine:
         await self.runtime.close()
 
 
-@pytest.fixture(params=["fake", pytest.param("process", marks=pytest.mark.containers)])
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("process", marks=pytest.mark.containers),
+        pytest.param("containerd", marks=pytest.mark.containers),
+    ]
+)
 async def machine(
     request: pytest.FixtureRequest, tmp_path: Path, root_group: str
 ) -> AsyncIterator[Machine]:
@@ -88,8 +95,11 @@ async def machine(
         world = FakeMachine(clock, behaviours=BEHAVIOURS)
         world.log_directory = tmp_path
         opened = Machine(lambda: FakeRuntime(clock=clock, machine=world))
-    else:
+    elif request.param == "process":
         opened = Machine(lambda: ProcessRuntime(tmp_path / "state", root_group, clock))
+    else:
+        folder: Path = request.getfixturevalue("containerd_folder")
+        opened = Machine(lambda: ContainerdRuntime(folder, root_group, clock))
     await opened.runtime.open()
     yield opened
     await opened.clear()

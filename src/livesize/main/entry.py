@@ -48,11 +48,19 @@ _data_dir = data_dir("Where everything is kept: store, keys, checkpoints, logs, 
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["process", "fake"]),
+    type=click.Choice(["process", "containerd", "fake"]),
     default="process",
     show_default=True,
     envvar="LIVESIZE_RUNTIME",
-    help="process: real containers in cgroups (root). fake: in memory, to try the API.",
+    help="process: containers of our own (root). containerd: through a private one (root)."
+    " fake: in memory, to try the API.",
+)
+@click.option(
+    "--runtime-endpoint",
+    default="",
+    envvar="LIVESIZE_RUNTIME_ENDPOINT",
+    metavar="SOCKET",
+    help="With containerd: use the one that answers there.  [default: a private one]",
 )
 @click.option("--node-name", default="", envvar="LIVESIZE_NODE_NAME", help="[default: host name]")
 @click.option(

@@ -60,9 +60,9 @@ from livesize.main.layout import (
     may_write,
     prepare,
 )
+from livesize.main.runtimes import RuntimeChoice, check_runtime, make_runtime
 from livesize.main.stores import StoreChoice, read_etcd_settings
-from livesize.runtime.interface import Runtime
-from livesize.runtime.vm import VmRuntime
+from livesize.runtime.interface import Runtime, RuntimeCallError
 from livesize.store.interface import StoreOpenError
 
 log = get_logger("up")
@@ -78,6 +78,7 @@ class UpSettings(msgspec.Struct, frozen=True):
     data_dir: Path
     listen: str
     runtime: str = "process"
+    runtime_endpoint: str = ""
     node_name: str = ""
     allocatable: str = ""
     keep: bool = False
@@ -112,11 +113,7 @@ def run_up(settings: UpSettings) -> None:
             read_etcd_settings(settings.store_choice())
         except StoreOpenError as refusal:
             raise click.ClickException(str(refusal)) from refusal
-    if settings.runtime == "process" and os.geteuid() != 0:
-        raise click.ClickException(
-            "--runtime process makes cgroups and namespaces and needs root:"
-            " run it with sudo, or try the API with --runtime fake"
-        )
+    check_runtime(settings.runtime, settings.runtime_endpoint)
     check_http(settings.http)
     set_up_logging(settings.log_level)
     directory = DataDirectory(settings.data_dir.absolute())
@@ -129,7 +126,7 @@ def run_up(settings: UpSettings) -> None:
             up = _Up(named, directory, account, listener, allocatable)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(up.run())
-    except AlreadyRunningError as refusal:
+    except (AlreadyRunningError, RuntimeCallError) as refusal:
         raise click.ClickException(str(refusal)) from None
     except PermissionError as failure:
         raise click.ClickException(
@@ -289,9 +286,8 @@ class _Up:
             user_agent=f"livesize-agent/{VERSION}",
         )
         supervisor = self._supervisor()
-        runtime = make_runtime(
-            self._settings.runtime, self._directory, self._node_name, self._clock
-        )
+        choice = RuntimeChoice(self._settings.runtime, self._settings.runtime_endpoint)
+        runtime = make_runtime(choice, self._directory, self._node_name, self._clock)
         async with contextlib.AsyncExitStack() as stack:
             await runtime.open()
             stack.push_async_callback(runtime.close)
@@ -417,23 +413,6 @@ class _Up:
         return Supervisor(
             spec, clock=self._clock, backoff=backoff, ready=told_ready, on_event=_log_child
         )
-
-
-def make_runtime(kind: str, directory: DataDirectory, node_name: str, clock: Clock) -> VmRuntime:
-    """The only place that picks drivers. That of virtual machines wakes with the first of them."""
-    if kind == "fake":
-        from livesize.runtime.fake import FakeRuntime
-
-        return FakeRuntime(clock=clock)
-    from livesize.runtime.combined import CombinedRuntime
-    from livesize.runtime.events import EventFeed
-    from livesize.runtime.libvirt.runtime import LibvirtRuntime
-    from livesize.runtime.process.runtime import ProcessRuntime
-
-    feed, root = EventFeed(), f"livesize/{node_name}"
-    containers = ProcessRuntime(directory.runtime, cgroup_root=root, clock=clock, feed=feed)
-    machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
-    return CombinedRuntime(containers, machines, feed)
 
 
 def _say(text: str) -> None:

@@ -63,6 +63,11 @@ class CgroupDriver(Protocol):
         """Setting this limit makes the kernel look for pages to free, which may take long."""
         ...
 
+    def make_room(self, path: str, limit_bytes: int | None) -> None:
+        """What must be done before somebody else lowers the limit to this: where the kernel would
+        kill instead of refusing, refuse with MemoryInUseError, else give pages back."""
+        ...
+
     def oom_kills(self, path: str) -> int: ...
 
     def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:

@@ -89,6 +89,11 @@ class CgroupsV2:
         usage_bytes = read_number(f"{self._mount}/{path}/memory.current")
         return limit_bytes < usage_bytes + shrink_margin(limit_bytes)
 
+    def make_room(self, path: str, limit_bytes: int | None) -> None:
+        before = self.memory_limit(path)
+        if limit_bytes is not None and (before is None or limit_bytes < before):
+            self._reclaim_for(path, limit_bytes)
+
     def oom_kills(self, path: str) -> int:
         """Kills, not the ``oom`` line, which counts thousands of tries for one of them."""
         return read_table(f"{self._mount}/{path}/memory.events").get("oom_kill", 0)
@@ -105,9 +110,7 @@ class CgroupsV2:
         if limit_bytes is None:
             write_text(f"{group}/memory.max", "max")
             return
-        before = self.memory_limit(path)
-        if before is None or limit_bytes < before:
-            self._make_room(path, limit_bytes)
+        self.make_room(path, limit_bytes)
         write_text(f"{group}/memory.max", str(limit_bytes))
 
     def write_pids(self, path: str, maximum: int) -> None:
@@ -140,7 +143,7 @@ class CgroupsV2:
             )
         write_text(control, " ".join(f"+{name}" for name in missing))
 
-    def _make_room(self, path: str, target_bytes: int) -> None:
+    def _reclaim_for(self, path: str, target_bytes: int) -> None:
         """Refuse what would kill; otherwise give reclaimable pages back before the limit falls,
         so that the kernel need not do it against the clock."""
         group = f"{self._mount}/{path}"

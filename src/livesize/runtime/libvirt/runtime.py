@@ -34,11 +34,13 @@ from livesize.runtime.interface import (
     ContainerView,
     GoneError,
     Group,
+    ImageMissingError,
     MachineFacts,
     PodConfig,
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
 )
@@ -146,6 +148,11 @@ class LibvirtRuntime:
             self._lock_descriptor = -1
 
     # What there is.
+
+    async def pull_image(self, ref: str, _logins: tuple[RegistryLogin, ...]) -> None:
+        raise ImageMissingError(
+            f"image {ref} of a virtual machine is not pulled: put it into {self._images_dir}"
+        )
 
     def images(self) -> tuple[str, ...]:
         if not self._images_dir.is_dir():

@@ -1,0 +1,80 @@
+"""Picks what runs containers and virtual machines; the only place that does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import CrashPoints
+from livesize.main.layout import DataDirectory
+from livesize.runtime.events import EventFeed
+from livesize.runtime.interface import Runtime
+from livesize.runtime.vm import VmRuntime
+
+
+class RuntimeChoice(msgspec.Struct, frozen=True):
+    """``endpoint``: the socket of a containerd that is not ours; empty: a private one."""
+
+    kind: str = "process"
+    endpoint: str = ""
+
+
+def check_runtime(kind: str, endpoint: str) -> None:
+    """Wrong settings end in one sentence, before anything starts."""
+    if endpoint and kind != "containerd":
+        raise click.ClickException(
+            f"--runtime-endpoint is for --runtime containerd, and this is --runtime {kind}"
+        )
+    if kind == "containerd" and importlib.util.find_spec("grpc") is None:
+        raise click.ClickException(
+            "--runtime containerd needs the extra: pip install 'livesize[containerd]'"
+        )
+    if kind != "fake" and os.geteuid() != 0:
+        raise click.ClickException(
+            f"--runtime {kind} makes cgroups and namespaces and needs root:"
+            " run it with sudo, or try the API with --runtime fake"
+        )
+
+
+def make_runtime(
+    choice: RuntimeChoice, directory: DataDirectory, node_name: str, clock: Clock
+) -> VmRuntime:
+    """The driver of virtual machines wakes with the first of them."""
+    if choice.kind == "fake":
+        from livesize.runtime.fake import FakeRuntime
+
+        return FakeRuntime(clock=clock)
+    from livesize.runtime.combined import CombinedRuntime
+    from livesize.runtime.libvirt.runtime import LibvirtRuntime
+
+    feed, root = EventFeed(), f"livesize/{node_name}"
+    containers = _make_containers(choice, directory, root, clock, feed)
+    machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
+    return CombinedRuntime(containers, machines, feed)
+
+
+def _make_containers(
+    choice: RuntimeChoice, directory: DataDirectory, root: str, clock: Clock, feed: EventFeed
+) -> Runtime:
+    if choice.kind == "containerd":
+        from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
+
+        return ContainerdRuntime(
+            directory.containerd,
+            cgroup_root=root,
+            clock=clock,
+            images=directory.runtime / "images",
+            settings=ContainerdSettings(
+                endpoint=Path(choice.endpoint).absolute() if choice.endpoint else None,
+                points=CrashPoints.from_environment(),
+            ),
+            feed=feed,
+        )
+    from livesize.runtime.process.runtime import ProcessRuntime
+
+    return ProcessRuntime(directory.runtime, cgroup_root=root, clock=clock, feed=feed)
