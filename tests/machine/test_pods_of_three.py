@@ -18,12 +18,14 @@ NAMES = ("a", "b", "c")
 BEFORE: dict[str, Size] = {"a": ("100m", "32Mi"), "b": ("200m", "48Mi"), "c": ("300m", "64Mi")}
 MEBIBYTE = 1 << 20
 
+# One after the other.
 CHANGES: dict[str, dict[str, Size]] = {
     "grow": {"a": ("200m", "64Mi"), "b": ("300m", "80Mi"), "c": ("400m", "96Mi")},
     "shrink": {"a": ("50m", "16Mi"), "b": ("100m", "24Mi"), "c": ("150m", "32Mi")},
     "opposite directions": {"a": ("300m", "16Mi"), "c": ("100m", "128Mi")},
-    "cpu only": {"a": ("150m", "32Mi"), "b": ("100m", "48Mi")},
-    "memory only": {"b": ("200m", "96Mi"), "c": ("300m", "32Mi")},
+    "one up and one down": {"a": ("200m", "24Mi"), "b": ("200m", "16Mi")},
+    "cpu only": {"a": ("150m", "24Mi"), "b": ("300m", "16Mi")},
+    "memory only": {"b": ("300m", "96Mi"), "c": ("100m", "32Mi")},
 }
 
 
@@ -102,37 +104,35 @@ def amounts(size: Size) -> dict[str, str]:
     return {"cpu": size[0], "memory": size[1]}
 
 
-def burstable(name: str, request: Size, limit: Size | None) -> dict[str, Any]:
-    one = container(name, *request)
-    one["resources"] = {"requests": amounts(request)}
-    if limit is not None:
-        one["resources"]["limits"] = amounts(limit)
-    return one
+def burstable(name: str, request: Size) -> dict[str, Any]:
+    return {**container(name, *request), "resources": {"requests": amounts(request)}}
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_guaranteed_pod(up: Up, change: dict[str, Size]) -> None:
+def test_a_guaranteed_pod(up: Up) -> None:
     three = Three(up, [container(name, *BEFORE[name]) for name in NAMES])
-    three.resize({n: {"requests": amounts(s), "limits": amounts(s)} for n, s in change.items()})
-    three.check_limits(numbers({**BEFORE, **change}))
-    three.check_unrestarted_and_told()
+    sizes = BEFORE
+    for change in CHANGES.values():
+        sizes = {**sizes, **change}
+        three.resize(
+            {
+                name: {"requests": amounts(one), "limits": amounts(one)}
+                for name, one in change.items()
+            }
+        )
+        three.check_limits(numbers(sizes))
+        three.check_unrestarted_and_told()
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_burstable_pod(up: Up, change: dict[str, Size]) -> None:
-    small = ("20m", "8Mi")
-    three = Three(up, [burstable(name, small, BEFORE[name]) for name in NAMES])
-    three.resize({name: {"limits": amounts(size)} for name, size in change.items()})
-    three.check_limits(numbers({**BEFORE, **change}))
-    three.check_unrestarted_and_told()
-
-
-def test_limits_are_added_to_a_burstable_pod(up: Up) -> None:
-    three = Three(up, [burstable(name, ("20m", "8Mi"), None) for name in NAMES])
+def test_a_burstable_pod(up: Up) -> None:
+    """Without limits at first: adding them is a resize too."""
+    three = Three(up, [burstable(name, ("20m", "8Mi")) for name in NAMES])
     three.check_limits(dict.fromkeys(NAMES, (None, None)))
-    three.resize({name: {"limits": amounts(BEFORE[name])} for name in NAMES})
-    three.check_limits(numbers(BEFORE))
-    three.check_unrestarted_and_told()
+    sizes = BEFORE
+    for change in ({"added limits": BEFORE} | CHANGES).values():
+        sizes = {**sizes, **change}
+        three.resize({name: {"limits": amounts(one)} for name, one in change.items()})
+        three.check_limits(numbers(sizes))
+        three.check_unrestarted_and_told()
 
 
 def test_exactly_the_container_with_restart_container_restarts_once(up: Up) -> None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.machinery.clock import Clock
 from livesize.runtime.containerd.link import NAMESPACE, Link, RefusedError
 from livesize.runtime.containerd.messages import AuthConfig, ImageSpec, Message
 from livesize.runtime.image_export import IMAGE_LABEL, export_image
@@ -25,6 +26,7 @@ from livesize.runtime.interface import (
 
 PULL_SECONDS = 600.0
 _IMPORT_SECONDS = 300
+_NOTICED_DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 InThread: TypeAlias = Callable[..., Awaitable[Image | None]]
 
@@ -32,8 +34,11 @@ InThread: TypeAlias = Callable[..., Awaitable[Image | None]]
 class ContainerdImages:
     """``ctr``: the program that imports archives; it comes with containerd."""
 
-    def __init__(self, link: Link, store: ImageStore, ctr: str, in_thread: InThread) -> None:
+    def __init__(
+        self, link: Link, store: ImageStore, ctr: str, in_thread: InThread, clock: Clock
+    ) -> None:
         self._link = link
+        self._clock = clock
         self._store = store
         self._ctr = ctr
         self._in_thread = in_thread
@@ -85,11 +90,18 @@ class ContainerdImages:
             found = await self._status(ref)
             if found is None or _label(found) != ours.id:
                 await self._in_thread(self._import, ref, ours)
-                found = await self._status(ref)
-            if found is None:
-                raise ImageMissingError(f"image {ref} was imported, but containerd lacks it")
+                found = await self._imported(ref, ours)
             self._brought[ref] = (ours.id, str(found.image.id))
             return str(found.image.id)
+
+    async def _imported(self, ref: str, ours: Image) -> Message:
+        """CRI hears of an import by an event of its own, a moment later."""
+        for delay_seconds in _NOTICED_DELAYS:
+            found = await self._status(ref)
+            if found is not None and _label(found) == ours.id:
+                return found
+            await self._clock.sleep(delay_seconds)
+        raise ImageMissingError(f"image {ref} was imported, but containerd does not show it")
 
     async def _status(self, ref: str) -> Message | None:
         found = await self._link.call("ImageStatus", image=ImageSpec(image=ref), verbose=True)

@@ -141,7 +141,7 @@ class ContainerdRuntime:
                 self._state_dir / "containerd", settings.endpoint, settings.cni, clock
             )
             link, logs = connection.link, self._state_dir / "logs"
-            self._images = ContainerdImages(link, self._store, ctr, self._in_thread)
+            self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
             self._sandboxes = Sandboxes(link, node_uid, logs, self._groups.root)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
