@@ -28,7 +28,8 @@ def shared(needs_containerd: None, tmp_path_factory: pytest.TempPathFactory) -> 
     """One data directory for all: what containerd has unpacked is there for the next."""
     up = Up(tmp_path_factory.mktemp("up"), runtime="containerd", allocatable="cpu=4,memory=4Gi")
     yield up
-    up.end()
+    if up.process is not None:
+        up.end()
 
 
 @pytest.fixture

@@ -60,7 +60,12 @@ from livesize.main.layout import (
     may_write,
     prepare,
 )
-from livesize.main.runtimes import RuntimeChoice, check_runtime, make_runtime
+from livesize.main.runtimes import (
+    RuntimeChoice,
+    accept_delay_seconds,
+    check_runtime,
+    make_runtime,
+)
 from livesize.main.stores import StoreChoice, read_etcd_settings
 from livesize.runtime.interface import Runtime, RuntimeCallError
 from livesize.store.interface import StoreOpenError
@@ -68,8 +73,6 @@ from livesize.store.interface import StoreOpenError
 log = get_logger("up")
 
 MEMORY_KEPT_FOR_THE_HOST = 0.10
-ACCEPT_DELAY_SECONDS = 0.005
-"""A resize of containers is applied by then, and told in one commit instead of two."""
 EVENT_DELAY_SECONDS = 0.05
 """Longer than a resize takes: written at once, its two events delay its status by 7 %."""
 
@@ -354,7 +357,7 @@ class _Up:
             allocatable_memory_bytes=memory,
             version=VERSION,
             event_delay_seconds=EVENT_DELAY_SECONDS,
-            accept_delay_seconds=ACCEPT_DELAY_SECONDS,
+            accept_delay_seconds=accept_delay_seconds(self._settings.runtime),
         )
 
     def _write_credentials(self, tls: TlsFiles) -> str:

@@ -23,7 +23,7 @@ _SOON_SECONDS = 0.5
 """After a connection: containerd may have begun to listen a moment after it was asked."""
 _AGAIN_SECONDS = 0.05
 _RESTART_SECONDS = (0.0, 0.1, 0.5, 2.0, 5.0)
-_STABLE_SECONDS = 10.0
+_STABLE_SECONDS = 0.5  # it takes less to start: one that lasts longer was killed, not broken
 
 
 class Listener(Protocol):
