@@ -168,5 +168,13 @@ def accelerator() -> Finding:
     return accelerator_finding(found.accelerator.value, found.why)
 
 
+def containerd() -> Finding:
+    """For the doctor: is there what --runtime containerd needs?"""
+    from livesize.cli.doctor.containerd_checks import check_containerd
+    from livesize.main.runtimes import observe_containerd
+
+    return check_containerd(observe_containerd())
+
+
 def main() -> None:
-    cli(obj=(accelerator,))
+    cli(obj=(accelerator, containerd))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 from pathlib import Path
 
 import click
 import msgspec
 
+from livesize.cli.doctor.containerd_checks import ContainerdTools
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
@@ -39,6 +41,26 @@ def check_runtime(kind: str, endpoint: str) -> None:
             f"--runtime {kind} makes cgroups and namespaces and needs root:"
             " run it with sudo, or try the API with --runtime fake"
         )
+
+
+def observe_containerd() -> ContainerdTools:
+    """What a private containerd would find here."""
+    from livesize.runtime.containerd.daemon import CniFolders, find_programs
+
+    programs = find_programs()
+    version = ""
+    if programs.containerd:
+        asked = subprocess.run(
+            [programs.containerd, "--version"], capture_output=True, text=True, check=False
+        )
+        version = asked.stdout
+    configuration = Path(CniFolders().configuration)
+    return ContainerdTools(
+        missing=tuple(programs.missing()),
+        version=version,
+        has_grpc=importlib.util.find_spec("grpc") is not None,
+        network=configuration.is_dir() and any(configuration.iterdir()),
+    )
 
 
 def accept_delay_seconds(kind: str) -> float:

@@ -92,7 +92,8 @@ class FakeMachine:
         self.version = version
         self.image_names = tuple(images)
         self.behaviours = dict(behaviours or {})  # by command and args
-        self.registry: dict[str, str] = {}  # images to be pulled: name to password, or empty
+        self.create_error = ""  # pods cannot be made, for this reason
+        self.pullable: dict[str, str] = {}  # images to be pulled: name to password, or empty
         self.vm_image_names = FAKE_VM_IMAGES
         self.accelerator = Accelerator.TCG
         self.writes: list[tuple[Group, Change]] = []  # those that succeeded, in order
@@ -188,7 +189,7 @@ class FakeMachine:
         return next((name for name in wanted if name not in self.vm_image_names), "")
 
     def pull(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
-        password = self.registry.get(ref)
+        password = self.pullable.get(ref)
         if password is None and ref not in self.image_names:
             raise ImageMissingError(f"image {ref} is in no registry")
         if password and password not in [login.password for login in logins]:
@@ -318,6 +319,8 @@ class FakeRuntime:
         safe_name(config.uid)
         if config.uid in self.world.pods:
             return
+        if self.world.create_error:
+            raise RuntimeCallError(self.world.create_error)
         self.world.pods[config.uid] = _Pod(config, {}, {})
         self.world.groups[PodGroup(config.uid)] = _Group(_in_pages(config.limits))
 
