@@ -11,7 +11,6 @@ import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
-from livesize.runtime.containerd.runtime import ContainerdRuntime
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -98,6 +97,8 @@ async def machine(
     elif request.param == "process":
         opened = Machine(lambda: ProcessRuntime(tmp_path / "state", root_group, clock))
     else:
+        from livesize.runtime.containerd.runtime import ContainerdRuntime  # grpc is an extra
+
         folder: Path = request.getfixturevalue("containerd_folder")
         opened = Machine(lambda: ContainerdRuntime(folder, root_group, clock))
     await opened.runtime.open()
