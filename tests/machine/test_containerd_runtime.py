@@ -161,6 +161,24 @@ async def test_a_killed_containerd_is_started_again_and_goes_on_telling(
     assert (await ended(runtime)).exit_code == 9
 
 
+async def test_a_containerd_with_older_settings_is_started_anew_below_running_containers(
+    containerd_folder: Path, root_group: str, tmp_path: Path
+) -> None:
+    first = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    await first.open()
+    await first.create_pod(POD)
+    view = await first.start_container(config())
+    before = daemon_pid(containerd_folder)
+    await first.close()
+    assert daemon_pid(containerd_folder) == before
+    settings = ContainerdSettings(cni=CniFolders(str(tmp_path), str(tmp_path)))
+    async with opened(containerd_folder, root_group, settings) as second:
+        assert daemon_pid(containerd_folder) != before
+        assert seen(second) == view
+        await second.write(ContainerGroup(UID, "main"), SetCpu(256, 20_000))
+        assert second.read_limits(ContainerGroup(UID, "main")).cpu_quota_us == 20_000
+
+
 async def test_an_end_while_containerd_is_away_is_found(
     runtime: ContainerdRuntime, containerd_folder: Path
 ) -> None:
@@ -187,6 +205,19 @@ async def test_a_dead_sandbox_is_replaced_by_the_next_start(runtime: ContainerdR
     assert started.phase is ContainerPhase.RUNNING
     assert pod.sandbox.id != before
     assert runtime.read_limits(PodGroup(UID)) == POD.limits
+
+
+async def test_a_killed_shim_takes_its_pod_with_it_and_the_next_start_works(
+    runtime: ContainerdRuntime,
+) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config())
+    shim = int(Path(f"/proc/{view.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(shim, signal.SIGKILL)
+    assert (await ended(runtime)).exit_code is not None
+    started = await runtime.start_container(msgspec.structs.replace(config(), attempt=1))
+    assert started.phase is ContainerPhase.RUNNING
+    assert runtime.read_limits(ContainerGroup(UID, "main")) == LIMITS
 
 
 async def test_output_is_logged_as_cri_does(runtime: ContainerdRuntime) -> None:

@@ -45,6 +45,9 @@ async def connect(root: Path, endpoint: Path | None, cni: CniFolders, clock: Clo
 async def _connect_private(root: Path, cni: CniFolders, clock: Clock) -> Connection:
     daemon = Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE, cni=cni)
     daemon.start()
+    if daemon.has_old_settings():
+        await daemon.stop()  # containers go on
+        daemon.start()
     link = Link(daemon.socket, clock)
     try:
         return Connection(link, daemon, await _first_answer(link, daemon))

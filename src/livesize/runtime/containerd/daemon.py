@@ -169,6 +169,13 @@ class Daemon:
         self._ended = asyncio.Event()
         self._watch = ProcessWatch(pid, descriptor, self._ended.set)
 
+    def has_old_settings(self) -> bool:
+        """It was started by an agent that wanted something else of it."""
+        try:
+            return self.config_file.read_text() != self._configuration()
+        except OSError:
+            return True
+
     async def wait_ended(self) -> None:
         await self._ended.wait()
 

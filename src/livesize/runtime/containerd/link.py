@@ -7,7 +7,7 @@ asked again only where asking twice does no harm.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ class Link:
                     raise self._failed(name, seconds, failure) from failure
             await self._clock.sleep(_PAUSE_SECONDS)
 
-    async def events(self) -> AsyncIterator[TaskEvent | None]:
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
         """What happens to tasks, until the connection breaks. First comes None, when they have
         been asked for; containerd does not say when it has begun to listen."""
         stream = self._subscribe(SubscribeRequest(filters=_FILTERS), wait_for_ready=True)

@@ -66,12 +66,13 @@ class Watcher:
         listener = self._listener
         while True:
             with contextlib.suppress(UnreachableError):
-                async for event in self._link.events():
-                    if event is None:
-                        self._connected.set()
-                        continue
-                    tell = listener.task_out_of_memory if event.oom else listener.task_ended
-                    tasks.create_task(_guarded(tell, event.container_id))
+                async with contextlib.aclosing(self._link.events()) as events:
+                    async for event in events:
+                        if event is None:
+                            self._connected.set()
+                            continue
+                        tell = listener.task_out_of_memory if event.oom else listener.task_ended
+                        tasks.create_task(_guarded(tell, event.container_id))
             await self._clock.sleep(_AGAIN_SECONDS)
 
     async def _relist(self) -> None:
