@@ -18,8 +18,8 @@ pytestmark = pytest.mark.containers
 
 STEPS = ("checkpoint", "accept", "pod:cpu", "container:app:cpu", "pod:memory",
          "container:app:memory", "actuated", "report")  # fmt: skip
-DAILY = ("container:app:cpu", "container:app:memory", "report")
-KILLS = 5
+DAILY = ("container:app:cpu", "report")
+KILLS = 4
 MANY_KILLS = 100
 
 
@@ -148,3 +148,17 @@ def test_both_are_killed_and_the_container_ends_meanwhile(up: Up) -> None:
     up.wait_until(restarted, "the container runs again")
     group = group_of(up, "db", "app")
     assert group.cpu_quota_us() == 20_000
+
+
+@pytest.mark.matrix
+def test_kept_containers_go_on_without_an_agent(up: Up) -> None:
+    up.start("--keep")
+    scene = Scene(up)
+    daemon = containerd_pid(up)
+    up.stop()
+    assert is_containerd(daemon), "it writes their logs"
+    assert start_time(scene.pid) == scene.began
+    up.start()
+    assert containerd_pid(up) == daemon
+    scene.ask("600m", "128Mi")
+    scene.check(600, 128)

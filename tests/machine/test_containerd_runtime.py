@@ -39,8 +39,14 @@ pytestmark = pytest.mark.containers
 UID = "pod-one"
 LIMITS = KernelLimits(512, 50_000, 64 << 20)
 POD = PodConfig(UID, "default", "one", KernelLimits(1024, 100_000, None))
-DAILY_POINTS = ["create-pod/sandbox", "start/created", "start/started"]
-RARE_POINTS = ["create-pod/group", "start/image", "remove-pod/sandbox", "remove-pod/groups"]
+DAILY_POINTS = ["start/created", "start/started"]
+RARE_POINTS = [
+    "create-pod/group",
+    "create-pod/sandbox",
+    "start/image",
+    "remove-pod/sandbox",
+    "remove-pod/groups",
+]
 AGENT = """
 import asyncio, sys
 from pathlib import Path

@@ -29,8 +29,15 @@ class RuntimeChoice(msgspec.Struct, frozen=True):
 def check_runtime(kind: str, endpoint: str) -> None:
     """Wrong settings end in one sentence, before anything starts."""
     if endpoint and kind != "containerd":
-        raise click.ClickException(
-            f"--runtime-endpoint is for --runtime containerd, and this is --runtime {kind}"
+        raise click.BadParameter(
+            f"it is for --runtime containerd, and this is --runtime {kind}",
+            param_hint="--runtime-endpoint",
+        )
+    if endpoint and not Path(endpoint).is_socket():
+        raise click.BadParameter(
+            f"{endpoint} is not the socket of a containerd, for instance"
+            " /run/containerd/containerd.sock",
+            param_hint="--runtime-endpoint",
         )
     if kind == "containerd" and importlib.util.find_spec("grpc") is None:
         raise click.ClickException(
