@@ -79,7 +79,13 @@ class Machine:
         await self.runtime.close()
 
 
-@pytest.fixture(params=["fake", pytest.param("process", marks=pytest.mark.containers)])
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("process", marks=pytest.mark.containers),
+        pytest.param("containerd", marks=pytest.mark.containers),
+    ]
+)
 async def machine(
     request: pytest.FixtureRequest, tmp_path: Path, root_group: str
 ) -> AsyncIterator[Machine]:
@@ -88,8 +94,13 @@ async def machine(
         world = FakeMachine(clock, behaviours=BEHAVIOURS)
         world.log_directory = tmp_path
         opened = Machine(lambda: FakeRuntime(clock=clock, machine=world))
-    else:
+    elif request.param == "process":
         opened = Machine(lambda: ProcessRuntime(tmp_path / "state", root_group, clock))
+    else:
+        from livesize.runtime.containerd.runtime import ContainerdRuntime  # grpc is an extra
+
+        folder: Path = request.getfixturevalue("containerd_folder")
+        opened = Machine(lambda: ContainerdRuntime(folder, root_group, clock))
     await opened.runtime.open()
     yield opened
     await opened.clear()

@@ -25,7 +25,6 @@ from livesize.main.lifetime import Lifetime, run_in_loop
 from livesize.main.node import (
     USER_AGENT,
     NodeSettings,
-    check_runtime,
     open_agent,
     parse_allocatable,
     parse_node_name,
@@ -33,6 +32,7 @@ from livesize.main.node import (
 )
 from livesize.main.peers import connect_with
 from livesize.main.refusals import in_one_sentence
+from livesize.main.runtimes import RuntimeChoice, check_runtime
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
@@ -42,6 +42,7 @@ class AgentCommand(msgspec.Struct, frozen=True):
     kubeconfig: str = ""
     server: str = ""
     runtime: str = "process"
+    runtime_endpoint: str = ""
     node_name: str = ""
     node_ip: str = ""
     allocatable: str = ""
@@ -64,13 +65,14 @@ class _Run(msgspec.Struct, frozen=True):
 def run_agent(command: AgentCommand) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     allocatable = parse_allocatable(command.allocatable)
-    check_runtime(command.runtime)
+    check_runtime(command.runtime, command.runtime_endpoint)
     directory = DataDirectory(command.data_dir.absolute())
     kubeconfig = _kubeconfig(command, directory)
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
-    node = NodeSettings(name, address, command.runtime, allocatable, command.resize_judge)
+    runtime = RuntimeChoice(command.runtime, command.runtime_endpoint)
+    node = NodeSettings(name, address, runtime, allocatable, command.resize_judge)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence():
         prepare_agent(directory)

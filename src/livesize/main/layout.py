@@ -62,6 +62,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "runtime"
 
     @property
+    def containerd(self) -> Path:
+        """What the driver of containerd keeps; a private containerd's own files too."""
+        return self.agent / "containerd"
+
+    @property
     def vms(self) -> Path:
         """What the driver of virtual machines keeps."""
         return self.agent / "vms"

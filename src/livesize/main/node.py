@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -22,13 +21,11 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
+from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime
 from livesize.runtime.interface import MachineFacts
-from livesize.runtime.vm import VmRuntime
 
 USER_AGENT = f"livesize-agent/{VERSION}"
 MEMORY_KEPT_FOR_THE_HOST = 0.10
-ACCEPT_DELAY_SECONDS = 0.005
-"""A resize of containers is applied by then, and told in one commit instead of two."""
 SCHEDULER_SECONDS = 0.2
 """Where the scheduler judges resizes, the node waits so long for its word."""
 EVENT_DELAY_SECONDS = 0.05
@@ -43,17 +40,9 @@ class Allocatable(msgspec.Struct, frozen=True):
 class NodeSettings(msgspec.Struct, frozen=True):
     name: str
     address: str
-    runtime: str = "process"
+    runtime: RuntimeChoice = RuntimeChoice()
     allocatable: Allocatable = Allocatable()
     resize_judge: str = "node"
-
-
-def check_runtime(runtime: str) -> None:
-    if runtime == "process" and os.geteuid() != 0:
-        raise click.ClickException(
-            "--runtime process makes cgroups and namespaces and needs root:"
-            " run it with sudo, or try the API with --runtime fake"
-        )
 
 
 def parse_allocatable(text: str) -> Allocatable:
@@ -98,23 +87,6 @@ def parse_node_name(text: str) -> str:
     return name
 
 
-def make_runtime(kind: str, directory: DataDirectory, node_name: str, clock: Clock) -> VmRuntime:
-    """The only place that picks drivers. That of virtual machines wakes with the first of them."""
-    if kind == "fake":
-        from livesize.runtime.fake import FakeRuntime
-
-        return FakeRuntime(clock=clock)
-    from livesize.runtime.combined import CombinedRuntime
-    from livesize.runtime.events import EventFeed
-    from livesize.runtime.libvirt.runtime import LibvirtRuntime
-    from livesize.runtime.process.runtime import ProcessRuntime
-
-    feed, root = EventFeed(), f"livesize/{node_name}"
-    containers = ProcessRuntime(directory.runtime, cgroup_root=root, clock=clock, feed=feed)
-    machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
-    return CombinedRuntime(containers, machines, feed)
-
-
 @contextlib.asynccontextmanager
 async def open_agent(
     directory: DataDirectory, settings: NodeSettings, client: Client, clock: Clock
@@ -150,7 +122,7 @@ def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSetti
         version=VERSION,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS,
-        accept_delay_seconds=ACCEPT_DELAY_SECONDS,
+        accept_delay_seconds=accept_delay_seconds(settings.runtime.kind),
     )
 
 

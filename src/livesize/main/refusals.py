@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from livesize.main.layout import AlreadyRunningError
+from livesize.runtime.interface import RuntimeCallError
 from livesize.store.interface import StoreOpenError
 
 
@@ -16,7 +17,7 @@ def in_one_sentence() -> Iterator[None]:
     """For everything a part does with its data directory."""
     try:
         yield
-    except (AlreadyRunningError, StoreOpenError) as refusal:
+    except (AlreadyRunningError, StoreOpenError, RuntimeCallError) as refusal:
         raise click.ClickException(str(refusal)) from refusal
     except PermissionError as failure:
         raise click.ClickException(

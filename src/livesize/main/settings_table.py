@@ -113,10 +113,18 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "runtime",
         NODES,
-        "process: real containers in cgroups (root). fake: in memory, to try the API.",
+        "process: containers of our own (root). containerd: through a private one (root)."
+        " fake: in memory, to try the API.",
         Kind.CHOICE,
         "process",
-        choices=("process", "fake"),
+        choices=("process", "containerd", "fake"),
+    ),
+    Setting(
+        "runtime-endpoint",
+        NODES,
+        "With containerd: use the one that answers there.",
+        otherwise="a private one",
+        placeholder="SOCKET",
     ),
     Setting("node-name", (Part.UP,), "", otherwise="host name", placeholder="NAME"),
     Setting(

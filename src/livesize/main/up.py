@@ -59,13 +59,13 @@ from livesize.main.listening import listen_on, own_address, parse_listen, server
 from livesize.main.node import (
     USER_AGENT,
     NodeSettings,
-    check_runtime,
     open_agent,
     parse_allocatable,
     parse_node_name,
     say_what_stops,
 )
 from livesize.main.refusals import in_one_sentence
+from livesize.main.runtimes import RuntimeChoice, check_runtime
 
 log = get_logger("up")
 
@@ -74,6 +74,7 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
     """As the options say it."""
 
     runtime: str = "process"
+    runtime_endpoint: str = ""
     node_name: str = ""
     allocatable: str = ""
     resize_judge: str = "node"
@@ -86,7 +87,7 @@ def run_up(settings: UpSettings) -> None:
     allocatable = parse_allocatable(settings.allocatable)
     node_name = parse_node_name(settings.node_name)
     door = settings.door()
-    check_runtime(settings.runtime)
+    check_runtime(settings.runtime, settings.runtime_endpoint)
     directory = DataDirectory(settings.data_dir.absolute())
     check_door(door, directory.tokens, SystemClock().now())
     set_up_logging(settings.log_level, form=settings.log_format)
@@ -98,8 +99,9 @@ def run_up(settings: UpSettings) -> None:
         locks = (directory.lock, directory.agent_lock)
         with exclusive(directory, *locks), listen_on(host, port) as listener:
             address = own_address(listener)
+            runtime = RuntimeChoice(settings.runtime, settings.runtime_endpoint)
             judge = settings.resize_judge
-            node = NodeSettings(node_name, address, settings.runtime, allocatable, judge)
+            node = NodeSettings(node_name, address, runtime, allocatable, judge)
             up = _Up(settings, directory, account, listener, node)
             run_in_loop(functools.partial(up.run, door))
 

@@ -20,6 +20,7 @@ from livesize.runtime.interface import (
     PodConfig,
     PodView,
     Reading,
+    RegistryLogin,
     Runtime,
     RuntimeEvent,
 )
@@ -59,6 +60,9 @@ class CombinedRuntime:
 
     def images(self) -> tuple[str, ...]:
         return (*self._containers.images(), *self._machines.images())
+
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        await self._containers.pull_image(ref, logins)
 
     def list_pods(self) -> tuple[PodView, ...]:
         both = (*self._containers.list_pods(), *self._machines.list_pods())

@@ -37,6 +37,7 @@ from livesize.runtime.interface import (
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
     SetCpu,
@@ -92,6 +93,8 @@ class FakeMachine:
         self.version = version
         self.image_names = tuple(images)
         self.behaviours = dict(behaviours or {})  # by command and args
+        self.create_error = ""  # pods cannot be made, for this reason
+        self.pullable: dict[str, str] = {}  # images to be pulled: name to password, or empty
         self.vm_image_names = FAKE_VM_IMAGES
         self.accelerator = Accelerator.TCG
         self.writes: list[tuple[Group, Change]] = []  # those that succeeded, in order
@@ -185,6 +188,14 @@ class FakeMachine:
             return "" if config.image in self.image_names else config.image
         wanted = filter(None, (config.vm.kernel, config.vm.initrd, config.vm.disk))
         return next((name for name in wanted if name not in self.vm_image_names), "")
+
+    def pull(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        password = self.pullable.get(ref)
+        if password is None and ref not in self.image_names:
+            raise ImageMissingError(f"image {ref} is in no registry")
+        if password and password not in [login.password for login in logins]:
+            raise ImageMissingError(f"image {ref}: the registry takes none of the logins")
+        self.image_names = tuple(sorted({*self.image_names, ref}))
 
     def group(self, group: Group) -> _Group:
         try:
@@ -301,6 +312,9 @@ class FakeRuntime:
     def images(self) -> tuple[str, ...]:
         return self.world.image_names
 
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        self.world.pull(ref, logins)
+
     def list_pods(self) -> tuple[PodView, ...]:
         return tuple(_pod_view(self.world.pods[uid]) for uid in sorted(self.world.pods))
 
@@ -315,6 +329,8 @@ class FakeRuntime:
         safe_name(config.uid)
         if config.uid in self.world.pods:
             return
+        if self.world.create_error:
+            raise RuntimeCallError(self.world.create_error)
         self.world.pods[config.uid] = _Pod(config, {}, {})
         self.world.groups[PodGroup(config.uid)] = _Group(_in_pages(config.limits))
 

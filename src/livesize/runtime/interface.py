@@ -79,6 +79,7 @@ class PodConfig(msgspec.Struct, frozen=True):
     name: str
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
+    host_network: bool = True  # False: a network of its own, where the runtime can make one
 
 
 class ContainerConfig(msgspec.Struct, frozen=True):
@@ -135,6 +136,7 @@ class PodView(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     containers: tuple[ContainerView, ...]  # by name
+    address: str = ""  # empty: the machine's own
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -173,6 +175,17 @@ class RuntimeEvent(msgspec.Struct, frozen=True):
     container: str
 
 
+class RegistryLogin(msgspec.Struct, frozen=True):
+    """How to enter a registry; what is empty is not used."""
+
+    server_address: str = ""
+    username: str = ""
+    password: str = ""
+    auth: str = ""
+    identity_token: str = ""
+    registry_token: str = ""
+
+
 class Runtime(Protocol):
     @property
     def cgroup_version(self) -> CgroupVersion: ...
@@ -190,6 +203,11 @@ class Runtime(Protocol):
         ...
 
     def images(self) -> tuple[str, ...]: ...
+
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        """Have the newest image of that name on this machine. A runtime that knows no registries
+        has no newer one than what was imported. ImageMissingError says why it cannot be had."""
+        ...
 
     def list_pods(self) -> tuple[PodView, ...]: ...
 

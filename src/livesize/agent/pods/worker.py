@@ -260,7 +260,11 @@ class PodWorker:
         async def group() -> None:
             await self._machine.make_group(entry)
 
-        await self._run_steps("begin", [Step("checkpoint", checkpoint), Step("group", group)])
+        try:
+            await self._run_steps("begin", [Step("checkpoint", checkpoint), Step("group", group)])
+        except RuntimeCallError as failure:
+            self._outside.tell(self._record.pod, EventReason.FAILED_SANDBOX, str(failure))
+            raise
 
     async def _start(self, start: Start) -> None:
         """One container that cannot start keeps none of the others from starting."""

@@ -35,12 +35,14 @@ from livesize.runtime.interface import (
     ContainerView,
     GoneError,
     Group,
+    ImageMissingError,
     MachineFacts,
     MachineUsage,
     PodConfig,
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
 )
@@ -151,6 +153,11 @@ class LibvirtRuntime:
             self._lock_descriptor = -1
 
     # What there is.
+
+    async def pull_image(self, ref: str, _logins: tuple[RegistryLogin, ...]) -> None:
+        raise ImageMissingError(
+            f"image {ref} of a virtual machine is not pulled: put it into {self._images_dir}"
+        )
 
     def images(self) -> tuple[str, ...]:
         if not self._images_dir.is_dir():

@@ -8,10 +8,8 @@ either found again or cleaned away by the next ``open``.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import marshal
-import os
 import platform
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +29,7 @@ from livesize.runtime.cgroups.interface import (
 )
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
+from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import Image, ImageStore
 from livesize.runtime.interface import (
     Change,
@@ -45,6 +44,7 @@ from livesize.runtime.interface import (
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
 )
@@ -103,7 +103,7 @@ class ProcessRuntime:
         self._pods: dict[str, _Pod] = {}
         self._boot_id = boot_id()
         self._launcher = Path()
-        self._lock_descriptor = -1
+        self._lock = FolderLock(state_dir.absolute())
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-runtime")
 
     @property
@@ -121,7 +121,7 @@ class ProcessRuntime:
         return observe_usage()
 
     async def open(self) -> None:
-        self._lock()
+        self._lock.take()
         self._launcher = compile_launcher(self._records.state_dir)
         self._groups.open()
         for uid in self._records.pod_uids():
@@ -144,12 +144,13 @@ class ProcessRuntime:
         self._feed.close()
         self._groups.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._lock_descriptor >= 0:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
+        self._lock.release()
 
     def images(self) -> tuple[str, ...]:
         return self._images.names()
+
+    async def pull_image(self, ref: str, _logins: tuple[RegistryLogin, ...]) -> None:
+        await self._in_thread(self._images.resolve, ref)
 
     def list_pods(self) -> tuple[PodView, ...]:
         return tuple(self._pods[uid].view() for uid in sorted(self._pods))
@@ -244,20 +245,6 @@ class ProcessRuntime:
 
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)
-
-    def _lock(self) -> None:
-        """Two agents on one state folder would start everything twice."""
-        self._records.state_dir.mkdir(parents=True, exist_ok=True)
-        path = self._records.state_dir / "lock"
-        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as failure:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
-            raise RuntimeCallError(
-                f"{self._records.state_dir} is used by another agent; give this one its own"
-            ) from failure
 
     def _attach_pod(self, config: PodConfig) -> _Pod:
         pod = _Pod(config)
