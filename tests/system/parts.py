@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 from etcd_servers import free_ports
 from leaks import claim
+from livesize.main.entry import cli
 from system.up import LIVESIZE, Up
 
 
@@ -72,6 +75,13 @@ class Process:
         assert "Traceback" not in self.said()
 
 
+def _command(*words: str) -> str:
+    """In this process: a Python that starts costs half a second."""
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 class Cluster(Up):
     """Speaks to one of its API servers, as its admin; ``speak_to`` picks which."""
 
@@ -113,10 +123,7 @@ class Cluster(Up):
 
     def admin_command(self, server: str, *words: str) -> str:
         """A command on the machine of an API server, in its data directory."""
-        command = [LIVESIZE, *words, "--data-dir", str(self.directory / server)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return _command(*words, "--data-dir", str(self.directory / server))
 
     def certificate(self, server: str, name: str, role: str, *more: str) -> Path:
         words = ["cert", "create", name, "--role", role, "--directory", str(self.directory)]
@@ -132,8 +139,7 @@ class Cluster(Up):
         """Make this machine a node, as docs/running-apart.md says."""
         line = self.admin_command(server, "token", "create", "--join").splitlines()[0]
         words = [*line.split()[1:], "--node-name", self.node]
-        command = [LIVESIZE, *words, "--data-dir", str(self.directory / "node")]
-        subprocess.run(command, check=True, capture_output=True, timeout=30)
+        _command(*words, "--data-dir", str(self.directory / "node"))
 
     def add_agent(self, *more: str) -> Process:
         claim(self.node, self.directory)
