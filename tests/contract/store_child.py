@@ -1,14 +1,22 @@
-"""Commits for ever and prints each write once it was acknowledged, until somebody kills it.
+"""Commits for ever and tells each write once it was acknowledged, until somebody kills it.
 
-    store_child.py sqlite FILE|etcd ENDPOINTS RUN SEEN [CRASH_POINT COUNT]
+As a program it is the nursery of such children: a line of JSON on its standard input,
+
+    [FIFO, "sqlite", FILE, RUN, SEEN, (CRASH_POINT, COUNT)], or [FIFO, "etcd", ENDPOINTS, …]
+
+makes it fork one that tells what it does into the FIFO, and print its pid. The next line ends that
+child and prints its exit code. To fork is quick; to import everything takes half a second.
 
 With a crash point, it kills itself the COUNT-th time that point is reached. History up to the
-revision SEEN is compacted meanwhile, step by step; what comes after it is somebody's to read.
+revision SEEN is compacted meanwhile, step by step, each of them said before it is asked for
+("compacting REVISION"); what comes after SEEN is somebody's to read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import signal
 import sys
@@ -23,6 +31,7 @@ from livesize.store.sqlite import SqliteStore
 
 TASKS = 8
 COMPACT_STEP = 50
+COMPACTING = "compacting"
 
 
 class CrashLater(CrashPoints):
@@ -45,6 +54,11 @@ async def open_store(kind: str, where: str, epoch: int, points: CrashPoints) -> 
     return await EtcdStore.open(settings, epoch=epoch, clock=SystemClock(), points=points)
 
 
+def tell(words: str) -> None:
+    """To standard output, so that each line is whole."""
+    os.write(1, f"{words}\n".encode())
+
+
 async def write(store: Store, run: int, task: int) -> None:
     number = 0
     while True:
@@ -55,14 +69,16 @@ async def write(store: Store, run: int, task: int) -> None:
             revision = await store.commit([], [Put(key, key.encode() * 50), newest])
         except StoreUnavailableError:
             continue  # it was not acknowledged
-        os.write(1, f"{key} {revision}\n".encode())
+        tell(f"{key} {revision}")
 
 
 async def compact(store: Store, seen: int) -> None:
     at = max(0, seen - 20 * COMPACT_STEP)
     while at < seen:
         at = min(seen, at + COMPACT_STEP)
-        await store.compact(at)
+        tell(f"{COMPACTING} {at}")
+        with contextlib.suppress(StoreUnavailableError):
+            await store.compact(at)
         await asyncio.sleep(0.005)
 
 
@@ -77,5 +93,18 @@ async def main(
         group.create_task(compact(store, int(seen)))
 
 
+def nurse() -> None:
+    for line in sys.stdin:
+        fifo, *words = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            os.dup2(os.open(fifo, os.O_WRONLY), 1)
+            asyncio.run(main(*words))
+        print(pid, flush=True)
+        sys.stdin.readline()
+        os.kill(pid, signal.SIGKILL)  # it is still ours, alive or not
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    nurse()

@@ -276,6 +276,9 @@ async def test_memory_in_use_refuses_the_shrink_and_nothing_changes(
     async with asyncio.timeout(10):  # version 1 counts this up to two seconds late
         while runtime.read(group).memory_unreclaimable_bytes < 40 * MIB:
             await asyncio.sleep(0.02)
+    read = runtime.read(group)
+    assert 40 * MIB <= read.memory_working_set_bytes <= read.memory_usage_bytes
+    assert runtime.machine_usage().memory_working_set_bytes >= 40 * MIB
     assert view_of(runtime).phase is ContainerPhase.RUNNING
     assert view_of(runtime).pid == view.pid
     await runtime.write(group, SetMemory(60 * MIB))  # as far as it can go

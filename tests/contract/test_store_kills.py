@@ -9,17 +9,20 @@ back; and a watch that goes on from where the last one ended sees every revision
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 import apsw
 import pytest
 
+from contract import store_child
 from etcd_servers import Member, cluster, find_etcd
 from livesize.machinery.clock import SystemClock
 from livesize.store.etcd.settings import EtcdSettings
@@ -29,11 +32,49 @@ from livesize.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.door
 
-CHILD = Path(__file__).with_name("store_child.py")
 BEFORE, AFTER = "store/commit/before", "store/commit/after"
 DURING_COMPACTION = "store/compact/during"
+CRASH_POINTS = [BEFORE, AFTER, DURING_COMPACTION]
 CHILD_KILLED, SERVER_KILLED = "child", "server"
+SERVER_KILLED_COMPACTING = "server while it compacts"
+RANDOM = (CHILD_KILLED, SERVER_KILLED, SERVER_KILLED_COMPACTING)
 WRITES_AFTER_RESTART = 20
+
+
+class Nursery:
+    """Makes children that write to a store; they are processes to be killed."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+        self._fifo = folder / "fifo"
+        self._process = process
+        os.mkfifo(self._fifo)
+
+    @contextlib.contextmanager
+    def child(self, words: list[str]) -> Iterator[tuple[int, BinaryIO]]:
+        """Its pid, and the lines it tells; it must have been killed in the end."""
+        pid = int(self._ask(json.dumps([str(self._fifo), *words])))
+        try:
+            with self._fifo.open("rb") as lines:
+                yield pid, lines
+        finally:
+            code = int(self._ask("end"))
+        assert code == -signal.SIGKILL
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline()
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    command = [sys.executable, store_child.__file__]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Nursery(tmp_path_factory.mktemp("nursery"), process)
 
 
 class Bench:
@@ -41,7 +82,8 @@ class Bench:
 
     kind = ""
 
-    def __init__(self, where: str, seed: int) -> None:
+    def __init__(self, nursery: Nursery, where: str, seed: int) -> None:
+        self.nursery = nursery
         self.where = where
         self.source = random.Random(seed)
         self.acknowledged: dict[str, int] = {}
@@ -71,33 +113,33 @@ class Bench:
             await store.close()
 
     def _run_and_kill(self, how: str) -> None:
-        point = how if how not in (CHILD_KILLED, SERVER_KILLED) else ""
+        point = how if how not in RANDOM else ""
         count = self.source.randint(1, 10 if point == DURING_COMPACTION else 60)
         words = [self.kind, self.where, str(self.runs), str(self.seen)]
         self.runs += 1
-        with subprocess.Popen(
-            [sys.executable, str(CHILD), *words, *([point, str(count)] if point else [])],
-            stdout=subprocess.PIPE,
-        ) as child:
-            try:
-                self._read(child, how)
-            finally:
-                child.kill()
-        assert child.returncode == -signal.SIGKILL
+        if point:
+            words += [point, str(count)]
+        with self.nursery.child(words) as (pid, lines):
+            self._read(pid, lines, how)
 
-    def _read(self, child: subprocess.Popen[bytes], how: str) -> None:
-        assert child.stdout is not None
+    def _read(self, child: int, lines: BinaryIO, how: str) -> None:
         enough, read = self.source.randint(1, 300), 0
-        for line in child.stdout:
+        compactions = self.source.randint(1, 10)
+        for line in lines:
             key, revision = line.decode().split()
-            self.acknowledged[key] = int(revision)
-            read += 1
-            if read == enough and how == SERVER_KILLED:
+            if key == store_child.COMPACTING:
+                compactions -= 1
+                now = how == SERVER_KILLED_COMPACTING and not compactions
+            else:
+                self.acknowledged[key] = int(revision)
+                read += 1
+                now = how == SERVER_KILLED and read == enough
+            if now:
                 self.kill_server()
                 enough, how = read + WRITES_AFTER_RESTART, CHILD_KILLED
-            elif read == enough and how == CHILD_KILLED:
-                child.kill()
-        assert how not in (CHILD_KILLED, SERVER_KILLED) or read >= enough
+            elif how == CHILD_KILLED and read == enough:
+                os.kill(child, signal.SIGKILL)
+        assert how not in RANDOM or (how == CHILD_KILLED and read >= enough)
 
 
 class SqliteBench(Bench):
@@ -114,8 +156,8 @@ class SqliteBench(Bench):
 class EtcdBench(Bench):
     kind = "etcd"
 
-    def __init__(self, members: list[Member], seed: int) -> None:
-        super().__init__(",".join(member.endpoint for member in members), seed)
+    def __init__(self, nursery: Nursery, members: list[Member], seed: int) -> None:
+        super().__init__(nursery, ",".join(member.endpoint for member in members), seed)
         self.members = members
 
     async def open(self) -> Store:
@@ -169,51 +211,55 @@ def one_etcd(
         yield members
 
 
-async def test_sqlite_keeps_what_it_acknowledged_through_kills(tmp_path: Path) -> None:
-    bench = SqliteBench(str(tmp_path / "store.db"), seed=1)
-    for how in [CHILD_KILLED] * 12 + [BEFORE, AFTER, DURING_COMPACTION]:
+async def test_sqlite_keeps_what_it_acknowledged_through_kills(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    bench = SqliteBench(nursery, str(tmp_path / "store.db"), seed=1)
+    for how in [CHILD_KILLED] * 12 + CRASH_POINTS:
         await bench.kill(how)
     assert bench.acknowledged
 
 
 async def test_etcd_keeps_what_it_acknowledged_through_kills(
-    tmp_path: Path, not_run: Callable[[str], NoReturn]
+    tmp_path: Path, nursery: Nursery, not_run: Callable[[str], NoReturn]
 ) -> None:
     with one_etcd(tmp_path, not_run) as members:
-        bench = EtcdBench(members, seed=1)
-        for how in [CHILD_KILLED, SERVER_KILLED] * 6 + [BEFORE, AFTER, DURING_COMPACTION]:
+        bench = EtcdBench(nursery, members, seed=1)
+        for how in [CHILD_KILLED, SERVER_KILLED] * 6 + CRASH_POINTS:
             await bench.kill(how)
+        await bench.kill(SERVER_KILLED_COMPACTING)
         assert bench.acknowledged
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(2, 12))
 async def test_sqlite_keeps_what_it_acknowledged_through_many_kills(
-    tmp_path: Path, seed: int
+    tmp_path: Path, nursery: Nursery, seed: int
 ) -> None:
-    bench = SqliteBench(str(tmp_path / "store.db"), seed)
-    for how in [CHILD_KILLED] * 20 + [BEFORE, AFTER, DURING_COMPACTION]:
+    bench = SqliteBench(nursery, str(tmp_path / "store.db"), seed)
+    for how in [CHILD_KILLED] * 20 + CRASH_POINTS:
         await bench.kill(how)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(2, 12))
 async def test_etcd_keeps_what_it_acknowledged_through_many_kills(
-    tmp_path: Path, seed: int, not_run: Callable[[str], NoReturn]
+    tmp_path: Path, nursery: Nursery, seed: int, not_run: Callable[[str], NoReturn]
 ) -> None:
     with one_etcd(tmp_path, not_run) as members:
-        bench = EtcdBench(members, seed)
-        for how in [CHILD_KILLED, SERVER_KILLED] * 10 + [BEFORE, AFTER, DURING_COMPACTION]:
+        bench = EtcdBench(nursery, members, seed)
+        for how in [CHILD_KILLED, SERVER_KILLED] * 10 + CRASH_POINTS:
             await bench.kill(how)
+        await bench.kill(SERVER_KILLED_COMPACTING)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(3))
 async def test_three_etcd_servers_keep_it_when_one_is_killed(
-    tmp_path: Path, seed: int, not_run: Callable[[str], NoReturn]
+    tmp_path: Path, nursery: Nursery, seed: int, not_run: Callable[[str], NoReturn]
 ) -> None:
     with one_etcd(tmp_path, not_run, size=3) as members:
-        bench = EtcdBench(members, seed)
+        bench = EtcdBench(nursery, members, seed)
         for _ in range(6):
             await bench.kill(SERVER_KILLED)
             for member in members:

@@ -192,6 +192,7 @@ ALLOCATED = {
 WEB, N1 = "/api/v1/namespaces/default/pods/web", "/api/v1/nodes/n1"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 EVENTS = "/api/v1/namespaces/default/events"
+QUOTA = "/api/v1/namespaces/default/resourcequotas/quota"
 EVENT = {
     "metadata": {"name": "e"},
     "involvedObject": {"kind": "Pod", "name": "web", "namespace": "default"},
@@ -230,6 +231,46 @@ FIELDS: list[tuple[str, str, str, Any, str]] = [
     ("a node's lease", "merge", f"{LEASE}/n1", {"spec": {"holderIdentity": "n1"}},
      "admin n1 scheduler controller"),
     ("an event", "post", EVENTS, EVENT, f"{WRITERS} n1 n2 scheduler"),
+    ("whether it takes pods", "merge", N1, {"spec": {"unschedulable": True}},
+     "admin controller n1"),
+    ("what it has", "merge", f"{N1}/status", {"status": {"allocatable": {"cpu": "1"}}},
+     "admin controller n1"),
+    ("a node's end", "delete", N1, None, "admin controller"),
+    ("another node", "post", "/api/v1/nodes", {"metadata": {"name": "n3"}}, "admin"),
+    ("another node's lease", "post", LEASE, {"metadata": {"name": "n3"}, "spec": {}},
+     "admin scheduler controller"),
+    ("who leads", "post", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+     {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "me"}},
+     "admin scheduler controller"),
+    ("a pod's finalizers", "merge", WEB, {"metadata": {"finalizers": ["a.b/c"]}}, WRITERS),
+    ("a pod's owners", "merge", WEB,
+     {"metadata": {"ownerReferences": [
+         {"apiVersion": "v1", "kind": "Pod", "name": "free", "uid": "u"}]}}, WRITERS),
+    ("a pod's annotations", "merge", WEB, {"metadata": {"annotations": {"a": "b"}}}, WRITERS),
+    ("a pod's resize policy", "strategic", f"{WEB}/resize",
+     {"spec": {"containers": [{"name": "app", "resizePolicy": [
+         {"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}]}}, WRITERS),
+    ("a pod's phase", "merge", f"{WEB}/status", {"status": {"phase": "Succeeded"}},
+     "admin n1 scheduler controller"),
+    ("a new pod on a node", "post", "/api/v1/namespaces/default/pods", pod("new", nodeName="n1"),
+     WRITERS),
+    ("a pod by apply", "apply", "/api/v1/namespaces/default/pods/applied", pod("applied"),
+     WRITERS),
+    ("a namespace's level of security", "merge", "/api/v1/namespaces/default",
+     {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
+     "admin editor controller"),
+    ("a quota", "post", "/api/v1/namespaces/default/resourcequotas",
+     {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}, "admin"),
+    ("what is used of a quota", "merge", f"{QUOTA}/status", {"status": {"used": {"pods": "0"}}},
+     "admin controller"),
+    ("what a quota allows", "merge", QUOTA, {"spec": {"hard": {"pods": "1"}}},
+     "admin controller"),
+    ("a limit range", "post", "/api/v1/namespaces/default/limitranges",
+     {"metadata": {"name": "l"}, "spec": {"limits": []}}, "admin"),
+    ("a priority", "post", "/apis/scheduling.k8s.io/v1/priorityclasses",
+     {"metadata": {"name": "p"}, "value": 1}, "admin"),
+    ("a secret", "post", "/api/v1/namespaces/default/secrets",
+     {"metadata": {"name": "s"}, "stringData": {"a": "b"}}, "admin editor team"),
 ]  # fmt: skip
 
 
@@ -238,6 +279,8 @@ async def test_each_identity_each_field(
     rig: Rig, what: str, how: str, path: str, body: Any, who: str
 ) -> None:
     await rig.add_pod("free")
+    quota = {"metadata": {"name": "quota"}, "spec": {"hard": {"pods": "99"}}}
+    assert (await rig.request("POST", QUOTA.removesuffix("/quota"), quota)).status == 201
     lease = {"metadata": {"name": "n1"}, "spec": {}}
     assert (await rig.request("POST", LEASE, lease)).status == 201
     if what in ("an answer to a resize", "resourcesAllocated"):
@@ -248,7 +291,8 @@ async def test_each_identity_each_field(
             method = how.upper()
             answer = await rig.request(method, path, body, token=token, dryRun="All")
         else:
-            answer = await rig.patch(path, body, how, token=token, dryRun="All")
+            more = {"fieldManager": "me"} if how == "apply" else {}
+            answer = await rig.patch(path, body, how, token=token, dryRun="All", **more)
         outcomes[token] = answer.status
     assert {token for token, code in outcomes.items() if code < 300} == set(who.split()), outcomes
     refused = {code for code in outcomes.values() if code >= 300}

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from integration.conftest import AUDIT_LOG
+from livesize.main.door import prepare_audit_log
 from livesize.main.layout import Account
-from livesize.main.up import prepare_audit_log
 from system.up import Up
 
 pytestmark = pytest.mark.door
@@ -24,25 +25,19 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_what_was_answered_is_told_also_after_kill_9(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    log = tmp_path / "audit" / "audit.log"
-    up = Up(tmp_path / "data", runtime="fake")
-    try:
-        up.start("--audit-log", str(log))
-        for number in range(20):
-            assert up.request("GET", f"{ABSENT}{number}")[0] == 404
-        time.sleep(0.1)  # as long as is promised
-        os.kill(up.control_plane_pid(), signal.SIGKILL)
-        told = [str(line["requestURI"]) for line in lines(log)]
-        assert [uri for uri in told if uri.startswith(ABSENT)] == [
-            f"{ABSENT}{number}" for number in range(20)
-        ]
-        up.wait_until(
-            lambda: len(lines(log)) > len(told), "the next control plane goes on with the file"
-        )
-    finally:
-        up.end()
+def test_what_was_answered_is_told_also_after_kill_9(fake_up: Up) -> None:
+    log = fake_up.directory.parent / AUDIT_LOG
+    for number in range(20):
+        assert fake_up.request("GET", f"{ABSENT}{number}")[0] == 404
+    time.sleep(0.1)  # as long as is promised
+    os.kill(fake_up.control_plane_pid(), signal.SIGKILL)
+    told = [str(line["requestURI"]) for line in lines(log)]
+    assert [uri for uri in told if uri.startswith(ABSENT)] == [
+        f"{ABSENT}{number}" for number in range(20)
+    ]
+    fake_up.wait_until(
+        lambda: len(lines(log)) > len(told), "the next control plane goes on with the file"
+    )
 
 
 def test_a_folder_that_is_made_belongs_to_the_control_plane(tmp_path: Path) -> None:

@@ -115,6 +115,23 @@ async def test_a_watcher_that_leaves_is_forgotten(door: Door) -> None:
     await door.store.close()
 
 
+async def test_who_comes_and_says_nothing_is_sent_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.apiserver.web.IDLE_SECONDS", 0.1)
+    door = Door(tmp_path, HttpServer.UVICORN)
+    server = await door.open()
+    async with server.running():
+        context = ssl.create_default_context(cafile=str(server.ca_path))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        async with door.session(server) as session, session.get(PODS) as answer:
+            assert answer.status == 200
+    await door.store.close()
+
+
 async def test_strangers_stay_outside(door: Door) -> None:
     server = await door.open()
     async with server.running():

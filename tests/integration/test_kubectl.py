@@ -9,15 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from system.groups import group_of
-from system.up import Up, container, running_up
+from system.up import Up, container
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with running_up(tmp_path_factory.mktemp("up"), allocatable="cpu=4,memory=4Gi") as running:
-        yield running
 
 
 def manifest(name: str, cpu: str = "200m", memory: str = "64Mi", **labels: str) -> str:

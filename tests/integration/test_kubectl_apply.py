@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from system.groups import group_of
-from system.up import Up, container, running_up
+from system.up import Up, container
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with running_up(tmp_path_factory.mktemp("up"), allocatable="cpu=4,memory=4Gi") as running:
-        yield running
 
 
 def manifest(cpu: str = "200m", **labels: str) -> str:

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from integration.test_door_kubectl import Cluster
 from livesize.apiserver.auth.identities import Role
-from livesize.apiserver.auth.tokens import issue_token, write_tokens
-from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.apiserver.auth.records import read_tokens, write_tokens
+from livesize.apiserver.auth.tokens import issue_token
+from livesize.apiserver.server import ApiServer
 from livesize.client.kubeconfig import write_kubeconfig
-from livesize.store.memory import MemoryStore
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 
 
 class Person:
     def __init__(self, folder: Path, server: ApiServer, token: str) -> None:
-        self._kubeconfig = folder / "kubeconfig"
-        self._cache = folder / "cache"
+        self._kubeconfig = folder / "tim.kubeconfig"
+        self._cache = folder / "tim.cache"
         write_kubeconfig(self._kubeconfig, server.url, server.ca_path.read_bytes(), token, "tim")
 
-    async def auth(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def auth(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = ["kubectl", "--kubeconfig", str(self._kubeconfig), "auth", *words]
         command += ["--cache-dir", str(self._cache)]
-        return await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, timeout=30, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-@pytest.fixture
-async def tim(tmp_path: Path) -> AsyncIterator[Person]:
+@pytest.fixture(scope="module")
+def tim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     """An editor of the namespace default and no other."""
+    folder = tmp_path_factory.mktemp("auth")
     token, entry = issue_token("tim", Role.EDITOR, namespaces=("default",))
-    write_tokens(tmp_path / "tokens", [entry])
-    config = ApiServerConfig(tmp_path / "tls", tmp_path / "tokens", port=0)
-    server = ApiServer(config, MemoryStore())
-    async with server.running():
-        yield Person(tmp_path, server, token)
+    with Cluster(folder) as cluster:
+        write_tokens(folder / "tokens", [*read_tokens(folder / "tokens"), entry])
+        yield Person(folder, cluster.server, token)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +53,14 @@ async def tim(tmp_path: Path) -> AsyncIterator[Person]:
         (["post", "/version"], "no"),
     ],
 )
-async def test_can_i(tim: Person, words: list[str], answer: str) -> None:
-    done = await tim.auth("can-i", *words)
+def test_can_i(tim: Person, words: list[str], answer: str) -> None:
+    done = tim.auth("can-i", *words)
     assert done.stdout.split()[:1] == [answer], done.stderr
     assert done.returncode == (0 if answer == "yes" else 1)
 
 
-async def test_can_i_list(tim: Person) -> None:
-    done = await tim.auth("can-i", "--list")
+def test_can_i_list(tim: Person) -> None:
+    done = tim.auth("can-i", "--list")
     assert done.returncode == 0, done.stderr
     (pods,) = (line for line in done.stdout.splitlines() if line.startswith("pods "))
     assert "create" in pods
@@ -71,8 +68,8 @@ async def test_can_i_list(tim: Person) -> None:
     assert "/version" in done.stdout
 
 
-async def test_who_am_i(tim: Person) -> None:
-    done = await tim.auth("whoami", "-o", "jsonpath={.status.userInfo}")
+def test_who_am_i(tim: Person) -> None:
+    done = tim.auth("whoami", "-o", "jsonpath={.status.userInfo}")
     assert done.returncode == 0, done.stderr
     assert '"username":"tim"' in done.stdout
     assert "livesize:editor" in done.stdout

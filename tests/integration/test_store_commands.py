@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from click.testing import CliRunner
 
 from etcd_servers import Member, cluster, find_etcd
+from livesize.api.kinds import LEASES
+from livesize.apiserver.keys import prefix_of
+from livesize.main.entry import cli
+from livesize.main.layout import DataDirectory
+from livesize.store.sqlite import SqliteStore
 from system.up import LIVESIZE, Up, running_up
 
 pytestmark = pytest.mark.door
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+PATH = LEASES.path("default")
 
 
 @pytest.fixture
@@ -36,12 +43,12 @@ def lease(name: str) -> dict[str, Any]:
 
 
 def make(up: Up, name: str) -> None:
-    code, answer = up.request("POST", LEASES, lease(name))
+    code, answer = up.request("POST", PATH, lease(name))
     assert code == 201, answer
 
 
 def names(up: Up) -> tuple[set[str], int]:
-    code, answer = up.request("GET", LEASES)
+    code, answer = up.request("GET", PATH)
     assert code == 200
     return (
         {item["metadata"]["name"] for item in answer["items"]},
@@ -49,10 +56,20 @@ def names(up: Up) -> tuple[set[str], int]:
     )
 
 
+async def kept(data: Path) -> tuple[set[str], int]:
+    """As ``names``, from the file itself."""
+    store = await SqliteStore.open(DataDirectory(data).store)
+    try:
+        listing = await store.list(prefix_of(LEASES, "default"))
+        return {entry.key.rpartition("/")[2] for entry in listing.entries}, listing.revision
+    finally:
+        await store.close()
+
+
 def watch_code(up: Up, version: int) -> int:
     """What a watch from there is answered: its error's code, or that of the answer."""
     query = f"watch=1&timeoutSeconds=1&resourceVersion={version}"
-    code, answer = up.request("GET", f"{LEASES}?{query}")
+    code, answer = up.request("GET", f"{PATH}?{query}")
     return int(answer.get("code") or answer.get("object", {}).get("code") or code)
 
 
@@ -104,11 +121,9 @@ def test_a_store_moves_from_a_file_to_etcd_and_back(tmp_path: Path, member: Memb
         up.stop()
         back = run_store("copy", "etcd", "sqlite", "--data-dir", str(data), *etcd, "--replace")
         assert back.returncode == 0, back.stderr
-        up.start()
-        found, version = names(up)
-        assert {"in-sqlite", "in-etcd"} <= found
-        assert version > versions[-1]
-        assert watch_code(up, versions[-1]) == 410
+    found, version = asyncio.run(kept(data))
+    assert {"in-sqlite", "in-etcd"} <= found
+    assert version > versions[-1]
 
 
 def test_etcd_is_backed_up_and_restored(tmp_path: Path, member: Member) -> None:
@@ -147,8 +162,8 @@ def test_etcd_is_backed_up_and_restored(tmp_path: Path, member: Member) -> None:
         (("copy", "a.db", "b.db", "--etcd-endpoints", "x"), "there is no store at"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
-    refused = run_store(*words)
-    assert refused.returncode in (1, 2)
-    assert why in refused.stderr
-    assert "Traceback" not in refused.stderr
+def test_what_cannot_be_is_one_sentence(words: tuple[str, ...], why: str) -> None:
+    refused = CliRunner().invoke(cli, ["store", *words])
+    assert refused.exit_code in (1, 2)
+    assert why in refused.output
+    assert isinstance(refused.exception, SystemExit)

@@ -45,6 +45,8 @@ def test_kubectl_over_http2_and_after_a_kill(tmp_path: Path) -> None:
         up.kubectl("apply", "--server-side", "-f", "-", stdin=POD)
         up.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s")
         assert http_version(up) == "2"
+        code, refusal = up.request("POST", "/livesize/v1/join", {})
+        assert (code, "--http uvicorn" in refusal["message"]) == (403, True)
         os.kill(up.control_plane_pid(), signal.SIGKILL)
         size = {"requests": {"cpu": "300m"}, "limits": {"cpu": "300m"}}
         patch = json.dumps({"spec": {"containers": [{"name": "app", "resources": size}]}})

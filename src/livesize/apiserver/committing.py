@@ -7,7 +7,6 @@ door/commit/after.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -64,9 +63,11 @@ class Committer:
             return record
         return make_record(resource, new, revision)  # somebody was quicker to write the next one
 
-    async def remove(self, record: Record, beside: Sequence[Beside] = ()) -> Record:
+    async def remove(
+        self, record: Record, also: Sequence[Check] = (), beside: Sequence[Beside] = ()
+    ) -> Record:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
-        checks = [Check(record.key, record.revision)]
+        checks = [Check(record.key, record.revision), *also]
         checks += [one for other in beside for one in other.checks]
         revision = await self._store_all(checks, beside, [Delete(record.key)])
         return make_record(record.resource, record.stored, revision)
@@ -82,11 +83,14 @@ class Committer:
     ) -> int:
         """One commit, announced to the cache; returns when the cache shows it."""
         puts = [_put(one.resource, one.new) for one in written]
-        with contextlib.ExitStack() as announced:
-            for put, one in zip(puts, written, strict=True):
-                announced.enter_context(self._cache.announced(put.key, put.value, one.new))
+        for put, one in zip(puts, written, strict=True):
+            self._cache.announce(put.key, put.value, one.new)
+        try:
             revision = await self._commit(checks, [*puts, *deletes])
             await self._cache.wait_for(revision)
+        finally:
+            for put in puts:
+                self._cache.retract(put.key, put.value)
         return revision
 
     async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:

@@ -23,6 +23,7 @@ from livesize.api.errors import (
 )
 from livesize.api.kinds import NAMESPACES, PODS
 from livesize.api.objects import Object, evolve, lookup, uid_of, version_of
+from livesize.api.validation.pod import MAX_GRACE_SECONDS
 from livesize.apiserver.asked import Target
 
 BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
@@ -63,8 +64,10 @@ Deletion: TypeAlias = Remove | Mark | Leave
 def parse_delete_options(body: Object) -> DeleteOptions:
     """DeleteOptions as on the wire; raises StatusError 400."""
     grace = body.get("gracePeriodSeconds")
-    if grace is not None and (type(grace) is not int or grace < 0):
-        raise bad_request("gracePeriodSeconds must be a whole number of zero or more")
+    if grace is not None and (type(grace) is not int or not 0 <= grace <= MAX_GRACE_SECONDS):
+        raise bad_request(
+            f"gracePeriodSeconds must be a whole number of zero or more, up to {MAX_GRACE_SECONDS}"
+        )
     preconditions = body.get("preconditions") or {}
     if not isinstance(preconditions, dict):
         raise bad_request("preconditions must be an object")

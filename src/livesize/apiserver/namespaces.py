@@ -22,12 +22,15 @@ from livesize.apiserver.furnishing import (
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
-from livesize.apiserver.watchers import Delivery
+from livesize.apiserver.watchers import Delivery, Watcher
+from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
+from livesize.store.interface import StoreUnavailableError
 
 _log = get_logger("apiserver.namespaces")
 _IDENTITY = Identity("system:namespace-controller", Role.ADMIN)
 NO_FURNITURE = Furniture()
+UNAVAILABLE_SECONDS = 1.0
 
 
 async def ensure_lasting_namespaces(service: Service, furniture: Furniture = NO_FURNITURE) -> None:
@@ -42,21 +45,31 @@ async def ensure_lasting_namespaces(service: Service, furniture: Furniture = NO_
         await furnish_namespace(service, record.name, furniture, renew=True)
 
 
-async def run_namespaces(service: Service, furniture: Furniture = NO_FURNITURE) -> None:
-    """Until the cache ends its watches for good; one that was only cut off is begun again."""
+async def run_namespaces(
+    service: Service, furniture: Furniture = NO_FURNITURE, *, clock: Clock
+) -> None:
+    """Until the cache ends its watches for good; one that was only cut off is begun again, and
+    everything is looked at again when the store could not be reached for a while."""
     while True:
         watcher = service.cache.watch(None)
         try:
-            for record in service.cache.records(NAMESPACES):
-                await _look_at(service, record.name, furniture)
-            while deliveries := await watcher.take():
-                concerned = {_namespace_concerned(delivery) for delivery in deliveries}
-                for name in sorted(concerned):
-                    await _look_at(service, name, furniture)
+            await _follow(service, watcher, furniture)
+            if watcher.error is None:
+                return
+        except StoreUnavailableError as failure:
+            _log.warning("namespaces not looked after, trying again", why=str(failure))
+            await clock.sleep(UNAVAILABLE_SECONDS)
         finally:
             service.cache.end(watcher)
-        if watcher.error is None:
-            return
+
+
+async def _follow(service: Service, watcher: Watcher, furniture: Furniture) -> None:
+    for record in service.cache.records(NAMESPACES):
+        await _look_at(service, record.name, furniture)
+    while deliveries := await watcher.take():
+        concerned = {_namespace_concerned(delivery) for delivery in deliveries}
+        for name in sorted(concerned):
+            await _look_at(service, name, furniture)
 
 
 def _namespace_concerned(delivery: Delivery) -> str:

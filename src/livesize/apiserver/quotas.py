@@ -2,6 +2,11 @@
 
 Changes that cost something are made one after the other in each namespace that has a quota, so
 that they do not fight for it; another API server on the same store is noticed by compare and set.
+
+A change that is under way while a quota comes must not be missed. Every change checks that its
+namespace is as it was, and a quota with new limits writes its namespace too: what did not know of
+the quota is refused by the store and made again. What was stored before the quota is counted after
+it (``recounted``), when nothing can come unnoticed any more.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 from livesize.api.errors import forbidden
-from livesize.api.kinds import RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.kinds import NAMESPACES, RESOURCE_QUOTAS, RESOURCES, Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted, recount
 from livesize.apiserver.admission.plan import Refusal
@@ -21,6 +26,7 @@ from livesize.apiserver.committing import Beside
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
+from livesize.store.interface import Check
 
 
 class QuotaBooks:
@@ -34,16 +40,38 @@ class QuotaBooks:
         assert shown is not None
         if not is_counted(change.resource):
             return ()
-        quotas = self._cache.records(RESOURCE_QUOTAS, namespace_of(shown))
+        namespace = namespace_of(shown)
+        noticed = self._noticed(namespace) if change.sets_limits else ()
+        quotas = self._cache.records(RESOURCE_QUOTAS, namespace)
         if not quotas:
-            return ()
-        own = key_of(change.resource, namespace_of(shown), name_of(shown))
+            return noticed
+        own = key_of(change.resource, namespace, name_of(shown))
         records = {record.key: record for record in quotas if record.key != own}
         match plan_charge([record.stored for record in records.values()], change):
             case Refusal(why=why, causes=causes):
                 raise forbidden(change.resource, name, why, causes)
             case charged:
-                return [_beside(quota, records) for quota in charged]
+                return [*noticed, *(_beside(quota, records) for quota in charged)]
+
+    def unchanged(self, resource: Resource, namespace: str) -> Sequence[Check]:
+        """What the commit of a change checks beside the change: that no quota has come since."""
+        if not is_counted(resource):
+            return ()
+        record = self._cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
+        return () if record is None else (Check(record.key, record.revision),)
+
+    def _noticed(self, namespace: str) -> Sequence[Beside]:
+        """The namespace as it is, written so that changes under way notice."""
+        record = self._cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
+        return () if record is None else (Beside(NAMESPACES, record.stored, record),)
+
+    def recounted(self, quota: Record) -> tuple[Record, Object] | None:
+        """The quota as it is stored now, and as it should be, where that is not the same."""
+        newest = self._cache.get(RESOURCE_QUOTAS, quota.key)
+        if newest is None:
+            return None
+        counted = self.counted(newest.stored)
+        return None if counted == newest.stored else (newest, counted)
 
     def counted(self, quota: Object) -> Object:
         """A quota that is new or has a new spec, with what is used of it by now."""

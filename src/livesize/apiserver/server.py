@@ -58,6 +58,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
     node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
+    stop_delay_seconds: float = 0.0  # so long it serves on after it has said that it is not ready
 
 
 class ApiServer:
@@ -121,7 +122,7 @@ class ApiServer:
             await self._cache.loaded.wait()
             furniture = Furniture(self.ca_path.read_text(), self._config.host, self._port)
             await ensure_lasting_namespaces(self.service, furniture)
-            namespaces = run_namespaces(self.service, furniture)
+            namespaces = run_namespaces(self.service, furniture, clock=self._clock)
             background.append(group.create_task(namespaces, name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
@@ -137,6 +138,8 @@ class ApiServer:
                 yield self
             finally:
                 self._ready = False
+                if self._config.stop_delay_seconds > 0:
+                    await self._clock.sleep(self._config.stop_delay_seconds)
                 self._cache.close_watchers()
                 server.stop()
                 await asyncio.shield(web)
@@ -158,6 +161,7 @@ class ApiServer:
                 self._cache,
                 self._clock,
                 self._config.node_certificate_seconds,
+                sees_certificates=self._config.http is not HttpServer.GRANIAN,
             ),
         )
 

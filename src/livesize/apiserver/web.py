@@ -22,6 +22,8 @@ from livesize.apiserver.tls import TlsFiles
 
 STOP_SECONDS = 2
 BACKLOG = 2048
+IDLE_SECONDS = 75
+"""A connection without a request is closed after so long, before its first one too."""
 
 
 class HttpServer(enum.StrEnum):
@@ -67,7 +69,7 @@ class UvicornServer:
             ssl_ca_certs=str(tls.ca_cert),
             ssl_cert_reqs=ssl.CERT_OPTIONAL,
             timeout_graceful_shutdown=STOP_SECONDS,
-            timeout_keep_alive=75,
+            timeout_keep_alive=IDLE_SECONDS,
             backlog=BACKLOG,
         )
         self._server = _Uvicorn(config, self.listening)

@@ -16,6 +16,7 @@ from livesize.runtime.interface import (
     ContainerView,
     Group,
     MachineFacts,
+    MachineUsage,
     PodConfig,
     PodView,
     Reading,
@@ -38,6 +39,9 @@ class CombinedRuntime:
 
     def machine(self) -> MachineFacts:
         return self._containers.machine()
+
+    def machine_usage(self) -> MachineUsage:
+        return self._containers.machine_usage()
 
     async def open(self) -> None:
         """Containers first: what is wrong with VMs must not keep them from being found."""

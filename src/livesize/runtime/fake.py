@@ -31,6 +31,7 @@ from livesize.runtime.interface import (
     Group,
     ImageMissingError,
     MachineFacts,
+    MachineUsage,
     MemoryInUseError,
     PodConfig,
     PodGroup,
@@ -293,6 +294,15 @@ class FakeRuntime:
     def machine(self) -> MachineFacts:
         return self.world.facts
 
+    def machine_usage(self) -> MachineUsage:
+        """A machine on which nothing runs but its containers."""
+        groups = self.world.groups.items()
+        held = [entry for group, entry in groups if isinstance(group, ContainerGroup)]
+        return MachineUsage(
+            sum(entry.cpu_usage_ns for entry in held),
+            sum(entry.memory_usage_bytes for entry in held),
+        )
+
     async def open(self) -> None:
         self.world.feed = self._feed
 
@@ -376,7 +386,14 @@ class FakeRuntime:
     def read(self, group: Group) -> Reading:
         entry = self.world.group(group)
         usage_bytes = self.world.usage_bytes(group)
-        return Reading(entry.limits, entry.cpu_usage_ns, usage_bytes, usage_bytes, entry.oom_kills)
+        return Reading(
+            limits=entry.limits,
+            cpu_usage_ns=entry.cpu_usage_ns,
+            memory_usage_bytes=usage_bytes,
+            memory_unreclaimable_bytes=usage_bytes,
+            oom_kills=entry.oom_kills,
+            memory_working_set_bytes=usage_bytes,
+        )
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self.world.group(group).limits

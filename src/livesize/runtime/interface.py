@@ -147,6 +147,7 @@ class Reading(msgspec.Struct, frozen=True):
     memory_usage_bytes: int
     memory_unreclaimable_bytes: int
     oom_kills: int
+    memory_working_set_bytes: int  # what it holds, without file pages nobody asked for lately
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -158,6 +159,13 @@ class MachineFacts(msgspec.Struct, frozen=True):
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
+
+
+class MachineUsage(msgspec.Struct, frozen=True):
+    """The whole machine, also what is not ours. CPU counts up from its start."""
+
+    cpu_usage_ns: int
+    memory_working_set_bytes: int
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True):
@@ -183,6 +191,8 @@ class Runtime(Protocol):
     def cgroup_version(self) -> CgroupVersion: ...
 
     def machine(self) -> MachineFacts: ...
+
+    def machine_usage(self) -> MachineUsage: ...
 
     async def open(self) -> None:
         """Make ready, and re-attach to what already runs."""

@@ -93,7 +93,7 @@ class Writer:
         self._points = points
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Task]] = queue.SimpleQueue()
         self._compactions: list[Compaction] = []
         self._failed_term = -1
         self._final: Failure | None = None
@@ -101,12 +101,13 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    def put(self, task: Request | Compaction) -> None:
-        self._queue.put(task)
+    def put(self, tasks: Sequence[Request | Compaction]) -> None:
+        """Together, because each call wakes the thread, which then wants the interpreter."""
+        self._queue.put(tasks)
 
     async def stop(self) -> None:
         """Write what is queued, then end."""
-        self._queue.put(Stop())
+        self._queue.put([Stop()])
         await asyncio.shield(self._ended)
         self._thread.join()
 
@@ -137,9 +138,9 @@ class Writer:
     def _take(self, *, wait: bool) -> list[Task]:
         tasks: list[Task] = []
         try:
-            tasks.append(self._queue.get(block=wait))
+            tasks += self._queue.get(block=wait)
             while len(tasks) < BATCH_REQUESTS and not isinstance(tasks[-1], Stop):
-                tasks.append(self._queue.get_nowait())
+                tasks += self._queue.get_nowait()
         except queue.Empty:
             pass
         return tasks

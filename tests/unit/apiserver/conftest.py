@@ -132,8 +132,8 @@ class Stream:
 class Rig:
     """Everything of the door but sockets."""
 
-    def __init__(self, **cache_settings: Any) -> None:
-        self.store = MemoryStore()
+    def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
+        self.store = store or MemoryStore()
         self.cache = ObjectsCache(self.store, **cache_settings)
         self.clock = HandClock()
         self.ids = CountingIds()
@@ -152,7 +152,7 @@ class Rig:
         self._tasks.append(asyncio.create_task(self.cache.run()))
         await self.cache.loaded.wait()
         await ensure_lasting_namespaces(self.service)
-        self._tasks.append(asyncio.create_task(run_namespaces(self.service)))
+        self._tasks.append(asyncio.create_task(run_namespaces(self.service, clock=self.clock)))
 
     async def check_nothing_was_changed_in_place(self) -> None:
         """Objects are shared and immutable: each still says what was encoded and stored."""

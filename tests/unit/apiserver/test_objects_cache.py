@@ -49,6 +49,19 @@ async def fed() -> AsyncIterator[Fed]:
         yield made
 
 
+async def test_who_asked_for_a_revision_that_never_comes_is_forgotten(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.apiserver.objects_cache.AHEAD_TIMEOUT_SECONDS", 0.01)
+    ahead = fed.cache.revision + 1_000_000
+    answers = await asyncio.gather(
+        *(fed.cache.wait_for_version(ahead) for _ in range(20)), return_exceptions=True
+    )
+    assert {answer.code for answer in answers if isinstance(answer, StatusError)} == {504}
+    assert not fed.cache._waiting
+    await fed.write(put("a", 1))
+
+
 async def test_loads_what_was_there(fed: Fed) -> None:
     await fed.write(put("a", 1), put("b", 2))
     again = ObjectsCache(fed.store)

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from livesize.apiserver.http.responses import PIECE_BYTES
+from unit.apiserver.conftest import Rig
+
 PODS = "/api/v1/namespaces/default/pods"
 ALL_PODS = "/api/v1/pods"
+MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
@@ -195,3 +199,56 @@ async def test_tables_of_lists_and_objects(rig: Any) -> None:
     none = (await rig.get(PODS, accept=TABLE, includeObject="None")).json
     assert "object" not in none["rows"][0]
     assert (await rig.get(PODS, accept=TABLE, includeObject="Half")).status == 400
+
+
+async def test_a_long_beginning_comes_in_pieces_that_wait_for_the_reader(rig: Any) -> None:
+    for number in range(20):
+        data = {"metadata": {"name": f"c{number:02}"}, "data": {"a": "x" * 60_000}}
+        await rig.request("POST", MAPS, data)
+    pieces: list[bytes] = []
+    room = asyncio.Semaphore(3)
+    gone = asyncio.Event()
+
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        await room.acquire()
+        pieces.append(message.get("body", b""))
+
+    query = {"watch": "true", "labelSelector": "!x"}
+    scope = rig._scope("GET", MAPS, query, {"authorization": "Bearer admin"})
+    first = {"type": "http.request", "body": b"", "more_body": False}
+    messages = iter([first])
+
+    async def once() -> Any:
+        return next(messages, None) or await receive()
+
+    watching = asyncio.create_task(rig.app(scope, once, send))
+    async with asyncio.timeout(5):
+        while len(pieces) < 3:
+            await asyncio.sleep(0)
+        assert len(b"".join(pieces)) < 400_000, "no more than one piece is made ahead"
+        for _ in range(20):
+            room.release()
+        while b"".join(pieces).count(b"\n") < 21:  # with the cluster's CA
+            await asyncio.sleep(0)
+    assert max(map(len, pieces)) < PIECE_BYTES + 70_000
+    gone.set()
+    await watching
+
+
+async def test_a_version_that_is_gone_is_told_in_the_stream() -> None:
+    """As Kubernetes does; there are clients that look for it nowhere else."""
+    rig = Rig(ring_events=2)
+    await rig.start()
+    made = await rig.add_pod("a")
+    for number in range(4):
+        await label(rig, "a", str(number))
+    version = made["metadata"]["resourceVersion"]
+    answer = await rig.get(PODS, watch="true", resourceVersion=version)
+    assert answer.status == 200
+    assert (answer.json["type"], answer.json["object"]["code"]) == ("ERROR", 410)
+    assert answer.json["object"]["reason"] == "Expired"
+    await rig.stop()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from livesize.api.kinds import PODS, Resource
+from livesize.api.kinds import PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, name_of
 from livesize.api.quota import (
     Usage,
@@ -31,6 +31,13 @@ class Counted(msgspec.Struct, frozen=True):
     old: Object | None
     new: Object | None
     asked: bool
+
+    @property
+    def sets_limits(self) -> bool:
+        """A quota that is new, or limits something else than before."""
+        if self.resource != RESOURCE_QUOTAS or self.new is None:
+            return False
+        return self.old is None or self.old.get("spec") != self.new.get("spec")
 
 
 def plan_charge(quotas: Sequence[Object], change: Counted) -> tuple[Object, ...] | Refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from livesize.api.kinds import EVENTS
@@ -53,13 +54,12 @@ class EventKeeper:
         return max(due_seconds, SHORTEST_PAUSE_SECONDS)
 
     async def _remove(self, records: Sequence[Record]) -> None:
-        try:
-            await self._committer.remove_all(records)
-        except ConflictError:
-            # One of them was said again or deleted meanwhile: the next round sees it.
-            await self._cache.fresh()
-        except StoreUnavailableError:
-            pass  # the next round tries again
+        with contextlib.suppress(StoreUnavailableError):  # the next round tries again
+            try:
+                await self._committer.remove_all(records)
+            except ConflictError:
+                # One of them was said again or deleted meanwhile: the next round sees it.
+                await self._cache.fresh()
 
     async def _pause(self, watcher: Watcher, seconds: float) -> None:
         """Until the next event is due, or there are too many."""

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
 
-from livesize.api.errors import StatusError, method_not_allowed, unauthorized, unavailable
+from livesize.api.errors import (
+    StatusError,
+    method_not_allowed,
+    path_not_found,
+    unauthorized,
+    unavailable,
+)
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
 from livesize.apiserver.http.joining import CA_PATH, JOIN_PATH, RENEW_PATH, Joining
-from livesize.apiserver.http.limits import Budget, Limits
+from livesize.apiserver.http.limits import JOIN, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
-from livesize.apiserver.http.openapi_v2 import V2_PATH
 from livesize.apiserver.http.peers import IDENTITY, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
@@ -42,7 +47,7 @@ from livesize.apiserver.http.responses import (
     send_answer,
 )
 from livesize.apiserver.http.reviewing import review_at
-from livesize.apiserver.http.router import parse_route
+from livesize.apiserver.http.router import Route, find_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
 from livesize.machinery.clock import Clock
@@ -52,6 +57,8 @@ from livesize.store.interface import StoreClosedError
 _log = get_logger("apiserver.http")
 
 KUBERNETES_MINOR = "35"
+# Names of series in the metrics: a client may send any word, and must not fill the memory so.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -59,6 +66,16 @@ class Authenticator(Protocol):
     def identify(self, token: str, now: float) -> Identity | None: ...
 
     def identify_certificate(self, der: bytes, now: float) -> Identity | None: ...
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What is to be answered once its body is read: in whose name (limits), what the metrics call
+    it (verb, resource, subresource), and who knows the answer."""
+
+    by: str
+    labels: tuple[str, str, str]
+    head: Request
+    answer: Callable[[Request], Awaitable[Answer | WatchStream]]
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -120,23 +137,15 @@ class App:
         self._metrics.record(served.labels, served.answer.status, seconds)
 
     async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
-        labels = (head.method, "", "")
+        labels = (head.method if head.method in _METHODS else "other", "", "")
         try:
-            fixed = self._open_to_all(head) or await self._joined(scope, head, receive)
-            if fixed is not None:
-                return Served(fixed, labels)
-            identity = self._identify(scope, head)
-            fixed = self._fixed(head) or await self._posted(identity, head, receive)
-            if fixed is not None:
-                return Served(fixed, labels)
-            route = parse_route(head.path)
-            verb = verb_of(head, route)
-            head = self._lasting(scope, head) if verb == "watch" else head
-            labels = (verb, route.resource.plural, route.subresource)
-            leave = self._limits.enter(identity.name, verb)
+            ask = self._asked(scope, head)
+            if isinstance(ask, Answer):
+                return Served(ask, labels)
+            labels = ask.labels
+            leave = self._limits.enter(ask.by, verb=labels[0])
             try:
-                request = await read_body(receive, head)
-                answer = await self._handlers.answer(identity, verb, route, request)
+                answer = await ask.answer(await read_body(receive, ask.head))
             except BaseException:
                 leave()
                 raise
@@ -157,35 +166,62 @@ class App:
             return self._joining.authority()
         return self._version if head.path == "/version" else self._health.find(head)
 
-    async def _joined(self, scope: Scope, head: Request, receive: Receive) -> Answer | None:
-        """A machine that joins has no identity yet, only its token."""
-        if self._joining is None or head.path != JOIN_PATH:
-            return None
-        self._joining.admit(head)
-        scope[IDENTITY], answer = await self._joining.join(await read_body(receive, head))
-        return answer
+    def _asked(self, scope: Scope, head: Request) -> Answer | Ask:
+        """Where nothing has to be read or looked up, the answer itself. Objects come first:
+        nearly every request is for one."""
+        route = find_route(head.path)
+        if route is not None:
+            return self._routed(self._identify(scope, head), route, scope, head)
+        fixed = self._open_to_all(head)
+        if fixed is not None:
+            return fixed
+        if self._joining is not None and head.path == JOIN_PATH:
+            return self._join(self._joining, scope, head)
+        identity = self._identify(scope, head)
+        asked = self._fixed(head) or self._posted(identity, head)
+        if asked is None:
+            raise path_not_found()
+        return asked
 
-    async def _posted(self, identity: Identity, head: Request, receive: Receive) -> Answer | None:
+    def _join(self, joining: Joining, scope: Scope, head: Request) -> Ask:
+        """A machine that joins has no identity yet, only its token and where it is."""
+        joining.admit(head)
+
+        async def join(request: Request) -> Answer:
+            scope[IDENTITY], answer = await joining.join(request)
+            return answer
+
+        host, *_ = scope.get("client") or ("an unknown address",)
+        return Ask(str(host), (JOIN, "", ""), head, join)
+
+    def _posted(self, identity: Identity, head: Request) -> Ask | None:
         """What is asked and answered, and not stored."""
         if self._joining is not None and head.path == RENEW_PATH:
-            return await self._joining.renew(identity, await read_body(receive, head))
+            renew = functools.partial(self._joining.renew, identity)
+            return Ask(identity.name, ("renew", "", ""), head, renew)
         review = review_at(head)
         if review is None:
             return None
-        return await self._handlers.review(identity, review, await read_body(receive, head))
+        answer = functools.partial(self._handlers.review, identity, review)
+        return Ask(identity.name, ("create", review.plural, ""), head, answer)
+
+    def _routed(self, identity: Identity, route: Route, scope: Scope, head: Request) -> Ask:
+        """What is asked of objects."""
+        verb = verb_of(head, route)
+        head = self._lasting(scope, head) if verb == "watch" else head
+        labels = (verb, route.resource.plural, route.subresource)
+        answer = functools.partial(self._handlers.answer, identity, verb, route)
+        return Ask(identity.name, labels, head, answer)
 
     def _fixed(self, head: Request) -> Answer | None:
         """Documents that do not depend on who asks."""
         if head.path == "/metrics":
             return Answer(200, self._metrics.text(), _METRICS_TYPE)
-        document = self._discovery.find(head) or self._openapi.find(head.path)
+        document = self._discovery.find(head) or self._openapi.find(head)
         if document is None:
             return None
         if head.method not in ("GET", "HEAD"):
             raise method_not_allowed()
-        if head.path == V2_PATH and not head.accepts_json:
-            message = "only the following media types are accepted: application/json"
-            raise StatusError(406, "NotAcceptable", message)
         return document.answer(head)
 
     def _identify(self, scope: Scope, head: Request) -> Identity:

@@ -285,7 +285,10 @@ def _shown(body: bytes) -> Any:
         return f"left out: longer than {MAX_BODY_BYTES} bytes"
     try:
         tree = orjson.loads(body)
+        encoded = orjson.dumps(tree)
     except orjson.JSONDecodeError:
         return f"left out: {len(body)} bytes that are not JSON"
+    except orjson.JSONEncodeError:
+        return f"left out: {len(body)} bytes of JSON that is nested too deeply"
     secret = isinstance(tree, dict) and tree.get("kind") in ("Secret", "SecretList", "List")
-    return "left out: a Secret, sent to the wrong place" if secret else tree
+    return "left out: a Secret, sent to the wrong place" if secret else orjson.Fragment(encoded)

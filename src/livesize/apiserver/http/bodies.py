@@ -24,7 +24,7 @@ MAX_DEPTH = 100
 def decode_json(body: bytes) -> Any:
     try:
         tree = orjson.loads(body)
-        if not _is_its_encoding(tree, body):
+        if _may_hold_huge(body) or not _is_its_encoding(tree, body):
             _TWIN_FINDER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
@@ -111,6 +111,11 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
+def _may_hold_huge(body: bytes) -> bool:
+    """A run of digits as long as a number that 64 bits do not hold; the parser takes some."""
+    return _LONG_RUN in body.translate(_DIGITS_ALIKE)
+
+
 def _refuse_huge(text: str) -> int:
     """Whole numbers that 64 bits do not hold would silently become others."""
     if len(text) >= _LONGEST_SAFE and not _fits(int(text)):
@@ -119,6 +124,8 @@ def _refuse_huge(text: str) -> int:
 
 
 _LONGEST_SAFE = 19
+_LONG_RUN = b"0" * _LONGEST_SAFE
+_DIGITS_ALIKE = bytes(ord("0") if chr(byte) in "0123456789" else 0 for byte in range(256))
 _TWIN_FINDER = json.JSONDecoder(object_pairs_hook=_refuse_twins, parse_int=_refuse_huge)
 
 

@@ -50,19 +50,24 @@ class Joining:
         cache: ObjectsCache,
         clock: Clock,
         certificate_seconds: float = NODE_CERTIFICATE_SECONDS,
+        *,
+        sees_certificates: bool = True,
     ) -> None:
+        """``sees_certificates``: whether the web server shows who has proven to be whom."""
         self._authority = authority
         self._tokens = tokens
         self._records = tokens.path
         self._cache = cache
         self._clock = clock
         self._seconds = certificate_seconds
+        self._sees_certificates = sees_certificates
 
     def authority(self) -> Answer:
         return Answer(200, self._authority.cert_pem, _PEM)
 
     def admit(self, head: Request) -> None:
         """Raises 401 for a token that is not, or no longer, good, before any more is read."""
+        self._require_useful()
         if not self._tokens.is_join_token(head.bearer, self._clock.now()):
             raise _bad_token()
 
@@ -93,6 +98,7 @@ class Joining:
         """The next certificate of a node, for itself only."""
         if identity.role is not Role.NODE:
             raise forbidden(NODES, "", f'User "{identity.name}" is no node')
+        self._require_useful()
         key, now = _key(_body(request)), self._clock.now()
 
         def add(records: Records) -> tuple[Records, bytes]:
@@ -101,6 +107,16 @@ class Joining:
             return without_expired(after, now), certificate
 
         return self._certificate(await asyncio.to_thread(change_records, self._records, add))
+
+    def _require_useful(self) -> None:
+        """A certificate that could not be used must not cost a token."""
+        if not self._sees_certificates:
+            raise StatusError(
+                403,
+                "Forbidden",
+                "this server cannot let nodes in by certificate: its web server, granian, does not"
+                " show it any; start it with --http uvicorn",
+            )
 
     def _certificate(self, certificate: bytes) -> Answer:
         until = format_time(self._clock.now() + self._seconds)

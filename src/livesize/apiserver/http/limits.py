@@ -1,12 +1,12 @@
 """How much one identity may have under way: requests in flight, and open watches.
 
 Over the limit is 429 with Retry-After, at once and before the body is read, so that one client that
-runs away costs the others nothing. Every identity has a budget of its own.
+runs away costs the others nothing. Every identity has a budget of its own; a machine that joins has
+none yet and is known by its address.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -14,44 +14,53 @@ import msgspec
 from livesize.api.errors import StatusError
 
 RETRY_AFTER_SECONDS = 1
+JOIN = "join"
+"""The verb of a request to become a node, which Kubernetes has none for."""
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """Of each identity. Nodes watch a few resources each under names of their own."""
+    """Of each identity, and of each address that nodes join from. Nodes watch a few resources each
+    under names of their own; each join waits for a disk and a lock that others need too."""
 
     requests: int = 512
     watches: int = 4096
+    joins: int = 16
 
 
 class Limits:
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget or Budget()
-        self._requests: Counter[str] = Counter()
-        self._watches: Counter[str] = Counter()
+        self._requests: dict[str, int] = {}
+        self._watches: dict[str, int] = {}
+        self._joins: dict[str, int] = {}
 
     def enter(self, identity: str, verb: str) -> Callable[[], None]:
         """Take a place; the caller gives it back by calling what is returned, once."""
         if verb == "watch":
             return _take(self._watches, identity, self._budget.watches, "open watches")
+        if verb == JOIN:
+            return _take(self._joins, identity, self._budget.joins, "joins in flight")
         return _take(self._requests, identity, self._budget.requests, "requests in flight")
 
     def in_flight(self) -> int:
-        return self._requests.total()
+        return sum(self._requests.values()) + sum(self._joins.values())
 
 
-def _take(places: Counter[str], identity: str, limit: int, what: str) -> Callable[[], None]:
-    if places[identity] >= limit:
+def _take(places: dict[str, int], identity: str, limit: int, what: str) -> Callable[[], None]:
+    taken = places.get(identity, 0)
+    if taken >= limit:
         message = (
             f"Too many requests, please try again later: {identity} has {limit} {what}, which is"
             " the limit"
         )
         details = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
         raise StatusError(429, "TooManyRequests", message, details=details)
-    places[identity] += 1
+    places[identity] = taken + 1
 
     def leave() -> None:
-        places[identity] -= 1
-        if not places[identity]:
+        if places[identity] > 1:
+            places[identity] -= 1
+        else:
             del places[identity]  # names come and go; the table must not grow with them
 
     return leave

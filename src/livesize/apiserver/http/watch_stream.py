@@ -1,14 +1,15 @@
 """A watch on the wire: one line of JSON per event, until the client or the time is gone.
 
-Several events that are ready at once go out in one piece. The stream ends when the client hangs
-up (uvicorn says so only to who listens), when its time is up, when the server stops, when the
+Several events that are ready at once go out in one piece, but never much more than PIECE_BYTES:
+what a slow client has been sent and has not read is held in memory. The stream ends when the client
+hangs up (uvicorn says so only to who listens), when its time is up, when the server stops, when the
 watcher was dropped because its client does not read, or when its credential has been revoked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import orjson
@@ -16,7 +17,7 @@ import orjson
 from livesize.api.errors import unauthorized
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.requests import Receive, Send
-from livesize.apiserver.http.responses import JSON
+from livesize.apiserver.http.responses import JSON, PIECE_BYTES
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.watchers import Delivery, Watcher
 from livesize.machinery.clock import Clock
@@ -62,8 +63,8 @@ class WatchStream(msgspec.Struct, frozen=True):
         # The head goes out at once: clients take it as the sign that the watch stands.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         while deliveries := await self.watcher.take():
-            body = b"".join(map(self.line, deliveries))
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            for body in _pieces(map(self.line, deliveries)):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
         last = b""
         if self.watcher.error is not None:
             last = event_line("ERROR", orjson.dumps(self.watcher.error.to_status()))
@@ -96,3 +97,16 @@ class WatchStream(msgspec.Struct, frozen=True):
         while still_known():
             await self.clock.sleep(CREDENTIAL_SECONDS)
         self.watcher.close(unauthorized())
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)

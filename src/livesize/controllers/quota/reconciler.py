@@ -1,7 +1,8 @@
 """Counts each quota anew when it changes, and a while after anything in its namespace has.
 
-The door charges every change in its own commit, so there is nothing to correct unless a quota was
-made at the very moment somebody else wrote, or an older version wrote to the store.
+The door charges every change in its own commit, so there is nothing to correct unless it died
+between storing a quota and counting what came at the same moment, or an older version wrote to
+the store.
 """
 
 from __future__ import annotations
