@@ -42,12 +42,13 @@ from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver
+from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.daemon import Daemon, find_programs
-from livesize.runtime.containerd.groups import PodGroups
+from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.link import Link
 from livesize.runtime.containerd.sandboxes import Sandboxes
-from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.runtime.interface import ContainerConfig, PodConfig, PodGroup
 from livesize.runtime.oci import BUILT_IN_IMAGE
 
 ROUNDS = 25
@@ -199,12 +200,13 @@ async def bare_container(
     clock = SystemClock()
     root = system.directory.containerd / "containerd"
     link = Link(Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
-    groups = PodGroups(f"livesize-bench-{os.getpid()}", cgroups, clock)
+    groups = PodGroups(cgroups, f"livesize-bench-{os.getpid()}", clock)
+    leftovers = Leftovers(groups, clock)
     logs = context.folder / "logs"
     sandboxes = Sandboxes(link, "bench", logs, groups.root)
     containers = Containers(link, "bench", logs, cgroups.version, clock)
     limits = KernelLimits(1024, None, None)
-    groups.make(BENCH_UID)
+    groups.make(PodGroup(BENCH_UID), None)
     try:
         sandbox = await sandboxes.run(PodConfig(BENCH_UID, "bench", "raw", limits), attempt=0)
         config = ContainerConfig(
@@ -223,8 +225,9 @@ async def bare_container(
         yield containers, identity
     finally:
         await sandboxes.remove(BENCH_UID)
-        await groups.remove(BENCH_UID)
-        groups.remove_root()
+        await leftovers.remove(BENCH_UID)
+        leftovers.remove_root()
+        groups.close()
         await link.close()
 
 

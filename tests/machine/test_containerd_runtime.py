@@ -370,7 +370,7 @@ async def test_a_containerd_with_pods_of_a_kubelet_is_refused(
     finally:
         await link.call("StopPodSandbox", pod_sandbox_id=made.pod_sandbox_id)
         await link.call("RemovePodSandbox", pod_sandbox_id=made.pod_sandbox_id)
-        await runtime._groups._remove(f"{root_group}/strange")
+        await runtime._leftovers.remove_path(f"{root_group}/strange")
 
 
 async def test_no_containerd_at_the_endpoint_is_one_sentence(

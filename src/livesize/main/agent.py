@@ -32,7 +32,7 @@ from livesize.main.node import (
 )
 from livesize.main.peers import connect_with
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import RuntimeChoice, check_runtime
+from livesize.main.runtimes import check_runtime
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
@@ -65,13 +65,12 @@ class _Run(msgspec.Struct, frozen=True):
 def run_agent(command: AgentCommand) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     allocatable = parse_allocatable(command.allocatable)
-    check_runtime(command.runtime, command.runtime_endpoint)
+    runtime = check_runtime(command.runtime, command.runtime_endpoint)
     directory = DataDirectory(command.data_dir.absolute())
     kubeconfig = _kubeconfig(command, directory)
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
-    runtime = RuntimeChoice(command.runtime, command.runtime_endpoint)
     node = NodeSettings(name, address, runtime, allocatable, command.resize_judge)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence():

@@ -122,7 +122,7 @@ def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSetti
         version=VERSION,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS,
-        accept_delay_seconds=accept_delay_seconds(settings.runtime.kind),
+        accept_delay_seconds=accept_delay_seconds(settings.runtime),
     )
 
 

@@ -17,7 +17,7 @@ def in_one_sentence() -> Iterator[None]:
     """For everything a part does with its data directory."""
     try:
         yield
-    except (AlreadyRunningError, StoreOpenError, RuntimeCallError) as refusal:
+    except (AlreadyRunningError, RuntimeCallError, StoreOpenError) as refusal:
         raise click.ClickException(str(refusal)) from refusal
     except PermissionError as failure:
         raise click.ClickException(

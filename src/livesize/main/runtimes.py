@@ -26,7 +26,7 @@ class RuntimeChoice(msgspec.Struct, frozen=True):
     endpoint: str = ""
 
 
-def check_runtime(kind: str, endpoint: str) -> None:
+def check_runtime(kind: str, endpoint: str) -> RuntimeChoice:
     """Wrong settings end in one sentence, before anything starts."""
     if endpoint and kind != "containerd":
         raise click.BadParameter(
@@ -48,6 +48,7 @@ def check_runtime(kind: str, endpoint: str) -> None:
             f"--runtime {kind} makes cgroups and namespaces and needs root:"
             " run it with sudo, or try the API with --runtime fake"
         )
+    return RuntimeChoice(kind, endpoint)
 
 
 def observe_containerd() -> ContainerdTools:
@@ -70,10 +71,10 @@ def observe_containerd() -> ContainerdTools:
     )
 
 
-def accept_delay_seconds(kind: str) -> float:
+def accept_delay_seconds(choice: RuntimeChoice) -> float:
     """A resize of containers is applied by then, and told in one commit instead of two. Writing
     files takes less than a millisecond; containerd starts a program for each call."""
-    return 0.05 if kind == "containerd" else 0.005
+    return 0.05 if choice.kind == "containerd" else 0.005
 
 
 def make_runtime(

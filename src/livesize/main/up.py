@@ -65,7 +65,7 @@ from livesize.main.node import (
     say_what_stops,
 )
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import RuntimeChoice, check_runtime
+from livesize.main.runtimes import check_runtime
 
 log = get_logger("up")
 
@@ -87,7 +87,7 @@ def run_up(settings: UpSettings) -> None:
     allocatable = parse_allocatable(settings.allocatable)
     node_name = parse_node_name(settings.node_name)
     door = settings.door()
-    check_runtime(settings.runtime, settings.runtime_endpoint)
+    runtime = check_runtime(settings.runtime, settings.runtime_endpoint)
     directory = DataDirectory(settings.data_dir.absolute())
     check_door(door, directory.tokens, SystemClock().now())
     set_up_logging(settings.log_level, form=settings.log_format)
@@ -99,7 +99,6 @@ def run_up(settings: UpSettings) -> None:
         locks = (directory.lock, directory.agent_lock)
         with exclusive(directory, *locks), listen_on(host, port) as listener:
             address = own_address(listener)
-            runtime = RuntimeChoice(settings.runtime, settings.runtime_endpoint)
             judge = settings.resize_judge
             node = NodeSettings(node_name, address, runtime, allocatable, judge)
             up = _Up(settings, directory, account, listener, node)

@@ -65,11 +65,6 @@ class CgroupDriver(Protocol):
         """Setting this limit makes the kernel look for pages to free, which may take long."""
         ...
 
-    def make_room(self, path: str, limit_bytes: int | None) -> None:
-        """What must be done before somebody else lowers the limit to this. Where the kernel would
-        kill instead of refusing, it is lowered here, or refused with MemoryInUseError."""
-        ...
-
     def oom_kills(self, path: str) -> int: ...
 
     def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:

@@ -104,9 +104,6 @@ class CgroupsV1:
         usage = f"{self._memory}/{path}/memory.usage_in_bytes"
         return limit_bytes is not None and limit_bytes < read_number(usage)
 
-    def make_room(self, path: str, limit_bytes: int | None) -> None:
-        """Nothing: the kernel itself refuses, and reclaims before it does."""
-
     def oom_kills(self, path: str) -> int:
         """Version 1 counts a kill only in the victim's own group, so those below are added."""
         group = f"{self._memory}/{path}"

@@ -91,11 +91,6 @@ class CgroupsV2:
         usage_bytes = read_number(f"{self._mount}/{path}/memory.current")
         return limit_bytes < usage_bytes + shrink_margin(limit_bytes)
 
-    def make_room(self, path: str, limit_bytes: int | None) -> None:
-        before = self.memory_limit(path)
-        if limit_bytes is not None and (before is None or limit_bytes < before):
-            narrow(f"{self._mount}/{path}", limit_bytes, self._clock)
-
     def oom_kills(self, path: str) -> int:
         """Kills, not the ``oom`` line, which counts thousands of tries for one of them."""
         return read_table(f"{self._mount}/{path}/memory.events").get("oom_kill", 0)
@@ -112,8 +107,11 @@ class CgroupsV2:
         if limit_bytes is None:
             write_text(f"{group}/memory.max", "max")
             return
-        self.make_room(path, limit_bytes)
-        write_text(f"{group}/memory.max", str(limit_bytes))
+        before = self.memory_limit(path)
+        if before is None or limit_bytes < before:
+            narrow(group, limit_bytes, self._clock)
+        else:
+            write_text(f"{group}/memory.max", str(limit_bytes))
 
     def mend(self, path: str) -> bool:
         return mend(f"{self._mount}/{path}")

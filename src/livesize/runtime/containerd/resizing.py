@@ -1,7 +1,9 @@
-"""Changes the limits of groups: a pod's directly, a container's through containerd.
+"""Changes the limits of a container through containerd.
 
-Where containerd fails, the kernel's files say what is true now: what was changed in part is set
-back, so that a refused change has changed nothing.
+Where the kernel would kill for a memory limit that is too low, as on version 2, the limit is first
+lowered by our own hands, in a window in which nobody can grow; containerd is then told of what is
+true already. Where containerd fails, the kernel's files say what is true now: what was changed in
+part is set back, so that a refused change has changed nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from livesize.api.kernel_units import KernelLimits
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import RefusedError
@@ -27,23 +29,11 @@ class Resizer:
         self._cgroups = cgroups
         self._in_thread = in_thread
 
-    async def write_group(self, path: str, change: Change) -> None:
-        """A group that is ours alone."""
-        match change:
-            case SetCpu(weight=weight, quota_us=quota_us):
-                self._cgroups.write_cpu(path, weight, quota_us)
-            case SetMemory(limit_bytes=limit_bytes):
-                if self._cgroups.must_reclaim(path, limit_bytes):
-                    await self._in_thread(self._cgroups.write_memory, path, limit_bytes)
-                else:
-                    self._cgroups.write_memory(path, limit_bytes)
-
-    async def write_container(self, path: str, change: Change) -> None:
-        """``path`` ends in the container's id. Where the kernel would kill for a limit that is
-        too low, as on version 2, that is found out before containerd is asked."""
+    async def write(self, path: str, change: Change) -> None:
+        """``path``: the container's group, which ends in its id."""
         before = self._cgroups.read_limits(path)
-        if isinstance(change, SetMemory) and self._cgroups.must_reclaim(path, change.limit_bytes):
-            await self._in_thread(self._cgroups.make_room, path, change.limit_bytes)
+        if isinstance(change, SetMemory) and self._would_kill(path, change.limit_bytes):
+            await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
         try:
             await self._ask(path, change)
         except RefusedError as refusal:
@@ -51,6 +41,12 @@ class Resizer:
             if isinstance(change, SetMemory):
                 self._raise_if_in_use(path, change, str(refusal))
             raise
+
+    def _would_kill(self, path: str, limit_bytes: int | None) -> bool:
+        """Or might: version 1 refuses by itself."""
+        if self._cgroups.version is CgroupVersion.V1:
+            return False
+        return self._cgroups.must_reclaim(path, limit_bytes)
 
     async def _ask(self, path: str, change: Change) -> None:
         container_id = path.rpartition("/")[2]

@@ -25,11 +25,12 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
+from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
 from livesize.runtime.containerd.daemon import CniFolders
-from livesize.runtime.containerd.groups import PodGroups
 from livesize.runtime.containerd.images import ContainerdImages
+from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
 from livesize.runtime.containerd.resizing import Resizer
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
@@ -108,7 +109,8 @@ class ContainerdRuntime:
         self._clock = clock
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
-        self._groups = PodGroups(cgroup_root, self._cgroups, clock)
+        self._groups = PodGroups(self._cgroups, cgroup_root, clock)
+        self._leftovers = Leftovers(self._groups, clock)
         self._store = ImageStore(images or self._state_dir / "images")
         self._feed = feed or EventFeed()
         self._lock = FolderLock(self._state_dir)
@@ -149,9 +151,9 @@ class ContainerdRuntime:
             self._sandboxes = Sandboxes(link, node_uid, logs, self._groups.root)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
-            self._cgroups.make(self._groups.root)
+            self._groups.open()
             await self._find_pods()
-            await self._groups.remove_strange(set(self._pods))
+            await self._leftovers.remove_strange(set(self._pods))
             self._image_names = await self._images.names()
         except BaseException:
             await self.close()
@@ -170,8 +172,9 @@ class ContainerdRuntime:
             # Where pods go on, so does containerd: it is what writes their logs.
             await connection.close(stop=not self._pods)
             if not self._pods:
-                self._groups.remove_root()
+                self._leftovers.remove_root()
         self._feed.close()
+        self._groups.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
 
@@ -195,16 +198,16 @@ class ContainerdRuntime:
     async def create_pod(self, config: PodConfig) -> None:
         if config.uid in self._pods:
             return
-        points = self._settings.points
-        self._groups.make(config.uid)
+        points, group = self._settings.points, PodGroup(config.uid)
+        self._groups.make(group, config.limits)
         points.reach("create-pod/group")
-        self._groups.size(config.uid, config.limits, self._settings.pids_max)
+        self._groups.limit_processes(group, self._settings.pids_max)
         try:
             if self._settings.endpoint is None:
                 await self._images.require(BUILT_IN_IMAGE)  # a sandbox runs it
             sandbox = await self._sandboxes.run(config, attempt=0)
         except RuntimeCallError:
-            await self._groups.remove(config.uid)
+            await self._leftovers.remove(config.uid)
             raise
         points.reach("create-pod/sandbox")
         self._pods[config.uid] = _Pod(sandbox)
@@ -252,7 +255,7 @@ class ContainerdRuntime:
         points = self._settings.points
         await self._sandboxes.remove(uid)
         points.reach("remove-pod/sandbox")
-        await self._groups.remove(uid)
+        await self._leftovers.remove(uid)
         points.reach("remove-pod/groups")
         self._remove_logs(uid)
         del self._pods[uid]
@@ -265,12 +268,11 @@ class ContainerdRuntime:
         return self._cgroups.read_limits(self._path(group))
 
     async def write(self, group: Group, change: Change) -> None:
-        path = self._path(group)
         match group:
             case PodGroup():
-                await self._resizer.write_group(path, change)
+                await self._groups.write(group, change)
             case ContainerGroup():
-                await self._resizer.write_container(path, change)
+                await self._resizer.write(self._path(group), change)
 
     # What the watcher tells
 
@@ -313,7 +315,7 @@ class ContainerdRuntime:
             self._pods[sandbox.pod.uid] = _Pod(sandbox)
             # After a reboot the group is made without limits: those noted may be older than the
             # last resize, and the agent sets a pod's limits from what it allocated.
-            self._groups.make(sandbox.pod.uid)
+            self._groups.make(PodGroup(sandbox.pod.uid), None)
         for one in await self._containers.listing():
             pod = self._pods.get(one.pod_uid)
             if pod is None or one.state == CONTAINER_CREATED:
@@ -372,13 +374,13 @@ class ContainerdRuntime:
 
     def _path(self, group: Group) -> str:
         match group:
-            case PodGroup(pod_uid=uid):
-                return self._groups.path(uid)
+            case PodGroup():
+                return self._groups.path(group)
             case ContainerGroup(pod_uid=uid, container=name):
                 view = self._running(uid, name)
                 if view is None:
                     raise GoneError(f"container {name} of pod {uid} does not run")
-                return f"{self._groups.path(uid)}/{view.id}"
+                return f"{self._groups.path(PodGroup(uid))}/{view.id}"
 
     def _running(self, pod_uid: str, container: str) -> ContainerView | None:
         pod = self._pods.get(pod_uid)
