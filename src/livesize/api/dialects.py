@@ -242,9 +242,13 @@ def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) 
 
 def _check_resize_request(incoming: Object, current: Object) -> list[FieldError]:
     given = lookup(incoming, "spec", "resizeRequest")
+    if given is None:
+        return []
     now = lookup(current, "spec", "resizeRequest", default={})
+    if given is now:
+        return []
     empty = {"requestStatus": RequestStatus.NONE.value}
-    if given is None or given in (now, {}) or (not now and given == empty):
+    if given in (now, {}) or (not now and given == empty):
         return []
     detail = "is derived; ask for other resources in spec.containers, answer through pods/resizing"
     return [_not_yours("spec.resizeRequest", detail)]
@@ -289,8 +293,11 @@ def _objects(obj: Object, *path: str) -> list[Object]:
 
 def _sized(pod: Object) -> list[Object]:
     """Containers, and the VM as the first of them."""
-    vm = lookup(pod, "spec", "virtualMachine")
-    containers = _objects(pod, "spec", "containers")
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return []
+    vm, items = spec.get("virtualMachine"), spec.get("containers")
+    containers = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
     return [vm_container(vm), *containers] if isinstance(vm, dict) else containers
 
 

@@ -13,8 +13,11 @@ QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
 def qos_class(pod: Object) -> QosClass:
     """Guaranteed: every container, init ones too, has cpu and memory limits equal to its
     requests. BestEffort: no container asks for anything. Burstable: the rest."""
-    starting: list[Object] = lookup(pod, "spec", "initContainers", default=[])
-    sizes = [resources_of(container) for container in [*containers_of(pod), *starting]]
+    containers = containers_of(pod)
+    starting = lookup(pod, "spec", "initContainers")
+    if starting:
+        containers = [*containers, *starting]
+    sizes = [resources_of(container) for container in containers]
     if not any(map(_asks_for_something, sizes)):
         return "BestEffort"
     return "Guaranteed" if all(map(_is_guaranteed, sizes)) else "Burstable"

@@ -95,6 +95,8 @@ class ObjectsCache:
         self._ring_events = ring_events
         self._watcher_capacity = watcher_capacity
         self._shelves = {resource: _Shelf(0, ring_events) for resource in RESOURCES}
+        # Nodes act on what they are told, while somebody waits for that; others look on.
+        self._watchers_first: dict[Resource | None, dict[Watcher, None]] = {}
         self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
         self._announced: dict[str, tuple[bytes, Object]] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -139,7 +141,8 @@ class ObjectsCache:
         return [records[key] for key in sorted(records)]
 
     def watcher_count(self) -> int:
-        return sum(len(watchers) for watchers in self._watchers.values())
+        both = (*self._watchers_first.values(), *self._watchers.values())
+        return sum(len(watchers) for watchers in both)
 
     def object_count(self, resource: Resource) -> int:
         return len(self._shelves[resource].records)
@@ -196,23 +199,27 @@ class ObjectsCache:
         matches: Matches | None = None,
         *,
         after_revision: int | None = None,
+        first: bool = False,
     ) -> Watcher:
         """Changes after that revision; None: the present state as ADDED events, then changes.
 
-        ``resource`` None watches everything, from now on only. End it with ``end``.
+        ``resource`` None watches everything, from now on only. ``first``: told before those who
+        are not. End it with ``end``.
         """
         watcher = Watcher(resource, namespace, matches, capacity=self._watcher_capacity)
         if resource is not None:
             self._catch_up(watcher, self._shelves[resource], namespace, after_revision)
-        self._watchers.setdefault(resource, {})[watcher] = None
+        told = self._watchers_first if first else self._watchers
+        told.setdefault(resource, {})[watcher] = None
         return watcher
 
     def end(self, watcher: Watcher) -> None:
-        self._watchers.get(watcher.resource, {}).pop(watcher, None)
+        for told in (self._watchers_first, self._watchers):
+            told.get(watcher.resource, {}).pop(watcher, None)
         watcher.close()
 
     def close_watchers(self, error: StatusError | None = None) -> None:
-        for watchers in self._watchers.values():
+        for watchers in (*self._watchers_first.values(), *self._watchers.values()):
             for watcher in watchers:
                 watcher.close(error)
             watchers.clear()
@@ -291,7 +298,8 @@ class ObjectsCache:
             before = shelf.put(after)
         event = CacheEvent(change.revision, before, after)
         shelf.remember(event)
-        self._fan_out(self._watchers.get(resource, {}), event)
+        for told in (self._watchers_first, self._watchers):
+            self._fan_out(told.get(resource, {}), event)
         self._fan_out(self._watchers.get(None, {}), event)
 
     def _record(self, resource: Resource, change: Change) -> Record:

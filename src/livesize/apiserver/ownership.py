@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from livesize.api.apply.comparing import compare, fields_of
-from livesize.api.apply.field_sets import NOTHING, is_nothing
+from livesize.api.apply.comparing import SAME, compare, fields_of
+from livesize.api.apply.field_sets import NOTHING
 from livesize.api.apply.owners import (
     Conflict,
     Entry,
@@ -106,7 +106,7 @@ def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: O
     by sending other managedFields, or drop all of it, by sending one empty entry."""
     handed_on = _entries_sent(old, sent)
     change = compare(owned_part(target, old), owned_part(target, new), _schema(target))
-    if is_nothing(change.changed) and is_nothing(change.removed):
+    if change is SAME:
         return keep_owners(old, new) if handed_on is None else _with_entries(new, handed_on)
     entries = _entries(old) if handed_on is None else handed_on
     return _with_entries(new, own_update(entries, change, owner), entries)

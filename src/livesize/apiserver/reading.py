@@ -68,8 +68,10 @@ async def read_page(cache: ObjectsCache, resource: Resource, options: ListOption
     return _cut(records, revision, options.limit, count=matches is None)
 
 
-async def open_watch(cache: ObjectsCache, resource: Resource, options: WatchOptions) -> Watcher:
-    """A watcher that begins where the options say; the caller ends it."""
+async def open_watch(
+    cache: ObjectsCache, resource: Resource, options: WatchOptions, *, is_node: bool = False
+) -> Watcher:
+    """A watcher that begins where the options say; the caller ends it. Nodes are told first."""
     matches = parse_selection(resource, options.labels, options.fields)
     version = parse_version(options.version)
     if not version:
@@ -78,7 +80,7 @@ async def open_watch(cache: ObjectsCache, resource: Resource, options: WatchOpti
         await cache.wait_for_version(version)
     initial = options.initial if options.initial is not None else not version
     begin = None if initial else (version or cache.revision)
-    watcher = cache.watch(resource, options.namespace, matches, after_revision=begin)
+    watcher = cache.watch(resource, options.namespace, matches, after_revision=begin, first=is_node)
     if options.initial and options.bookmarks:
         watcher.bookmark(cache.revision, initial_end=True)
     return watcher

@@ -193,7 +193,7 @@ class Service:
         await self._authorize_read(
             identity, Access("watch", resource, namespace=options.namespace, name=name)
         )
-        return await open_watch(self.cache, resource, options)
+        return await open_watch(self.cache, resource, options, is_node=identity.role is Role.NODE)
 
     async def allows(self, identity: Identity, access: Access) -> bool:
         """Whether a request like this would be authorized; for access reviews."""
@@ -386,7 +386,7 @@ class Service:
             obj,
             uid=self._ids.uid(),
             now=format_time(self._clock.now()),
-            suffix=self._ids.suffix(),
+            suffix="" if name_of(obj) else self._ids.suffix(),
         )
         sent, new = new, default_object(resource, strip_dialects(new))
         if resource == PODS:

@@ -215,3 +215,24 @@ def test_replaying_a_watch_gives_the_list_and_earlier_lists_are_true(writes: Any
             assert replayed == states[fed.cache.revision]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("node_comes", ["before", "after"])
+async def test_who_is_to_be_told_first_is(fed: Fed, node_comes: str) -> None:
+    told: list[str] = []
+
+    async def listen(name: str) -> None:
+        watcher = fed.cache.watch(LEASES, after_revision=0, first=name == "node")
+        await watcher.take()
+        told.append(name)
+        fed.cache.end(watcher)
+
+    names = ["node", "user"] if node_comes == "before" else ["user", "node"]
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(listen(name))
+        await asyncio.sleep(0)
+        assert fed.cache.watcher_count() == 2
+        await fed.write(put("a", 1))
+    assert told == ["node", "user"]
+    assert fed.cache.watcher_count() == 0

@@ -16,7 +16,7 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.list_keys import WHOLE, elements
 from livesize.api.patch import equal_json
-from livesize.api.patch.merge_keys import MergeKeys
+from livesize.api.patch.merge_keys import NOTHING_KNOWN, MergeKeys
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -72,6 +72,7 @@ def compare(old: Any, new: Any, schema: MergeKeys) -> Difference:
 def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -> Difference:
     changed: FieldSet = {}
     removed: FieldSet = {}
+    below_here = schema.fields
     for name, item in new.items():
         before = old.get(name, _ABSENT)
         if before is item:
@@ -82,7 +83,7 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -
         elif before is _ABSENT or name in WHOLE:
             if not equal_json(before, item):
                 changed[f"f:{name}"] = {} if name in WHOLE else fields_of(item, schema.below(name))
-        elif (found := compare(before, item, schema.below(name))) is not SAME:
+        elif (found := compare(before, item, below_here.get(name, NOTHING_KNOWN))) is not SAME:
             _note(f"f:{name}", found, changed, removed)
     if not old.keys() <= new.keys():
         removed |= {f"f:{name}": {} for name in old if name not in new}

@@ -125,7 +125,7 @@ def write_entries(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> lis
         entry.stored
         or _written(entry, entry.fields if id(entry.fields) in known else shared(entry.fields))
         for entry in entries
-        if not is_nothing(entry.fields)
+        if entry.fields is not NOTHING
     ]
 
 
@@ -191,7 +191,7 @@ def own_apply(
 
 def _bounded(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """In Kubernetes' order, and with the oldest of too many Updates put together."""
-    kept = sorted((one for one in entries if not is_nothing(one.fields)), key=_order)
+    kept = sorted((one for one in entries if one.fields is not NOTHING), key=_order)
     if len(kept) <= MAX_UPDATE_ENTRIES:
         return tuple(kept)
     updates = [one for one in kept if one.owner.operation is Operation.UPDATE]

@@ -67,9 +67,10 @@ def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
                 fields = _fields_named_in(patch)
     changed = len(merged) < len(original)
     for field in fields:
-        given = patch.get(field, _GONE)
-        is_text = isinstance(given, str)
-        value = given if is_text else _merge_field(original, patch, field, schema.below(field))
+        value = patch.get(field, _GONE)
+        if not isinstance(value, str):
+            below = schema.fields.get(field, NOTHING_KNOWN)
+            value = _merge_field(original, patch, field, below)
         if value is merged.get(field, _GONE):
             continue
         changed = True

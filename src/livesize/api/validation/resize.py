@@ -176,21 +176,24 @@ def _names(pod: Object, kind: str) -> list[Any]:
 
 
 def _unsupported(old: Object) -> list[FieldError]:
-    if lookup(old, "spec", "os", "name") == "windows":
+    if "os" in old["spec"] and lookup(old, "spec", "os", "name") == "windows":
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "windows pods cannot be resized")]
-    if _MIRROR in lookup(old, "metadata", "annotations", default={}):
+    if _MIRROR in (old["metadata"].get("annotations") or _NONE):
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "static pods cannot be resized")]
     for status in statuses_of(old):
-        if lookup(status, "state", "running") is not None and status.get("resources") is None:
+        if status.get("resources") is None and lookup(status, "state", "running") is not None:
             detail = "Pod running on node without support for resize"
             return [FieldError(FieldErrorKind.FORBIDDEN, "spec", detail)]
     return []
 
 
 def _init_errors(new: Object, old: Object) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
+    starting = new["spec"].get("initContainers")
+    if not starting:
+        return errors
     before = lookup(old, "spec", "initContainers", default=[])
-    for index, container in enumerate(lookup(new, "spec", "initContainers", default=[])):
+    for index, container in enumerate(starting):
         if _same_resources(container, before[index]):
             continue
         kind = "sidecar" if container.get("restartPolicy") == "Always" else "non-sidecar init"

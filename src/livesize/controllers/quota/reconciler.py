@@ -38,12 +38,18 @@ class QuotaCounter:
         self._quotas = Informer(client, RESOURCE_QUOTAS, clock=clock, on_change=self._observe_quota)
         self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod)
         self._in_namespace: dict[str, dict[Key, None]] = {}
+        self._has_quotas = asyncio.Event()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._quotas.run())
-            group.create_task(self._pods.run())
+            group.create_task(self._follow_pods())
             await run_workers(self._queue, self._reconcile, 1)
+
+    async def _follow_pods(self) -> None:
+        """From the first quota on: where there is none, nobody listens to all the pods."""
+        await self._has_quotas.wait()
+        await self._pods.run()
 
     def _observe_quota(self, delta: Delta) -> None:
         key = (namespace_of(delta.object), name_of(delta.object))
@@ -51,6 +57,7 @@ class QuotaCounter:
             self._in_namespace.get(key[0], {}).pop(key, None)
             return
         self._in_namespace.setdefault(key[0], {})[key] = None
+        self._has_quotas.set()
         if delta.old is None or delta.old.get("spec") != delta.new.get("spec"):
             self._queue.add(key)
         else:
