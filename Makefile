@@ -56,5 +56,6 @@ demo: setup ## resize a real container and a real VM up and down, show the proof
 	@$(BIN)/livesize demo
 
 clean: ## remove .venv and everything made by tools
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist \
+		tests/clients/javascript/node_modules
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -119,9 +119,13 @@ def measure_memory(system: System) -> list[Measured]:
 
 
 async def start_pod(client: HttpClient, name: str, size: Object = SMALL) -> Object:
+    return await ready_pod(client, manifest(name, image=BUILT_IN_IMAGE, size=size))
+
+
+async def ready_pod(client: HttpClient, wanted: Object) -> Object:
     """Make the pod; return it when it is ready."""
-    made = await client.create(PODS, manifest(name, image=BUILT_IN_IMAGE, size=size))
-    selection = Selection(NAMESPACE, fields=f"metadata.name={name}")
+    made = await client.create(PODS, wanted)
+    selection = Selection(NAMESPACE, fields=f"metadata.name={wanted['metadata']['name']}")
     stream = client.watch(PODS, selection, resource_version=version_of(made))
     async with asyncio.timeout(WAIT_SECONDS), aclosing(cast("Any", stream)):
         async for event in stream:

@@ -88,10 +88,10 @@ async def raw_server(folder: Path, answer: bytes, tls: TlsFiles) -> AsyncIterato
 
 
 @asynccontextmanager
-async def whole_system(folder: Path, node: str) -> AsyncIterator[System]:
+async def whole_system(folder: Path, node: str, *options: str) -> AsyncIterator[System]:
     folder.mkdir()
     arguments = ["--data-dir", str(folder), "--listen", "127.0.0.1:0", "--node-name", node]
-    arguments += ["--log-level", "warning"]
+    arguments += ["--log-level", "warning", *options]
     log_path = folder / "up.log"
     with log_path.open("wb") as log:
         async with _process(

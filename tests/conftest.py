@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tiers", "leaks"]
+pytest_plugins = ["pytester", "tiers", "leaks", "containerd_folders"]
 
 # A busy machine is slow, not ill; what a daily run finds it finds again, and new ground is broken
 # by the long runs.

@@ -79,7 +79,13 @@ class Machine:
         await self.runtime.close()
 
 
-@pytest.fixture(params=["fake", pytest.param("process", marks=pytest.mark.containers)])
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("process", marks=pytest.mark.containers),
+        pytest.param("containerd", marks=pytest.mark.containers),
+    ]
+)
 async def machine(
     request: pytest.FixtureRequest, tmp_path: Path, root_group: str
 ) -> AsyncIterator[Machine]:
@@ -88,8 +94,13 @@ async def machine(
         world = FakeMachine(clock, behaviours=BEHAVIOURS)
         world.log_directory = tmp_path
         opened = Machine(lambda: FakeRuntime(clock=clock, machine=world))
-    else:
+    elif request.param == "process":
         opened = Machine(lambda: ProcessRuntime(tmp_path / "state", root_group, clock))
+    else:
+        from livesize.runtime.containerd.runtime import ContainerdRuntime  # grpc is an extra
+
+        folder: Path = request.getfixturevalue("containerd_folder")
+        opened = Machine(lambda: ContainerdRuntime(folder, root_group, clock))
     await opened.runtime.open()
     yield opened
     await opened.clear()
@@ -265,6 +276,9 @@ async def test_memory_in_use_refuses_the_shrink_and_nothing_changes(
     async with asyncio.timeout(10):  # version 1 counts this up to two seconds late
         while runtime.read(group).memory_unreclaimable_bytes < 40 * MIB:
             await asyncio.sleep(0.02)
+    read = runtime.read(group)
+    assert 40 * MIB <= read.memory_working_set_bytes <= read.memory_usage_bytes
+    assert runtime.machine_usage().memory_working_set_bytes >= 40 * MIB
     assert view_of(runtime).phase is ContainerPhase.RUNNING
     assert view_of(runtime).pid == view.pid
     await runtime.write(group, SetMemory(60 * MIB))  # as far as it can go

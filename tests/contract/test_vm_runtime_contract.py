@@ -144,7 +144,9 @@ async def test_a_started_vm_runs_in_its_group_at_the_size_it_was_given(
     started = container(runtime)
     assert (started.phase, started.attempt, started.hash) == (ContainerPhase.RUNNING, 0, "h1")
     assert started.pid > 0
-    assert runtime.read(ContainerGroup(UID, "vm")).limits == LIMITS
+    read = runtime.read(ContainerGroup(UID, "vm"))
+    assert read.limits == LIMITS
+    assert 0 < read.memory_working_set_bytes <= read.memory_usage_bytes
     assert runtime.read_limits(PodGroup(UID)) == LIMITS
 
 

@@ -119,7 +119,12 @@ class OneProcess:
 
 @contextlib.asynccontextmanager
 async def one_process(
-    folder: Path, *, root_group: str = "", cpu: str = "4", memory_gib: int = 4
+    folder: Path,
+    *,
+    root_group: str = "",
+    cpu: str = "4",
+    memory_gib: int = 4,
+    scheduler_seconds: float = 0.0,
 ) -> AsyncIterator[OneProcess]:
     """Serves and runs pods until left; then its containers are gone."""
     clock = SystemClock()
@@ -154,6 +159,7 @@ async def one_process(
             node_name=NODE,
             allocatable_cpu_milli=int(cpu) * 1000,
             allocatable_memory_bytes=memory_gib << 30,
+            scheduler_seconds=scheduler_seconds,
             resize_backoff_seconds=0.01,
             resize_backoff_maximum_seconds=0.05,
         )

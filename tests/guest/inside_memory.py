@@ -175,7 +175,7 @@ def test_a_higher_limit_lets_a_running_process_grow_at_once(driver: CgroupsV2) -
         workload.tell("80")
         assert workload.says() == "grown"
         assert events(GROUP)["oom_kill"] == 0
-        driver.write_memory(GROUP, 130 * MIB)
+        driver.write_memory(GROUP, 150 * MIB)
         workload.tell("60")
         assert workload.ended() == -9
         assert driver.read(GROUP).oom_kills == 1

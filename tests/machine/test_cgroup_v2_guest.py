@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -59,6 +60,22 @@ def test_inside(session: Session, file: str) -> None:
     words = "\n".join(f"{result.test}: {result.outcome}\n{result.text}\n" for result in failed)
     if failed:
         pytest.fail(f"{words}\nthe guest's console:\n{console(session)}", pytrace=False)
+
+
+@pytest.mark.matrix
+def test_the_long_ones_inside(
+    tmp_path: Path, not_run: Callable[[str], NoReturn], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("qemu-system-x86_64") is None:
+        not_run("needs qemu-system-x86_64")
+    kernel, image = build(default_cache_dir(), "--matrix -m matrix")
+    session = run(kernel, image, tmp_path)
+    with capsys.disabled():
+        print(f"\n{summary(session)}")
+    failed = [result for result in session.results if result.outcome != "passed"]
+    words = "\n".join(f"{result.test}: {result.outcome}\n{result.text}\n" for result in failed)
+    assert session.results, console(session)
+    assert (session.exit_status, words) == (0, "")
 
 
 def summary(session: Session) -> str:

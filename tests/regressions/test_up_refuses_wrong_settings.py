@@ -22,6 +22,11 @@ HERE = ["up", "--runtime", "fake", "--listen", "127.0.0.1:0"]
         (["--allocatable", "cpu=-1"], "cpu must be more than 0"),
         (["--allocatable", "memory=0"], "memory must be more than 0"),
         (["--allocatable", "cpu=1,cpu=2"], "cpu is given twice"),
+        (["--runtime-endpoint", "/run/x.sock"], "it is for --runtime containerd"),
+        (
+            ["--runtime", "containerd", "--runtime-endpoint", "/etc/passwd"],
+            "/etc/passwd is not the socket of a containerd",
+        ),
     ],
 )
 def test_a_wrong_setting_ends_in_one_sentence(

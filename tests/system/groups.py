@@ -55,6 +55,10 @@ class GroupFiles:
         lines = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
         return int(lines["active_file"]) + int(lines["inactive_file"])
 
+    def throttled_periods(self) -> int:
+        lines = dict(line.split() for line in self._read("cpu", "cpu.stat").splitlines())
+        return int(lines["nr_throttled"])
+
     def cpu_usage_seconds(self) -> float:
         if IS_V2:
             lines = dict(line.split() for line in self._read("", "cpu.stat").splitlines())
@@ -69,9 +73,15 @@ def start_time(pid: int) -> int:
 
 
 def group_of(up: Up, pod: str, container: str) -> GroupFiles:
-    uid = up.pod(pod)["metadata"]["uid"]
+    """Groups are called after the container, or by containerd after its id."""
+    found_pod = up.pod(pod)
+    uid = found_pod["metadata"]["uid"]
+    statuses = found_pod["status"]["containerStatuses"]
+    (status,) = [one for one in statuses if one["name"] == container]
+    runtime, _, identity = status["containerID"].partition("://")
+    name = identity if runtime == "containerd" else f"c-{container}"
     base = ROOT if IS_V2 else ROOT / "memory"
-    found = [path for path in base.glob(f"livesize/**/*{uid}*/c-{container}") if path.is_dir()]
+    found = [path for path in base.glob(f"livesize/**/*{uid}*/{name}") if path.is_dir()]
     assert len(found) == 1, f"groups of {pod}/{container}: {found}"
     return GroupFiles(found[0].relative_to(base))
 

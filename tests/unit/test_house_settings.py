@@ -9,6 +9,9 @@ import click
 import pytest
 
 from livesize.main.entry import cli
+from livesize.main.part_options import CONFIG_VARIABLE
+from livesize.main.settings_table import SETTINGS as TABLE
+from livesize.main.settings_table import Kind, Part, Setting
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = (ROOT / "docs" / "settings.md").read_text()
@@ -45,28 +48,43 @@ def words(name: str) -> set[str]:
     return {word for one in options for word in (*one.opts, *one.secondary_opts)}
 
 
-def test_every_option_of_up_is_documented_with_its_default_and_variable() -> None:
-    options = options_of("up")
-    documented = {row[0].strip("`").split()[0]: row for row in rows(SETTINGS, "livesize up")}
-    assert sorted(documented) == sorted(options)
-    for name, option in options.items():
-        _, default, variable, _ = documented[name]
-        assert variable == f"`{option.envvar}`"
-        if option.default and not option.is_flag:
-            assert default == f"`{option.default}`"
+def documented() -> dict[tuple[str, str], list[str]]:
+    """The rows of the table of the parts, by option and by what they are for."""
+    return {(row[0].strip("`").split()[0], row[3]): row for row in rows(SETTINGS, "The parts")}
 
 
-def test_the_choices_of_an_option_are_documented() -> None:
-    documented = {row[0].strip("`").split()[0]: row[0] for row in rows(SETTINGS, "livesize up")}
-    for name, option in options_of("up").items():
-        if isinstance(option.type, click.Choice):
-            assert "¦".join(option.type.choices) in documented[name]
+def place(setting: Setting) -> tuple[str, str]:
+    return f"--{setting.name}", ", ".join(setting.parts)
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    assert list(documented()) == [place(setting) for setting in TABLE], "in the table's order"
+
+
+@pytest.mark.parametrize("setting", [pytest.param(one, id="/".join(place(one))) for one in TABLE])
+def test_a_setting_is_documented_with_its_default_and_variable(setting: Setting) -> None:
+    option, default, variable, _, _ = documented()[place(setting)]
+    assert variable == f"`{setting.variable}`"
+    if setting.default:
+        assert default == f"`{setting.default}`"
+    if setting.placeholder:
+        assert option == f"`--{setting.name} {setting.placeholder}`"
+    if setting.kind is Kind.FLAG:
+        assert default == "off"
+    assert "¦".join(setting.choices) in option
+
+
+@pytest.mark.parametrize("part", Part)
+def test_a_part_has_the_options_of_the_table(part: Part) -> None:
+    names = [f"--{setting.name}" for setting in TABLE if part in setting.parts]
+    assert list(options_of(part)) == ["--config", *names]
 
 
 def test_every_variable_is_documented_and_every_documented_one_exists() -> None:
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").iterdir()]
     used = {name for path in sources for name in VARIABLE.findall(path.read_text())}
-    assert set(VARIABLE.findall(SETTINGS)) == used - NOT_SETTINGS
+    made = {setting.variable for setting in TABLE}
+    assert set(VARIABLE.findall(SETTINGS)) == (used | made | {CONFIG_VARIABLE}) - NOT_SETTINGS
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -31,13 +31,13 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     markers = "\n".join(f"    {tier.name}: tier" for tier in tiers.TIERS)
     pytester.makeini(f"[pytest]\nmarkers =\n{markers}\n    matrix: long\n")
     monkeypatch.setattr(leaks, "_claims", {})
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
     def run_file(source: str, *more: str, options: tuple[str, ...] = ()) -> pytest.RunResult:
         pieces = [textwrap.dedent(piece).strip("\n") for piece in (source, *more)]
         pytester.makepyfile(test_it="\n".join(pieces))
-        quiet = ("-p", "no:asyncio", "-p", "no:xdist", "-p", "no:hypothesispytest")
         ours = ("-p", "tiers", "-p", "leaks")
-        return pytester.runpytest_inprocess(*ours, *quiet, *options, no_reraise_ctrlc=True)
+        return pytester.runpytest_inprocess(*ours, *options, no_reraise_ctrlc=True)
 
     return run_file
 

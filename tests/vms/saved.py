@@ -11,18 +11,17 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
 
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
+from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup, Runtime
 from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.files import VmFiles
-from livesize.runtime.libvirt.groups import VmGroups
 from livesize.runtime.libvirt.records import Folders, Started, VmRecord
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.process.machine_facts import boot_id
@@ -146,11 +145,11 @@ class SavedGuest:
         """Groups and records as a start leaves them."""
         ticks, now = read_start_ticks(pid), time.time()
         assert ticks is not None
-        with ThreadPoolExecutor(1) as threads:
-            groups = VmGroups(open_cgroups(), self.where.group, SystemClock(), threads)
-            for group in (PodGroup(UID), ContainerGroup(UID, "vm")):
-                groups.make(group, LIMITS)
-            groups.join(ContainerGroup(UID, "vm"), pid)
+        groups = PodGroups(open_cgroups(), self.where.group, SystemClock())
+        for group in (PodGroup(UID), ContainerGroup(UID, "vm")):
+            groups.make(group, LIMITS)
+        groups.join(ContainerGroup(UID, "vm"), pid)
+        groups.close()
         folder = Folders(self.where.state).of(UID)
         folder.save_pod(pod_config())
         folder.begin(VmRecord("saved", vm_config(), boot_id(), now))

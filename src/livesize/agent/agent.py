@@ -171,7 +171,22 @@ class Agent:
             return
         worker = self._workers.get(uid_of(pod)) or self._meet(pod)
         worker.seen(pod)
-        if not _is_leaving(pod) and self._books.judge.consider(pod):
+        if _is_leaving(pod):
+            return
+        if self.settings.scheduler_seconds > 0 and self._books.judge.is_open(pod):
+            self._tasks.create_task(self._consider_later(pod))
+        elif self._books.judge.consider(pod):
+            worker.wake()
+
+    async def _consider_later(self, pod: Object) -> None:
+        """The scheduler's word comes as a change of the pod, and is heard like every other; this
+        is for when it does not come."""
+        await self.clock.sleep(self.settings.scheduler_seconds)
+        newest = self._informer.get(namespace_of(pod), name_of(pod))
+        worker = self._workers.get(uid_of(pod))
+        if newest is None or worker is None or uid_of(newest) != uid_of(pod):
+            return
+        if not _is_leaving(newest) and self._books.judge.consider(newest):
             worker.wake()
 
     def _meet(self, pod: Object) -> PodWorker:

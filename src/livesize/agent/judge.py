@@ -70,6 +70,13 @@ class Judge:
                 pass
         return verdict
 
+    def is_open(self, pod: Object) -> bool:
+        """A resize was asked that has not been judged, neither here nor by the scheduler."""
+        entry = self._ledger.get(uid_of(pod))
+        asked = int(resize_state(pod).get("generation", 0))
+        unheard = entry is not None and asked > entry.generation
+        return unheard and phase_of(pod) is ResizePhase.REQUESTED
+
     def consider(self, pod: Object) -> bool:
         """Judge the pod's resize, if one was asked that has not been judged; True if so."""
         uid = uid_of(pod)

@@ -1,16 +1,19 @@
 """Registers this machine as a Node and keeps saying that it lives.
 
 The Node object carries what the machine has and what of it pods may use; the heartbeat is a Lease
-in kube-node-lease. A Node that somebody deleted is registered again.
+in kube-node-lease. A Node that somebody deleted is registered again, and one that was believed to
+be gone is said to be ready again, with the next heartbeat.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 
 from livesize.agent.outside import Outside
 from livesize.agent.settings import AgentSettings
-from livesize.api.conditions import set_condition
+from livesize.agent.usage import MeasuredLease, UsageMeter
+from livesize.api.conditions import is_true, set_condition
 from livesize.api.errors import StatusError
 from livesize.api.kinds import NODES
 from livesize.api.objects import Object, lookup, name_of, uid_of
@@ -115,6 +118,7 @@ class NodeKeeper:
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._node: Object = {}
+        self._posted_at = -math.inf
         self._backoff = Backoff(
             outside.settings.post_backoff_seconds,
             outside.settings.post_backoff_maximum_seconds,
@@ -130,7 +134,8 @@ class NodeKeeper:
             renew_seconds=settings.lease_seconds,
             duration_seconds=int(settings.lease_seconds * 4),
         )
-        record = ClientLease(self._outside.client, terms.namespace, terms.name)
+        kept = ClientLease(self._outside.client, terms.namespace, terms.name)
+        record = MeasuredLease(kept, UsageMeter(self._outside.runtime, self._outside.clock))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_status())
             await self.registered.wait()
@@ -146,7 +151,7 @@ class NodeKeeper:
         failures = 0
         while True:
             try:
-                await self._post_status()
+                await self._refresh_status()
             except (ConnectionError, StatusError) as failure:
                 failures += 1
                 log.warning("node status not posted", reason=str(failure))
@@ -154,11 +159,19 @@ class NodeKeeper:
             else:
                 failures = 0
                 self.registered.set()
-                await self._outside.clock.sleep(self._outside.settings.node_status_seconds)
+                await self._outside.clock.sleep(self._outside.settings.lease_seconds)
+
+    async def _refresh_status(self) -> None:
+        """Post it when it is due; sooner where somebody who did not hear us says otherwise."""
+        self._node = await self._register()
+        now = self._outside.clock.monotonic()
+        due = now >= self._posted_at + self._outside.settings.node_status_seconds
+        if due or not is_true(self._node, ConditionType.READY):
+            await self._post_status()
+            self._posted_at = now
 
     async def _post_status(self) -> None:
         settings, runtime = self._outside.settings, self._outside.runtime
-        self._node = await self._register()
         status = build_node_status(
             settings, runtime.machine(), runtime.images(), self._node, self._outside.clock.now()
         )

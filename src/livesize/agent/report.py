@@ -66,14 +66,16 @@ def build_status(facts: StatusFacts) -> Object:
     containers = [_container_status(facts, one) for one in containers_of(facts.pod)]
     phase = _phase(facts)
     virtual = is_vm(facts.pod)
+    view = facts.snapshot.view
+    pod_ip = (view.address if view is not None else "") or facts.host_ip
     status: Object = {
         "phase": phase,
         "conditions": _conditions(facts, containers, phase),
         "containerStatuses": [] if virtual else containers,
         "hostIP": facts.host_ip,
         "hostIPs": [{"ip": facts.host_ip}],
-        "podIP": facts.host_ip,
-        "podIPs": [{"ip": facts.host_ip}],
+        "podIP": pod_ip,
+        "podIPs": [{"ip": pod_ip}],
         "qosClass": lookup(facts.pod, "status", "qosClass") or qos_class(facts.pod),
         "startTime": lookup(facts.pod, "status", "startTime") or format_time(facts.now),
         "observedGeneration": observed_generation(facts.pod),

@@ -4,7 +4,8 @@
 - ``footprint``: what the node has to keep for it: allocated, raised to the actual requests while
   a shrink is unfinished, with overhead; of a pod not yet admitted, its requests;
 - ``charge``: what a quota counts;
-- ``fits``: whether desired requests fit beside the footprints of the others.
+- ``fits``: whether desired requests fit beside the footprints of the others;
+- ``fits_growing``: the same for a pod that is there already.
 
 A virtual machine counts as one container; what QEMU needs beside the guest is in spec.overhead.
 All sums are complete: None never comes out of here, except for limits in ``charge``.
@@ -94,6 +95,18 @@ def fits(others: Iterable[Amounts], desired: Amounts, allocatable: Amounts) -> V
     return no_room
 
 
+def fits_growing(
+    desired: Amounts, held: Amounts, used_by_others: Amounts, allocatable: Amounts
+) -> Verdict:
+    """Whether a pod whose footprint is ``held`` may grow to ``desired``; both with its overhead.
+    Each resource is judged alone, and only what grows has to fit (decisions 6 and 9)."""
+    growing = Amounts(
+        _if_larger(desired.cpu_milli, held.cpu_milli),
+        _if_larger(desired.memory_bytes, held.memory_bytes),
+    )
+    return fits([used_by_others], growing, allocatable)
+
+
 def is_pure_shrink(before: Amounts, after: Amounts) -> bool:
     """Nothing grows: such a change never waits for room (decisions 6)."""
     return all(
@@ -157,6 +170,10 @@ def actual_resources(pod: Object) -> dict[str, Resources]:
         for status in statuses_of(pod)
         if status.get("resources")
     }
+
+
+def _if_larger(asked: int | None, held: int | None) -> int | None:
+    return asked if asked is not None and asked > (held or 0) else None
 
 
 def _allocated(pod: Object) -> dict[str, Amounts]:

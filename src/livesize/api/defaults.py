@@ -56,6 +56,29 @@ def default_object(resource: Resource, obj: Object) -> Object:
     return pruned if filled is None else filled(pruned)
 
 
+def default_sizes(pod: Object) -> Object:
+    """``pod``, which was filled in before, with its sizes filled in again: a resize has changed
+    nothing else."""
+    spec = pod["spec"]
+    if isinstance(spec.get("virtualMachine"), dict):
+        return default_object(PODS, pod)
+    sized = {
+        kind: [_sized(container) for container in spec[kind]]
+        for kind in ("containers", "initContainers")
+        if isinstance(spec.get(kind), list)
+    }
+    return {**pod, "spec": {**spec, **sized}}
+
+
+def _sized(container: Any) -> Any:
+    if not isinstance(container, dict):
+        return container
+    sizes = {key: container[key] for key in ("resources", "resizePolicy") if key in container}
+    filled = {**container, "resources": {}, **_pruned(sizes)}
+    _default_sizes(filled)
+    return filled
+
+
 def _default_pod(pod: Object) -> Object:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -71,7 +94,8 @@ def _default_pod(pod: Object) -> Object:
     status = pod.get("status", {})
     if not isinstance(status, dict):
         return {**pod, "spec": filled}
-    status = {"phase": "Pending", **status}
+    if "phase" not in status:
+        status = {"phase": "Pending", **status}
     if "qosClass" not in status:
         status = {**status, **_qos({"spec": filled})}
     return {**pod, "spec": filled, "status": status}
@@ -88,7 +112,8 @@ def _qos(pod: Object) -> Object:
 
 def _default_vm_spec(spec: Object) -> Object:
     """Maxima, boot memory and overhead are written down once: later defaults find them there."""
-    vm = _default_sizes({"resources": {}, **spec["virtualMachine"]})
+    vm = {"resources": {}, **spec["virtualMachine"]}
+    _default_sizes(vm)
     for part, name in VM_FIXED:
         if isinstance(vm.get(part), dict) and name in vm[part]:
             vm[part] = {**vm[part], name: canonical_quantity(vm[part][name])}
@@ -111,7 +136,8 @@ def _default_vm_spec(spec: Object) -> Object:
 def _default_container(container: Any) -> Any:
     if not isinstance(container, dict):
         return container
-    filled = _default_sizes({**_CONTAINER, **container})
+    filled = {**_CONTAINER, **container}
+    _default_sizes(filled)
     if isinstance(container.get("image"), str):
         filled.setdefault("imagePullPolicy", _pull_policy(container["image"]))
     if isinstance(container.get("ports"), list):
@@ -122,13 +148,12 @@ def _default_container(container: Any) -> Any:
     return filled
 
 
-def _default_sizes(container: Object) -> Object:
-    """What containers and virtual machines have in common: resources and the policy."""
-    filled = dict(container)
-    filled["resources"] = _default_resources(filled["resources"])
-    if isinstance(container.get("resizePolicy"), list):
-        filled["resizePolicy"] = [normalize_policy_item(item) for item in container["resizePolicy"]]
-    return filled
+def _default_sizes(made: Object) -> None:
+    """What containers and virtual machines have in common: resources and the policy. Filled into
+    ``made``, which nobody else has seen yet."""
+    made["resources"] = _default_resources(made["resources"])
+    if isinstance(made.get("resizePolicy"), list):
+        made["resizePolicy"] = [normalize_policy_item(item) for item in made["resizePolicy"]]
 
 
 def _default_resources(resources: Any) -> Any:
@@ -140,10 +165,9 @@ def _default_resources(resources: Any) -> Any:
         if side in filled:
             filled[side] = canonical_quantities(filled[side])
     requests, limits = filled.get("requests", {}), filled.get("limits", {})
-    if isinstance(requests, dict) and isinstance(limits, dict):
-        asked = {**requests, **{name: limits[name] for name in limits if name not in requests}}
-        if asked:
-            filled["requests"] = asked
+    if isinstance(requests, dict) and isinstance(limits, dict) and limits.keys() - requests:
+        absent = {name: limit for name, limit in limits.items() if name not in requests}
+        filled["requests"] = {**requests, **absent}
     return filled
 
 

@@ -26,6 +26,8 @@ from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
 from livesize.api.resources import VM_NAME, containers_of, same_quantities, vm_container
 
+_POD_RESIZED = ConditionType.POD_RESIZED.value
+_STATUS_WORDS = {phase.value: status.value for phase, status in REQUEST_STATUS.items()}
 _RESIZED_REASONS: dict[ResizePhase, Reason] = {
     ResizePhase.INFEASIBLE: Reason.UNRESIZABLE,
     ResizePhase.DEFERRED: Reason.UNRESIZABLE,
@@ -121,8 +123,7 @@ def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
         _with_allocated(container, container.get("name"), allocated)
         for container in spec.get("containers") or ()
     ]
-    phase = ResizePhase(state.get("phase", ResizePhase.NONE))
-    request: Object = {"requestStatus": REQUEST_STATUS[phase].value}
+    request: Object = {"requestStatus": _STATUS_WORDS[state.get("phase", "None")]}
     if state.get("desired"):
         request["newResources"] = state["desired"]
     served = {**spec, "containers": containers, "resizeRequest": request}
@@ -165,16 +166,16 @@ def _served_status(status: Object, state: Object, allocated: Object) -> Object:
 
 def resize_conditions(state: Object) -> list[Object]:
     """The conditions of a resize; a condition of Kubernetes' is there only while it is true."""
-    phase = ResizePhase(state.get("phase", ResizePhase.NONE))
-    if phase is ResizePhase.NONE:
+    word = state.get("phase", "None")
+    if word == ResizePhase.NONE:
         return []
-    status, message = REQUEST_STATUS[phase], state.get("message", "")
+    phase = ResizePhase(word)
     shared: Object = {
-        "message": message,
+        "message": state.get("message", ""),
         "lastTransitionTime": state.get("transitionTime"),
         "observedGeneration": state.get("generation"),
     }
-    resized: Object = {"type": ConditionType.POD_RESIZED.value, "status": status.value, **shared}
+    resized: Object = {"type": _POD_RESIZED, "status": _STATUS_WORDS[word], **shared}
     if phase in _RESIZED_REASONS:
         resized["reason"] = _RESIZED_REASONS[phase].value
     conditions = [resized]
@@ -228,13 +229,13 @@ def _without_keys(parent: Object, items_key: str, key: str) -> Object:
 def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) -> list[FieldError]:
     served = _allocated_by_name(current)
     errors = []
-    for field, container in _sized(incoming):
+    for index, container in enumerate(_sized(incoming)):
         given, now = container.get("resourcesAllocated"), served.get(str(container.get("name")))
-        if given is None or _equal_quantities(given, now):
+        if given is None or given is now or _equal_quantities(given, now):
             continue
         if from_own_node and isinstance(given, dict) and _only_cpu_and_memory_differ(given, now):
             continue
-        where = f"{field}.resourcesAllocated"
+        where = f"{_sized_field(incoming, index)}.resourcesAllocated"
         errors.append(_not_yours(where, "only the pod's node may write what it has allocated"))
     return errors
 
@@ -286,13 +287,18 @@ def _objects(obj: Object, *path: str) -> list[Object]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _sized(pod: Object) -> Iterator[tuple[str, Object]]:
-    """Containers, the VM as one of them, and where each stands."""
+def _sized(pod: Object) -> list[Object]:
+    """Containers, and the VM as the first of them."""
     vm = lookup(pod, "spec", "virtualMachine")
-    if isinstance(vm, dict):
-        yield "spec.virtualMachine", vm_container(vm)
-    for index, container in enumerate(_objects(pod, "spec", "containers")):
-        yield f"spec.containers[{index}]", container
+    containers = _objects(pod, "spec", "containers")
+    return [vm_container(vm), *containers] if isinstance(vm, dict) else containers
+
+
+def _sized_field(pod: Object, index: int) -> str:
+    """Where one of them stands."""
+    if not isinstance(lookup(pod, "spec", "virtualMachine"), dict):
+        return f"spec.containers[{index}]"
+    return f"spec.containers[{index - 1}]" if index else "spec.virtualMachine"
 
 
 def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
@@ -306,8 +312,7 @@ def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
 
 def _allocated_by_name(pod: Object) -> dict[str, Any]:
     return {
-        str(container.get("name")): container.get("resourcesAllocated")
-        for _, container in _sized(pod)
+        str(container.get("name")): container.get("resourcesAllocated") for container in _sized(pod)
     }
 
 

@@ -34,6 +34,8 @@ _WORDS = {
     FieldErrorKind.TOO_MANY: "Too many",
     FieldErrorKind.TYPE_INVALID: "Invalid value",
 }
+# Clients look into these without asking whether they are there.
+_ALWAYS_DETAILED = frozenset({404, 405})
 _WITHOUT_VALUE = {FieldErrorKind.REQUIRED, FieldErrorKind.FORBIDDEN, FieldErrorKind.TOO_LONG}
 
 
@@ -101,7 +103,7 @@ class StatusError(Exception):
             "message": self.message,
             "reason": self.reason,
         }
-        if details:
+        if details or self.code in _ALWAYS_DETAILED:
             status["details"] = details
         return {**status, "code": self.code}
 

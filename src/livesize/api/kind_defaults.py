@@ -7,6 +7,7 @@ wrong shape comes back as it is, for validation to refuse.
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,11 +32,19 @@ _LIMIT_SIDES = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio
 def canonical_quantities(quantities: Any) -> Any:
     if not isinstance(quantities, dict):
         return quantities
-    return {name: canonical_quantity(quantity) for name, quantity in quantities.items()}
+    return {
+        name: _canonical_text(item) if isinstance(item, str) else canonical_quantity(item)
+        for name, item in quantities.items()
+    }
+
+
+@functools.lru_cache(4096)
+def _canonical_text(text: str) -> Any:
+    return canonical_quantity(text)
 
 
 def canonical_quantity(quantity: Any) -> Any:
-    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+    if not isinstance(quantity, str | int | float) or isinstance(quantity, bool):
         return quantity
     try:
         return canonical(quantity)

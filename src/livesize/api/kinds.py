@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 
-class Resource(msgspec.Struct, frozen=True):
-    """One served resource: where it lives on the wire and what can be done with it."""
+class Resource(msgspec.Struct, frozen=True, cache_hash=True):
+    """One served resource: where it lives on the wire and what can be done with it. Tables are
+    looked up by it many times in each request."""
 
     group: str
     version: str

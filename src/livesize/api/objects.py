@@ -6,12 +6,11 @@ returns a new object that shares everything it did not change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
-
-_MISSING: Any = object()
 
 
 def lookup(obj: Any, *path: str | int, default: Any = None) -> Any:
@@ -29,18 +28,39 @@ def lookup(obj: Any, *path: str | int, default: Any = None) -> Any:
 
 def evolve(obj: Object, path: Path, value: Any) -> Object:
     """Return ``obj`` with ``value`` at ``path``; missing dicts on the way are made."""
+    if len(path) == 2:  # nearly always: a field of the metadata, spec or status
+        first: Any = path[0]
+        part = obj.get(first)
+        if isinstance(part, dict):
+            return {**obj, first: {**part, path[1]: value}}
     return _evolve(obj, path, value)  # type: ignore[no-any-return]
 
 
 def without(obj: Object, path: Path) -> Object:
     """Return ``obj`` with the key at ``path`` left out; ``obj`` itself if it was not there."""
-    if lookup(obj, *path[:-1], default=_MISSING) is _MISSING:
+    above: tuple[Any, ...] = path[:-1]
+    last = path[-1]
+    parent = lookup(obj, *above)
+    if not isinstance(parent, dict) or last not in parent:
         return obj
-    parent = lookup(obj, *path[:-1])
-    if not isinstance(parent, dict) or path[-1] not in parent:
-        return obj
-    rest = {key: item for key, item in parent.items() if key != path[-1]}
-    return evolve(obj, path[:-1], rest) if len(path) > 1 else rest
+    rest = dict(parent)
+    del rest[last]
+    return {**obj, above[0]: rest} if len(above) == 1 else _evolve(obj, above, rest)
+
+
+def unshared(obj: Object, known: Object, levels: int = 2) -> Object:
+    """``obj`` without what it shares with ``known``: parts that are the very same one in the same
+    place, so many levels deep. Whoever has looked at ``known`` need not look at them again."""
+    rest: Object = {}
+    for key, part in obj.items():
+        before = known.get(key)
+        if part is before and part is not None:
+            continue
+        if levels > 1 and isinstance(part, dict) and isinstance(before, dict):
+            rest[key] = unshared(part, before, levels - 1)
+        else:
+            rest[key] = part
+    return rest
 
 
 def _evolve(here: Any, path: Path, value: Any) -> Any:
@@ -56,22 +76,22 @@ def _evolve(here: Any, path: Path, value: Any) -> Any:
     return {**base, part: _evolve(base.get(part), rest, value)}
 
 
-def name_of(obj: Object) -> str:
-    return str(lookup(obj, "metadata", "name", default=""))
+def _reader(field: str) -> Callable[[Object], str]:
+    """A text of the metadata, as ``lookup`` finds it; asked for so often that it is written out."""
+
+    def read(obj: Object) -> str:
+        metadata = obj.get("metadata")
+        value = metadata.get(field) if isinstance(metadata, dict) else None
+        return value if isinstance(value, str) else "" if value is None else str(value)
+
+    return read
 
 
-def namespace_of(obj: Object) -> str:
-    return str(lookup(obj, "metadata", "namespace", default=""))
-
-
-def uid_of(obj: Object) -> str:
-    return str(lookup(obj, "metadata", "uid", default=""))
+name_of = _reader("name")
+namespace_of = _reader("namespace")
+uid_of = _reader("uid")
+version_of = _reader("resourceVersion")
 
 
 def generation_of(obj: Object) -> int:
     return int(lookup(obj, "metadata", "generation", default=0))
-
-
-def version_of(obj: Object) -> str:
-    """The object's resourceVersion."""
-    return str(lookup(obj, "metadata", "resourceVersion", default=""))

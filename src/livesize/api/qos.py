@@ -15,17 +15,15 @@ def qos_class(pod: Object) -> QosClass:
     requests. BestEffort: no container asks for anything. Burstable: the rest."""
     starting: list[Object] = lookup(pod, "spec", "initContainers", default=[])
     sizes = [resources_of(container) for container in [*containers_of(pod), *starting]]
-    if not any(_asks_for_something(size) for size in sizes):
+    if not any(map(_asks_for_something, sizes)):
         return "BestEffort"
-    if all(_is_guaranteed(size) for size in sizes):
-        return "Guaranteed"
-    return "Burstable"
+    return "Guaranteed" if all(map(_is_guaranteed, sizes)) else "Burstable"
 
 
 def _asks_for_something(size: Resources) -> bool:
     # A quantity of zero asks for nothing, as in Kubernetes.
     asked, limits = size.requests, size.limits
-    return any((asked.cpu_milli, asked.memory_bytes, limits.cpu_milli, limits.memory_bytes))
+    return bool(asked.cpu_milli or asked.memory_bytes or limits.cpu_milli or limits.memory_bytes)
 
 
 def _is_guaranteed(size: Resources) -> bool:

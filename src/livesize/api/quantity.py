@@ -48,27 +48,27 @@ class QuantityError(ValueError):
 
 def parse_quantity(text: Quantity) -> int:
     """Read a quantity as nano-units. Raises QuantityError."""
-    return _parse(_as_text(text))[0]
+    return _parse(text if isinstance(text, str) else _as_text(text))[0]
 
 
 def style_of(text: Quantity) -> QuantityStyle:
     """The family of suffixes the text is written in. Raises QuantityError."""
-    return _parse(_as_text(text))[1]
+    return _parse(text if isinstance(text, str) else _as_text(text))[1]
 
 
 def canonical(text: Quantity) -> str:
     """The same amount as Kubernetes writes it. Raises QuantityError."""
-    return _canonical(_as_text(text))
+    return _canonical(text if isinstance(text, str) else _as_text(text))
 
 
 def cpu_milli(text: Quantity) -> int:
     """Thousandths of a CPU, rounded up."""
-    return _cpu_milli(_as_text(text))
+    return _cpu_milli(text if isinstance(text, str) else _as_text(text))
 
 
 def memory_bytes(text: Quantity) -> int:
     """Bytes, rounded up."""
-    return _memory_bytes(_as_text(text))
+    return _memory_bytes(text if isinstance(text, str) else _as_text(text))
 
 
 def format_cpu(milli: int) -> str:
@@ -100,20 +100,18 @@ def format_quantity(nano: int, style: QuantityStyle) -> str:
             return f"{number}e{exponent}" if exponent else str(number)
 
 
-def _as_text(text: Quantity) -> str:
+def _as_text(number: Quantity) -> str:
     # JSON may carry a quantity as a number. bool is an int to Python, but not to JSON.
-    if isinstance(text, str):
-        return text
-    if isinstance(text, bool) or not isinstance(text, int | float):
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise QuantityError(_WRONG_FORMAT)
-    if isinstance(text, int):
+    if isinstance(number, int):
         # Checked before it is written out, because writing out a huge integer is slow.
-        if text.bit_length() > 4 * MAXIMUM_CHARACTERS:
+        if number.bit_length() > 4 * MAXIMUM_CHARACTERS:
             raise QuantityError(_too_long())
-        return str(text)
-    if not math.isfinite(text):
+        return str(number)
+    if not math.isfinite(number):
         raise QuantityError(_WRONG_FORMAT)
-    return repr(text)
+    return repr(number)
 
 
 @functools.lru_cache(maxsize=4096)

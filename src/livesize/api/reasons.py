@@ -72,6 +72,7 @@ class EventReason(enum.StrEnum):
     KILLING = "Killing"
     BACK_OFF = "BackOff"
     FAILED = "Failed"
+    FAILED_SANDBOX = "FailedCreatePodSandBox"
     OUT_OF_CPU = "OutOfcpu"
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "NodeReady"
@@ -86,6 +87,7 @@ _WARNINGS = frozenset(
         EventReason.FAILED_SCHEDULING,
         EventReason.BACK_OFF,
         EventReason.FAILED,
+        EventReason.FAILED_SANDBOX,
         EventReason.OUT_OF_CPU,
         EventReason.OUT_OF_MEMORY,
         EventReason.NODE_NOT_READY,

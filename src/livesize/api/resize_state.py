@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 MAXIMUM_STEPS = 100
+_REQUESTED = ResizePhase.REQUESTED.value
 
 
 def resize_state(pod: Object) -> Object:
@@ -99,20 +100,24 @@ def request_resize(
     """
     if not is_bound(stored_pod) or is_terminal(stored_pod):
         return new_spec_pod
-    before = {container["name"]: size_of(container) for container in containers_of(stored_pod)}
-    after = {container["name"]: size_of(container) for container in containers_of(new_spec_pod)}
-    asked = {name for name, size in after.items() if not same_size(size, before.get(name, {}))}
+    before = {one["name"]: one.get("resources") or {} for one in containers_of(stored_pod)}
+    after = [size_of(container) for container in containers_of(new_spec_pod)]
+    asked = [size for size in after if not same_size(size, before.get(size["name"], {}))]
     if not asked:
         return new_spec_pod
     allocated = allocated_sizes(stored_pod)
     # A container whose earlier change is unfinished is still part of what is asked.
-    asked |= {name for name, size in after.items() if not same_size(size, allocated.get(name, {}))}
+    desired = [
+        size
+        for size in after
+        if size in asked or not same_size(size, allocated.get(size["name"], {}))
+    ]
     state: Object = {
         "generation": generation_of(stored_pod) + 1,
         "requestedBy": requested_by,
-        "desired": [size for name, size in after.items() if name in asked],
+        "desired": desired,
         "allocated": list(allocated.values()),
-        "phase": ResizePhase.REQUESTED.value,
+        "phase": _REQUESTED,
         "message": MESSAGES[ResizePhase.REQUESTED],
         "transitionTime": now,
         "steps": [],

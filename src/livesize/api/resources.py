@@ -7,6 +7,7 @@ names stay in the JSON and are never touched here: only cpu and memory can be re
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -71,10 +72,18 @@ def parse_amounts(quantities: Object | None) -> Amounts:
     if not quantities:
         return NOTHING
     cpu, memory = quantities.get("cpu"), quantities.get("memory")
+    if isinstance(cpu, str) and isinstance(memory, str):
+        return _usual_amounts(cpu, memory)
     return Amounts(
         None if cpu is None else cpu_milli(cpu),
         None if memory is None else memory_bytes(memory),
     )
+
+
+@functools.lru_cache(4096)
+def _usual_amounts(cpu: str, memory: str) -> Amounts:
+    """Kept, because sizes repeat."""
+    return Amounts(cpu_milli(cpu), memory_bytes(memory))
 
 
 def format_amounts(amounts: Amounts) -> Object:
@@ -127,9 +136,10 @@ def size_of(container: Object) -> Object:
     """A container as {name, requests, limits}: the shape of desired, allocated, newResources."""
     resources = container.get("resources") or {}
     size: Object = {"name": container["name"]}
-    for side in ("requests", "limits"):
-        if resources.get(side):
-            size[side] = resources[side]
+    if requests := resources.get("requests"):
+        size["requests"] = requests
+    if limits := resources.get("limits"):
+        size["limits"] = limits
     return size
 
 
@@ -140,7 +150,7 @@ def same_quantities(left: Object | None, right: Object | None) -> bool:
         return True
     if left.keys() != right.keys():
         return False
-    return all(_same_quantity(left[name], right[name]) for name in left)
+    return all(map(_same_quantity, left.values(), map(right.get, left)))
 
 
 def same_size(left: Object, right: Object) -> bool:

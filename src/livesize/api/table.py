@@ -39,8 +39,10 @@ from livesize.api.kinds import (
     SERVICES,
     Resource,
 )
+from livesize.api.metrics_kinds import NODE_METRICS, POD_METRICS
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_words import pod_status_word, resources_words
+from livesize.api.quantity import QuantityStyle, format_quantity, parse_quantity
 from livesize.api.resize_state import allocated_sizes
 from livesize.api.resources import containers_of
 from livesize.api.vm_status import statuses_of
@@ -69,7 +71,7 @@ class Column(msgspec.Struct, frozen=True):
 
 def table_for(resource: Resource, objects: Iterable[Object], *, now: float) -> Object:
     """``{columnDefinitions, rows: [{cells}]}`` for the objects, in their order."""
-    columns = _COLUMNS.get(resource.plural, _PLAIN)
+    columns = _METERED.get(resource) or _COLUMNS.get(resource.plural, _PLAIN)
     return {
         "columnDefinitions": [column.definition() for column in columns],
         "rows": [{"cells": [column.cell(obj, now) for column in columns]} for obj in objects],
@@ -151,10 +153,11 @@ def _actual(pod: Object, _now: float) -> str:
 
 
 def _node_status(node: Object, _now: float) -> str:
-    ready = find_condition(node, "Ready") or {"status": "Unknown"}
-    words = ["Ready" if ready.get("status") == "True" else "NotReady"]
-    if ready.get("status") not in ("True", "False"):
-        words = ["Unknown"]
+    """As Kubernetes prints it: Unknown is a node that has never said anything."""
+    ready = find_condition(node, "Ready")
+    words = ["Unknown" if ready is None else "NotReady"]
+    if ready is not None and ready.get("status") == "True":
+        words = ["Ready"]
     if lookup(node, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)
@@ -189,6 +192,17 @@ def _event_last_seen(event: Object, now: float) -> str:
     return _age(event, now)
 
 
+def _used(name: str, style: QuantityStyle) -> Callable[[Object, float], str]:
+    """What all containers of a pod use."""
+
+    def cell(metrics: Object, _now: float) -> str:
+        return format_quantity(
+            sum(parse_quantity(one["usage"][name]) for one in metrics["containers"]), style
+        )
+
+    return cell
+
+
 def _event_object(event: Object, _now: float) -> str:
     about = event.get("involvedObject") or {}
     return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
@@ -197,6 +211,21 @@ def _event_object(event: Object, _now: float) -> str:
 _NAME = Column("Name", _name, format="name")
 _AGE = Column("Age", _age)
 _PLAIN = (_NAME, _AGE)
+# Named like the kinds they are about, so the plural does not tell them apart.
+_METERED: dict[Resource, tuple[Column, ...]] = {
+    NODE_METRICS: (
+        _NAME,
+        Column("CPU", _at("usage", "cpu")),
+        Column("Memory", _at("usage", "memory")),
+        Column("Window", _at("window")),
+    ),
+    POD_METRICS: (
+        _NAME,
+        Column("CPU", _used("cpu", QuantityStyle.DECIMAL_SI)),
+        Column("Memory", _used("memory", QuantityStyle.BINARY_SI)),
+        Column("Window", _at("window")),
+    ),
+}
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     PODS.plural: (
         _NAME,

@@ -13,7 +13,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import parse_delete_options
 from livesize.apiserver.service import Service
 from livesize.apiserver.watchers import Delivery
-from livesize.client.interface import ObjectList, PatchType, Selection, WatchEvent
+from livesize.client.interface import EventType, ObjectList, PatchType, Selection, WatchEvent
 from livesize.store.interface import StoreClosedError
 
 
@@ -115,5 +115,8 @@ class BoundService:
 
 
 def _event(delivery: Delivery) -> WatchEvent:
+    event = delivery.event
+    if event is not None and event.after is not None and delivery.type is not EventType.DELETED:
+        return WatchEvent(delivery.type, event.after.served)
     shown = delivery.shown()
     return WatchEvent(delivery.type, shown.served if shown is not None else delivery.bookmark or {})

@@ -7,7 +7,6 @@ door/commit/after.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -84,11 +83,14 @@ class Committer:
     ) -> int:
         """One commit, announced to the cache; returns when the cache shows it."""
         puts = [_put(one.resource, one.new) for one in written]
-        with contextlib.ExitStack() as announced:
-            for put, one in zip(puts, written, strict=True):
-                announced.enter_context(self._cache.announced(put.key, put.value, one.new))
+        for put, one in zip(puts, written, strict=True):
+            self._cache.announce(put.key, put.value, one.new)
+        try:
             revision = await self._commit(checks, [*puts, *deletes])
             await self._cache.wait_for(revision)
+        finally:
+            for put in puts:
+                self._cache.retract(put.key, put.value)
         return revision
 
     async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:

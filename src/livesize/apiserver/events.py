@@ -34,9 +34,16 @@ class CacheEvent:
     @property
     def record(self) -> Record:
         """Whose event it is: the newest state there is."""
-        record = self.after or self.before
+        record = self.after if self.after is not None else self.before
         assert record is not None
         return record
+
+    @property
+    def type(self) -> EventType:
+        """What everybody is told who has selected nothing."""
+        if self.after is None:
+            return EventType.DELETED
+        return EventType.ADDED if self.before is None else EventType.MODIFIED
 
     def type_for(self, matches: Matches) -> EventType | None:
         """What a watcher with this selection is told; None where it is not concerned."""

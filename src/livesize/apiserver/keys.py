@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from livesize.api.kinds import RESOURCES, Resource
 
 ROOT = "/registry/"
@@ -9,12 +11,19 @@ ROOT = "/registry/"
 
 def prefix_of(resource: Resource, namespace: str = "") -> str:
     """What the keys of all objects of a resource (in one namespace) begin with."""
-    prefix = f"{ROOT}{resource.group or 'core'}/{resource.plural}/"
+    prefix = _prefix(resource)
     return f"{prefix}{namespace}/" if namespace else prefix
 
 
+@functools.cache
+def _prefix(resource: Resource) -> str:
+    return f"{ROOT}{resource.group or 'core'}/{resource.plural}/"
+
+
 def key_of(resource: Resource, namespace: str, name: str) -> str:
-    return prefix_of(resource, namespace if resource.namespaced else "") + name
+    if resource.namespaced and namespace:
+        return f"{_prefix(resource)}{namespace}/{name}"
+    return _prefix(resource) + name
 
 
 _BY_PLACE = {(resource.group or "core", resource.plural): resource for resource in RESOURCES}

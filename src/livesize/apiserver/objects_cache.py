@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from livesize.api.errors import Cause, StatusError, expired
 from livesize.api.kinds import RESOURCES, Resource
@@ -33,6 +32,7 @@ from livesize.store.interface import (
 
 _log = logging.getLogger(__name__)
 
+_NOTHING: tuple[bytes, Object] = (b"", {})
 RING_EVENTS = 1024  # of one kind; a change of a pod weighs about 25 KB
 AHEAD_TIMEOUT_SECONDS = 3.0
 EARLIER_REVISIONS = 1000  # read again at the start, so that watches go on where they were
@@ -96,7 +96,7 @@ class ObjectsCache:
         self._watcher_capacity = watcher_capacity
         self._shelves = {resource: _Shelf(0, ring_events) for resource in RESOURCES}
         self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
-        self._announced: dict[tuple[str, bytes], Object] = {}
+        self._announced: dict[str, tuple[bytes, Object]] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._complete_at = 0
 
@@ -146,7 +146,9 @@ class ObjectsCache:
 
     async def fresh(self) -> None:
         """Return when everything committed before this call is in the cache."""
-        await self.wait_for(await self._store.revision())
+        revision = await self._store.revision()
+        if revision > self.revision or self.stopped:
+            await self.wait_for(revision)
 
     async def wait_for(self, revision: int) -> None:
         if self.stopped:
@@ -176,14 +178,14 @@ class ObjectsCache:
                 causes=[Cause("ResourceVersionTooLarge", "Too large resource version")],
             ) from None
 
-    @contextlib.contextmanager
-    def announced(self, key: str, value: bytes, stored: Object) -> Iterator[None]:
-        """While ``value`` is being committed, so that it need not be decoded when it comes."""
-        self._announced[key, value] = stored
-        try:
-            yield
-        finally:
-            self._announced.pop((key, value), None)
+    def announce(self, key: str, value: bytes, stored: Object) -> None:
+        """``value`` is about to be committed: so it need not be decoded when it comes. Of several
+        for one key only one can be, so the last is kept. ``retract`` it afterwards."""
+        self._announced[key] = (value, stored)
+
+    def retract(self, key: str, value: bytes) -> None:
+        if self._announced.get(key, _NOTHING)[0] is value:
+            del self._announced[key]
 
     # Watching
 
@@ -293,8 +295,8 @@ class ObjectsCache:
         self._fan_out(self._watchers.get(None, {}), event)
 
     def _record(self, resource: Resource, change: Change) -> Record:
-        stored = self._announced.get((change.entry.key, change.entry.value))
-        if stored is not None:
+        value, stored = self._announced.get(change.entry.key, _NOTHING)
+        if value == change.entry.value:
             return make_record(resource, stored, change.revision)
         return decode_record(resource, change.entry.value, change.revision)
 

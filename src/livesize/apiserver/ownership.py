@@ -165,12 +165,15 @@ def owned_part(target: Target, obj: Object) -> Object:
 
 
 def _resized_part(pod: Object) -> Object:
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return {}
     owned: Object = {}
     for kind in ("containers", "initContainers"):
-        items = lookup(pod, "spec", kind, default=[])
+        items = spec.get(kind)
         if isinstance(items, list) and items:
             owned[kind] = [_picked(item) for item in items]
-    vm = lookup(pod, "spec", "virtualMachine")
+    vm = spec.get("virtualMachine")
     if isinstance(vm, dict):
         owned["virtualMachine"] = _picked(vm)
     return {"spec": owned} if owned else {}

@@ -7,6 +7,7 @@ comes in (compiled once per kind), and the list of unknown fields for fieldValid
 from __future__ import annotations
 
 import functools
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -17,12 +18,13 @@ import msgspec
 
 from livesize.api import types
 from livesize.api.kinds import Resource
-from livesize.api.objects import Object
+from livesize.api.objects import Object, unshared
 from livesize.api.quantity import QuantityError, parse_quantity
 from livesize.apiserver.descriptions import described
 
 QUANTITY_FORMAT = "quantity"
 META_PREFIX = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_REFERENCE = re.compile(r"#/components/schemas/([\w.]+)")
 _META = frozenset({"ObjectMeta", "OwnerReference"})
 
 # Fields of today's Kubernetes that we keep without looking inside.
@@ -89,7 +91,8 @@ def type_problems(kind: str, obj: Object, known: Object | None = None) -> list[T
     """What in ``obj`` has the wrong type; empty for kinds whose shape is not known. ``known`` has
     no problems, so that what ``obj`` shares with it need not be looked at again."""
     validator = _validator(kind)
-    if validator is None or validator.is_valid(_news(obj, known or {})):
+    # Shapes require nothing: the rest has a problem exactly if ``obj`` has one.
+    if validator is None or validator.is_valid(unshared(obj, known or {})):
         return []
     return [
         TypeProblem(dotted(error.instance_path), _problem_message(error))
@@ -124,12 +127,6 @@ def dotted(path: list[str | int]) -> str:
     return text.lstrip(".")
 
 
-def _news(obj: Object, known: Object) -> Object:
-    """``obj`` without the parts that are the very same ones in ``known``. Shapes require nothing,
-    so the rest has a problem exactly if ``obj`` has one that ``known`` has not."""
-    return {key: part for key, part in obj.items() if part is None or part is not known.get(key)}
-
-
 def _problem_message(error: jsonschema_rs.ValidationError) -> str:
     value = error.instance
     if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -147,13 +144,28 @@ def _validator(kind: str) -> jsonschema_rs.Validator | None:
         return None
     schema = {
         "$ref": f"#/components/schemas/{full_name(kind)}",
-        "components": {"schemas": dict(_definitions(for_checking=True))},
+        # Only what it needs: all of them for each kind would be megabytes.
+        "components": {"schemas": _needed(full_name(kind))},
     }
     return jsonschema_rs.validator_for(
         schema, formats={QUANTITY_FORMAT: _is_quantity}, validate_formats=True
     )
 
 
+def _needed(name: str) -> Object:
+    """A definition and all that it refers to."""
+    known = dict(_definitions(for_checking=True))
+    needed: Object = {}
+    left = [name]
+    while left:
+        one = left.pop()
+        if one not in needed:
+            needed[one] = known[one]
+            left += _REFERENCE.findall(str(known[one]))
+    return needed
+
+
+@functools.lru_cache(4096)
 def _is_quantity(text: str) -> bool:
     try:
         parse_quantity(text)

@@ -58,6 +58,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
     node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
+    stop_delay_seconds: float = 0.0  # so long it serves on after it has said that it is not ready
 
 
 class ApiServer:
@@ -137,6 +138,8 @@ class ApiServer:
                 yield self
             finally:
                 self._ready = False
+                if self._config.stop_delay_seconds > 0:
+                    await self._clock.sleep(self._config.stop_delay_seconds)
                 self._cache.close_watchers()
                 server.stop()
                 await asyncio.shield(web)

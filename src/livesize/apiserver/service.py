@@ -109,11 +109,20 @@ class _Edit(msgspec.Struct, frozen=True):
     ``applied``: the part of it that is applied."""
 
     identity: Identity
-    verb: str
     target: Target
     options: WriteOptions
+    access: Access
     versioned: bool = True
     applied: Object | None = None
+
+    @classmethod
+    def of(
+        cls, identity: Identity, verb: str, target: Target, options: WriteOptions, **how: Any
+    ) -> _Edit:
+        """Authorized, or 403."""
+        access = target.access(verb)
+        authorize(identity, access)
+        return cls(identity, target, options, access, **how)
 
     def owned(self, old: Object, sent: Object, new: Object, now: str) -> Object:
         """``new`` with whom its fields belong to after this edit."""
@@ -127,15 +136,23 @@ class _Edit(msgspec.Struct, frozen=True):
         timed = msgspec.structs.replace(updating, time=now)
         return own_changed(self.target, old, sent, new, timed)
 
-    @property
-    def access(self) -> Access:
-        return self.target.access(self.verb)
-
     def counted(self, stored: Object, new: Object) -> Counted:
         """The change as quotas see it. Who reports facts is not asked whether they may be."""
         asked = self.target.subresource in ("", "resize") and self.identity.role is not Role.NODE
         left = None if is_finished(self.target, new) else new
         return Counted(self.target.resource, stored, left, asked)
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """The newest state, and both of its forms as rules see them: without owners."""
+
+    record: Record
+    stored: Object
+    served: Object
+
+    @classmethod
+    def of(cls, record: Record) -> _Seen:
+        return cls(record, without_owners(record.stored), without_owners(record.served))
 
 
 class Service:
@@ -184,9 +201,10 @@ class Service:
 
     async def _authorize_read(self, identity: Identity, access: Access) -> None:
         authorize(identity, access)
-        why = await self._unrelated(identity, access)
-        if why:
-            raise refusal(identity, access, why)
+        if identity.node:
+            why = await self._unrelated(identity, access)
+            if why:
+                raise refusal(identity, access, why)
 
     async def _unrelated(self, identity: Identity, access: Access) -> str:
         """Why a node may not read this Secret or ConfigMap; empty where it may."""
@@ -239,8 +257,7 @@ class Service:
     async def update(
         self, identity: Identity, target: Target, obj: Any, options: WriteOptions = PLAIN_WRITE
     ) -> Record:
-        edit = _Edit(identity, "update", target, options)
-        authorize(identity, edit.access)
+        edit = _Edit.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
         taken = _take(target, obj, options)
         return await self._modify(edit, rule, lambda _: taken)
@@ -253,13 +270,12 @@ class Service:
         patch_type: PatchType,
         options: WriteOptions = PLAIN_WRITE,
     ) -> Record:
-        edit = _Edit(identity, "patch", target, options)
-        authorize(identity, edit.access)
+        edit = _Edit.of(identity, "patch", target, options)
         rule = change_rule(target.resource, target.subresource)
         with_owners = names_owners(patch)
 
-        def incoming(record: Record) -> Object:
-            served = record.served if with_owners else without_owners(record.served)
+        def incoming(seen: _Seen) -> Object:
+            served = seen.record.served if with_owners else seen.served
             made = apply_patch(target.resource, served, patch, patch_type)
             return _take(target, made, options, patch=patch, patched=served)
 
@@ -270,8 +286,8 @@ class Service:
     ) -> Applied:
         """Make the object say what ``part`` says, and whatever of it others have said; create it
         where it is not there."""
-        edit = _Edit(identity, "patch", target, options, applied=take_part(target, part, options))
-        authorize(identity, edit.access)
+        part = take_part(target, part, options)
+        edit = _Edit.of(identity, "patch", target, options, applied=part)
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:
@@ -302,8 +318,7 @@ class Service:
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
     ) -> Record:
         """POST to a subresource: binding, resizing."""
-        edit = _Edit(identity, "create", target, options, versioned=False)
-        authorize(identity, edit.access)
+        edit = _Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
         kind = POSTED_KINDS[target.resource, target.subresource]
         api_version = target.resource.api_version
@@ -460,7 +475,7 @@ class Service:
         self,
         edit: _Edit,
         rule: Rule,
-        incoming: Callable[[Record], Object],
+        incoming: Callable[[_Seen], Object],
         events: Sequence[Beside] = (),
     ) -> Record:
         """Apply the rule to the newest state until it is committed; a client that named a
@@ -470,7 +485,8 @@ class Service:
         with self._books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
                 record = await self._newest(target)
-                new = self._next(edit, rule, record, incoming(record))
+                seen = _Seen.of(record)
+                new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored, new)
                 around = around_of(self.cache, edit.access)
                 _admit(Attempt(edit.identity, edit.access, record.stored, new, node, around))
@@ -487,14 +503,13 @@ class Service:
                     await self.cache.fresh()
         raise conflict(target.resource, target.name)
 
-    def _next(self, edit: _Edit, rule: Rule, record: Record, sent: Object) -> Object:
+    def _next(self, edit: _Edit, rule: Rule, seen: _Seen, sent: Object) -> Object:
         """What the rule makes of the newest state and what was sent."""
-        target = edit.target
+        target, record = edit.target, seen.record
         if edit.versioned:
             check_version(target, record.stored, sent)
         now = format_time(self._clock.now())
-        stored, served = without_owners(record.stored), without_owners(record.served)
-        new = rule(SentChange(edit.identity, target, stored, served, sent, now))
+        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now))
         new = edit.owned(record.stored, sent, new, now)
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return self._books.counted(new)
@@ -578,13 +593,12 @@ class Service:
                 return Deleted(marked, gone=False)
 
 
-def _merged(edit: _Edit, record: Record) -> Object:
+def _merged(edit: _Edit, seen: _Seen) -> Object:
     """The object with the applied part; raises 409 where others own what it changes."""
-    target, part = edit.target, edit.applied
+    target, part, record = edit.target, edit.applied, seen.record
     assert part is not None
     owner = applying_owner(target, edit.options)
-    served = without_owners(record.served)
-    merged = merge_into(target, record.stored, served, part, owner)
+    merged = merge_into(target, record.stored, seen.served, part, owner)
     options = msgspec.structs.replace(edit.options, field_validation=FieldValidation.IGNORE)
     taken = _take(target, merged.object, options, patch=part)
     if not edit.options.force:

@@ -73,7 +73,7 @@ class Watcher:
         """Take the event if it concerns this watcher; drop the watcher if it is full."""
         if self.ended or (self._namespace and event.record.namespace != self._namespace):
             return
-        kind = event.type_for(self.selects)
+        kind = event.type if self._matches is None else event.type_for(self.selects)
         if kind is not None:
             self._put(Delivery(kind, event.revision, event=event))
 

@@ -2,17 +2,20 @@
 
 ``client = await HttpClient.open(ConnectionConfig(server=...))``. Connections are kept alive and
 shared; a watch splits its lines itself, so that no line limit applies to an object. Refusals are
-StatusError; UnreachableError (a ConnectionError) means that no whole answer came.
+StatusError; UnreachableError (a ConnectionError) means that no whole answer came. Where there are
+several servers, one that cannot be reached is left for the next (livesize.client.addresses).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,6 +28,7 @@ from yarl import URL
 from livesize.api.errors import StatusError
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object, name_of, namespace_of
+from livesize.client.addresses import Addresses
 from livesize.client.direct import delete_options
 from livesize.client.interface import (
     EVERYTHING,
@@ -44,6 +48,7 @@ _DEAD_PEER_IDLE_SECONDS = 15
 _DEAD_PEER_PROBE_SECONDS = 5
 _DEAD_PEER_PROBES = 3
 _UNIX = "unix://"
+_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 _REASONS = {
     400: "BadRequest",
@@ -60,9 +65,11 @@ _REASONS = {
 
 
 class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server is and who we are. ``server`` is https://, http:// or unix:///path."""
+    """Where the server is and who we are. ``server`` is https://, http:// or unix:///path;
+    ``others`` are asked when it does not answer, with the same scheme and the same identity."""
 
     server: str
+    others: tuple[str, ...] = ()
     ca_pem: bytes = b""
     token: str = ""
     client_certificate_pem: bytes = b""
@@ -72,6 +79,12 @@ class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str = "livesize"
     connect_seconds: float = CONNECT_SECONDS
     request_seconds: float = REQUEST_SECONDS
+
+
+def with_servers(config: ConnectionConfig, servers: Sequence[str]) -> ConnectionConfig:
+    """The same identity, at these servers."""
+    first, *others = servers
+    return msgspec.structs.replace(config, server=first, others=tuple(others))
 
 
 class UnreachableError(ConnectionError):
@@ -89,8 +102,7 @@ class HttpClient:
     def __init__(self, config: ConnectionConfig, session: aiohttp.ClientSession) -> None:
         self._config = config
         self._session = session
-        unix = config.server.startswith(_UNIX)
-        self._address = "http://localhost" if unix else config.server.rstrip("/")
+        self._addresses = Addresses((config.server, *config.others))
         self._server_name = config.server_name or None
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=config.connect_seconds)
 
@@ -116,7 +128,12 @@ class HttpClient:
 
     @property
     def server(self) -> str:
-        return self._config.server
+        """The one that is asked now."""
+        return self._addresses.current
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return self._config.server, *self._config.others
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         return await self._request("GET", resource.path(namespace, name))
@@ -139,18 +156,24 @@ class HttpClient:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
         }
-        url = self._url(resource.path(selection.namespace), query)
-        with self._reaching():
-            async with self._session.get(
-                url, timeout=self._watch_timeout, server_hostname=self._server_name
-            ) as response:
+        path, server = resource.path(selection.namespace), self.server
+        with self._reaching(server):
+            async with asyncio.timeout(self._config.request_seconds):
+                response = await self._session.get(
+                    _url(server, path, query),
+                    timeout=self._watch_timeout,
+                    server_hostname=self._server_name,
+                )
+            hang_up = functools.partial(_hang_up, response)
+            async with response:
                 if response.status >= 400:
                     raise _refusal(response.status, await response.read())
                 try:
-                    async for line in _lines(response.content):
-                        yield _watch_event(orjson.loads(line))
+                    with self._addresses.watched(server, hang_up):
+                        async for line in _lines(response.content):
+                            yield _watch_event(orjson.loads(line))
                 finally:
-                    _hang_up(response)
+                    hang_up()
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
@@ -199,7 +222,7 @@ class HttpClient:
 
     async def ask(self, path: str) -> Any:
         """GET a path that is no object: /version, /readyz. JSON where it is JSON, else text."""
-        status, body = await self._send("GET", self._url(path, {}), None, "")
+        status, body = await self._send("GET", path, None, "")
         if status >= 400:
             raise _refusal(status, body)
         try:
@@ -224,7 +247,7 @@ class HttpClient:
         body_type: str = "application/json",
     ) -> Object:
         payload = None if body is None else orjson.dumps(body)
-        status, answer = await self._send(method, self._url(path, query or {}), payload, body_type)
+        status, answer = await self._send(method, path, payload, body_type, query)
         if status >= 400:
             raise _refusal(status, answer)
         try:
@@ -233,35 +256,53 @@ class HttpClient:
             raise UnreachableError(self.server, f"the answer is not JSON ({failure})") from failure
 
     async def _send(
-        self, method: str, url: URL, payload: bytes | None, body_type: str
+        self,
+        method: str,
+        path: str,
+        payload: bytes | None,
+        body_type: str,
+        query: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
+        """Ask the server, or the next one where nobody takes the connection: nothing was sent to
+        the first then. What was sent is not sent again: it may have happened."""
         headers = {"Content-Type": body_type} if payload is not None else None
-        with self._reaching():
-            async with self._session.request(
-                method,
-                url,
-                data=payload,
-                headers=headers,
-                allow_redirects=False,
-                server_hostname=self._server_name,
-            ) as response:
-                return response.status, await response.read()
-
-    def _url(self, path: str, query: Mapping[str, str]) -> URL:
-        text = f"{self._address}{path}"
-        return URL(f"{text}?{urlencode(query)}" if query else text, encoded=True)
+        for others in reversed(range(len(self.servers))):
+            server = self.server
+            try:
+                with self._addresses.asked(server), self._reaching(server):
+                    async with self._session.request(
+                        method,
+                        _url(server, path, query),
+                        data=payload,
+                        headers=headers,
+                        allow_redirects=False,
+                        server_hostname=self._server_name,
+                    ) as response:
+                        return response.status, await response.read()
+            except UnreachableError as failure:
+                if not others or not isinstance(failure.__cause__, _NOT_CONNECTED):
+                    raise
+        raise AssertionError("there is at least one server")
 
     @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Turn every way a connection can fail into one error with a sentence."""
+    def _reaching(self, server: str) -> Iterator[None]:
+        """Turn every way a connection can fail into one error with a sentence; the next request
+        goes to the next server."""
         try:
             yield
         except (aiohttp.ClientError, OSError) as failure:
-            raise UnreachableError(self.server, _why(failure)) from failure
+            self._addresses.leave(server)
+            raise UnreachableError(server, _why(failure)) from failure
         except RuntimeError as failure:
             if self._session.closed:
-                raise UnreachableError(self.server, "this client was closed") from failure
+                raise UnreachableError(server, "this client was closed") from failure
             raise
+
+
+def _url(server: str, path: str, query: Mapping[str, str] | None) -> URL:
+    address = "http://localhost" if server.startswith(_UNIX) else server.rstrip("/")
+    text = f"{address}{path}"
+    return URL(f"{text}?{urlencode(query)}" if query else text, encoded=True)
 
 
 def _session(config: ConnectionConfig) -> aiohttp.ClientSession:

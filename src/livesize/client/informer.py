@@ -23,7 +23,7 @@ import msgspec
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds import Resource
-from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.api.objects import Object, version_of
 from livesize.client.interface import EVERYTHING, Client, EventType, Selection, WatchEvent
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import Backoff
@@ -134,12 +134,14 @@ class Informer:
     def _keep(self, obj: Object) -> None:
         key = _key(obj)
         old = self._objects.get(key)
-        if old is not None and uid_of(old) != uid_of(obj):
-            # Deleted and made again while we were not looking: two changes, not one.
-            self._forget(key)
-            old = None
-        if old is not None and version_of(old) == version_of(obj):
-            return
+        if old is not None:
+            before, after = old["metadata"], obj["metadata"]
+            if before.get("uid") != after.get("uid"):
+                # Deleted and made again while we were not looking: two changes, not one.
+                self._forget(key)
+                old = None
+            elif before.get("resourceVersion") == after.get("resourceVersion"):
+                return
         self._objects[key] = obj
         self._on_change(Delta(old, obj))
 
@@ -168,7 +170,8 @@ class _Closable(Protocol):
 
 
 def _key(obj: Object) -> tuple[str, str]:
-    return namespace_of(obj), name_of(obj)
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
 
 
 def _version_order(obj: Object) -> tuple[int, str]:

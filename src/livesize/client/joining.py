@@ -10,6 +10,7 @@ gets the next one, writes the kubeconfig anew, and lets the client go on with it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from livesize.api.errors import StatusError
 from livesize.client.authority import authority_hash
-from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError
+from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError, with_servers
 from livesize.client.kubeconfig import connection_from, write_certificate_kubeconfig
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
@@ -65,11 +66,13 @@ async def join(joining: Joining) -> ConnectionConfig:
     )
 
 
-async def renew(config: ConnectionConfig) -> ConnectionConfig:
-    """The same node with its next certificate, and a key of its own."""
+async def renew(config: ConnectionConfig, servers: Sequence[str] = ()) -> ConnectionConfig:
+    """The same node with its next certificate, and a key of its own. ``servers`` are asked instead
+    of the one that ``config`` names."""
     key = ec.generate_private_key(ec.SECP256R1())
     body = {"request": _request(node_of(config), key)}
-    certificate = await _submit(config, RENEW_PATH, body)
+    asked = with_servers(config, servers) if servers else config
+    certificate = await _submit(asked, RENEW_PATH, body)
     return msgspec.structs.replace(
         config, client_certificate_pem=certificate, client_key_pem=_key_pem(key)
     )
@@ -105,7 +108,7 @@ async def keep_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -
             await clock.sleep(min(due, LONGEST_SLEEP_SECONDS))
             continue
         try:
-            fresh = await renew(config)
+            fresh = await renew(config, client.servers)
         except (UnreachableError, StatusError) as failure:
             _log.warning("certificate not renewed, trying again", why=str(failure))
             await clock.sleep(RETRY_SECONDS)

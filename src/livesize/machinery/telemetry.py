@@ -1,9 +1,10 @@
-"""Structured logs: a constant message and key=value fields, one line each (logfmt).
+"""Structured logs: a constant message and key=value fields, one line each: logfmt, or JSON.
 
     log = get_logger("agent")
     log.info("pod admitted", pod="default/db", generation=3)
 
     time=2026-01-31T12:00:00.123Z level=info from=agent msg="pod admitted" pod=default/db …
+    {"time":"2026-01-31T12:00:00.123Z","level":"info","from":"agent","msg":"pod admitted", …}
 
 Lines of libraries that log the ordinary way come out in the same shape. Nothing is written before
 ``set_up_logging`` but warnings, which Python itself sends to stderr.
@@ -12,6 +13,7 @@ Lines of libraries that log the ordinary way come out in the same shape. Nothing
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -24,6 +26,7 @@ LEVELS: Mapping[str, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+FORMATS = ("text", "json")
 _ROOT = "livesize"
 _FIELDS = "livesize_fields"
 
@@ -71,17 +74,21 @@ def get_logger(name: str) -> Log:
     return Log(logging.getLogger(f"{_ROOT}.{name}"), {})
 
 
-def set_up_logging(level: str = "info", path: Path | None = None) -> None:
+def set_up_logging(level: str = "info", path: Path | None = None, form: str = "text") -> None:
     """Write everything from ``level`` up to ``path``, or to stderr. Called once, by main."""
     handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path)
-    attach(handler, level)
+    attach(handler, level, form)
 
 
-def attach(handler: logging.StreamHandler[TextIO] | logging.FileHandler, level: str) -> None:
-    """Make ``handler`` the only one, in our format."""
+def attach(
+    handler: logging.StreamHandler[TextIO] | logging.FileHandler, level: str, form: str = "text"
+) -> None:
+    """Make ``handler`` the only one, in one of our formats."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
-    handler.setFormatter(LogfmtFormatter())
+    if form not in FORMATS:
+        raise ValueError(f"log format {form!r} is not one of {', '.join(FORMATS)}")
+    handler.setFormatter(JsonFormatter() if form == "json" else LogfmtFormatter())
     root = logging.getLogger()
     for old in tuple(root.handlers):
         root.removeHandler(old)
@@ -92,17 +99,30 @@ def attach(handler: logging.StreamHandler[TextIO] | logging.FileHandler, level: 
     logging.getLogger(_ROOT).setLevel(LEVELS[level])
 
 
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    moment = dt.datetime.fromtimestamp(record.created, tz=dt.UTC)
+    return {
+        "time": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z",
+        "level": record.levelname.lower(),
+        "from": record.name.removeprefix(_ROOT + "."),
+        "msg": record.getMessage(),
+        **getattr(record, _FIELDS, {}),
+    }
+
+
+class JsonFormatter(logging.Formatter):
+    """One object to a line; what JSON does not know is written as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields(record)
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
 class LogfmtFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        moment = dt.datetime.fromtimestamp(record.created, tz=dt.UTC)
-        fields: dict[str, object] = {
-            "time": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z",
-            "level": record.levelname.lower(),
-            "from": record.name.removeprefix(_ROOT + "."),
-            "msg": record.getMessage(),
-            **getattr(record, _FIELDS, {}),
-        }
-        line = " ".join(f"{key}={format_value(value)}" for key, value in fields.items())
+        line = " ".join(f"{key}={format_value(value)}" for key, value in _fields(record).items())
         if record.exc_info:
             trace = self.formatException(record.exc_info)
             line += "".join(f"\n    {part}" for part in trace.splitlines())

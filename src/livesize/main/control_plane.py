@@ -7,54 +7,57 @@ when told to, or when the process that started it is gone.
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from livesize.machinery.children import wait_lifeline
 from livesize.machinery.privileges import drop_privileges
+from livesize.main.door import DoorSettings, folders_of, open_door
 from livesize.main.layout import DataDirectory
-from livesize.main.stores import StoreChoice, open_store, read_etcd_settings
+from livesize.main.stores import read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings
+
+if TYPE_CHECKING:
+    from livesize.apiserver.server import ApiServer
+    from livesize.machinery.clock import Clock
 
 
 class ControlPlaneSettings(msgspec.Struct, frozen=True):
-    """``user`` and ``group`` None: stay who we are. ``listener`` is an inherited descriptor."""
+    """``user`` and ``group`` None: stay who we are. ``listener`` is an inherited descriptor.
+    ``holder`` is our name where others on the same store may lead instead of us."""
 
     directory: str
     listener: int
     user: int | None
     group: int | None
     log_level: str
-    http: str = "uvicorn"
-    audit_log: str = ""
-    audit_level: str = "metadata"
-    store: StoreChoice = StoreChoice()
+    log_format: str = "text"
+    holder: str = "up"
+    resize_judge: str = "node"
+    door: DoorSettings = DoorSettings()
 
 
 def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=ControlPlaneSettings)
     directory = DataDirectory(Path(settings.directory))
     # Before the rights are gone: the key for etcd may be root's.
-    etcd = read_etcd_settings(settings.store) if settings.store.store == "etcd" else None
+    etcd = read_etcd_settings(settings.door.store) if settings.door.shares_store else None
     if settings.user is not None:
         assert settings.group is not None
-        keep = [directory.control]
-        if settings.audit_log:
-            keep.append(Path(settings.audit_log).parent)
+        keep = folders_of(directory, settings.door)
         drop_privileges(settings.user, settings.group, keep=keep)
 
     import uvloop
 
     from livesize.machinery.telemetry import set_up_logging
 
-    set_up_logging(settings.log_level)
-    # The store's writer needs the interpreter's lock a few times for each commit; at the default
-    # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
-    sys.setswitchinterval(0.0001)
+    set_up_logging(settings.log_level, form=settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(directory, settings, etcd))
 
@@ -62,54 +65,53 @@ def main() -> None:
 async def _serve(
     directory: DataDirectory, settings: ControlPlaneSettings, etcd: EtcdSettings | None
 ) -> None:
-    from livesize.apiserver.auth.identities import Identity, Role
-    from livesize.apiserver.http.audit import AuditLevel, AuditSettings
-    from livesize.apiserver.server import ApiServer, ApiServerConfig
-    from livesize.apiserver.web import HttpServer
-    from livesize.client.direct import DirectClient
-    from livesize.controllers.garbage.reconciler import GarbageCollector
-    from livesize.controllers.quota.reconciler import QuotaCounter
     from livesize.machinery.children import tell_ready
     from livesize.machinery.clock import SystemClock
     from livesize.machinery.heap import settle_heap
-    from livesize.machinery.steps import CrashPoints
-    from livesize.scheduler.loop import Scheduler
 
-    clock, points = SystemClock(), CrashPoints.from_environment()
-    stop = asyncio.Event()
+    clock, stop = SystemClock(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    store = await open_store(directory.store, etcd, clock=clock, points=points)
     listener = socket.socket(fileno=settings.listener)
-    config = ApiServerConfig(
-        directory.tls,
-        directory.tokens,
-        host=listener.getsockname()[0],
-        http=HttpServer(settings.http),
-        audit=AuditSettings(
-            Path(settings.audit_log) if settings.audit_log else None,
-            AuditLevel(settings.audit_level),
+    async with (
+        open_door(directory, settings.door, listener, etcd, clock) as server,
+        asyncio.TaskGroup() as group,
+    ):
+        background = [
+            group.create_task(_work(server, settings, clock)),
+            group.create_task(_stop_without_parent(stop)),
+        ]
+        settle_heap()
+        tell_ready()
+        await stop.wait()
+        for task in background:
+            task.cancel()
+
+
+async def _work(server: ApiServer, settings: ControlPlaneSettings, clock: Clock) -> None:
+    """The scheduler and the controllers; where the store is shared, only while they lead."""
+    from livesize.apiserver.auth.identities import Identity, Role
+    from livesize.client.direct import DirectClient
+    from livesize.main.controllers import control
+    from livesize.main.leading import lead
+    from livesize.main.scheduler import schedule
+    from livesize.main.settings_table import Part
+
+    scheduling = functools.partial(schedule, resize_judge=settings.resize_judge)
+    parts = (
+        (Part.SCHEDULER, scheduling, Identity("system:kube-scheduler", Role.SCHEDULER)),
+        (
+            Part.CONTROLLERS,
+            control,
+            Identity("system:kube-controller-manager", Role.CONTROLLER),
         ),
     )
-    server = ApiServer(config, store, clock=clock, points=points, listener=listener)
-    scheduler = Identity("system:kube-scheduler", Role.SCHEDULER)
-    controllers = Identity("system:kube-controller-manager", Role.CONTROLLER)
-    try:
-        async with server.running(), asyncio.TaskGroup() as group:
-            client = DirectClient(server.door(scheduler))
-            hands = DirectClient(server.door(controllers))
-            background = [
-                group.create_task(Scheduler(client, clock=clock).run()),
-                group.create_task(GarbageCollector(hands, clock=clock).run()),
-                group.create_task(QuotaCounter(hands, clock=clock).run()),
-                group.create_task(_stop_without_parent(stop)),
-            ]
-            settle_heap()
-            tell_ready()
-            await stop.wait()
-            for task in background:
-                task.cancel()
-    finally:
-        await store.close()
+    async with asyncio.TaskGroup() as group:
+        for part, work, identity in parts:
+            client = DirectClient(server.door(identity))
+            if settings.door.shares_store:
+                group.create_task(lead(part, settings.holder, work, client, clock))
+            else:
+                group.create_task(work(client, clock))
 
 
 async def _stop_without_parent(stop: asyncio.Event) -> None:

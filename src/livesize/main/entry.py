@@ -14,81 +14,22 @@ from livesize.cli.app import cli
 from livesize.main.cert_command import cert
 from livesize.main.guest import guest
 from livesize.main.join_command import join
+from livesize.main.part_commands import agent, apiserver, controllers, scheduler
+from livesize.main.part_options import part_options
 from livesize.main.settings_options import data_dir
+from livesize.main.settings_table import Part
 from livesize.main.store_command import store
-from livesize.main.store_options import etcd_options, store_option
 from livesize.main.token_command import token
+from livesize.main.units_command import units
 
 if TYPE_CHECKING:
     from livesize.cli.doctor.checks import Finding
-
-DEFAULT_LISTEN = "127.0.0.1:7443"
-
 
 _data_dir = data_dir("Where everything is kept: store, keys, checkpoints, logs, kubeconfig.")
 
 
 @cli.command()
-@_data_dir
-@click.option(
-    "--listen",
-    default=DEFAULT_LISTEN,
-    show_default=True,
-    envvar="LIVESIZE_LISTEN",
-    metavar="HOST:PORT",
-    help="Where the API server answers; port 0 takes a free one.",
-)
-@click.option(
-    "--http",
-    type=click.Choice(["uvicorn", "granian"]),
-    default="uvicorn",
-    show_default=True,
-    envvar="LIVESIZE_HTTP",
-    help="The web server; granian, an extra, also speaks HTTP/2.",
-)
-@click.option(
-    "--runtime",
-    type=click.Choice(["process", "fake"]),
-    default="process",
-    show_default=True,
-    envvar="LIVESIZE_RUNTIME",
-    help="process: real containers in cgroups (root). fake: in memory, to try the API.",
-)
-@click.option("--node-name", default="", envvar="LIVESIZE_NODE_NAME", help="[default: host name]")
-@click.option(
-    "--allocatable",
-    default="",
-    envvar="LIVESIZE_ALLOCATABLE",
-    metavar="cpu=…,memory=…",
-    help="What pods may use of this machine.  [default: all CPUs, memory less 10 %]",
-)
-@store_option
-@etcd_options
-@click.option(
-    "--keep", is_flag=True, envvar="LIVESIZE_KEEP", help="Leave workloads running when stopped."
-)
-@click.option(
-    "--audit-log",
-    default="",
-    envvar="LIVESIZE_AUDIT_LOG",
-    metavar="FILE",
-    help="Write a line of JSON for each request there.  [default: no log]",
-)
-@click.option(
-    "--audit-level",
-    type=click.Choice(["none", "metadata", "request"]),
-    default="metadata",
-    show_default=True,
-    envvar="LIVESIZE_AUDIT_LEVEL",
-    help="metadata: who did what. request: also what was sent, never of Secrets.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    envvar="LIVESIZE_LOG_LEVEL",
-)
+@part_options(Part.UP)
 def up(**settings: Any) -> None:
     """Start Livesize on this machine: API server, scheduler and node agent.
 
@@ -147,7 +88,10 @@ def list_images(data_dir: Path) -> None:
         click.echo(known)
 
 
-for _command in (cert, guest, join, store, token):
+for _command in (
+    *(agent, apiserver, controllers, scheduler, units),
+    *(cert, guest, join, store, token),
+):
     cli.add_command(_command)
 
 

@@ -11,13 +11,6 @@ from pathlib import Path
 
 import click
 
-from livesize.apiserver.auth.records import (
-    Records,
-    TokensUnreadableError,
-    read_records,
-    without_expired,
-)
-
 SHOWN = 3
 
 
@@ -42,6 +35,13 @@ def check_http(http: str, tokens: Path, now: float) -> None:
 
 def _by_certificate(tokens: Path, now: float) -> list[str]:
     """Who has a good certificate, and join tokens, which become one."""
+    from livesize.apiserver.auth.records import (
+        Records,
+        TokensUnreadableError,
+        read_records,
+        without_expired,
+    )
+
     try:
         records = without_expired(read_records(tokens) if tokens.exists() else Records(), now)
     except TokensUnreadableError as failure:

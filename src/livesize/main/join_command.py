@@ -33,7 +33,7 @@ def join(server: str, token: str, ca_hash: str, node_name: str, data_dir: Path) 
     from livesize.client import joining
     from livesize.client.authority import is_hash
     from livesize.main.layout import DataDirectory
-    from livesize.main.up import parse_node_name
+    from livesize.main.node import parse_node_name
 
     if not server.startswith("https://"):
         raise click.UsageError(f"{server!r} is no https:// address")

@@ -1,4 +1,4 @@
-"""Where `livesize up` keeps what: one data directory, one owner for each part of it."""
+"""Where Livesize keeps what: one data directory, one owner for each part of it."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "runtime"
 
     @property
+    def containerd(self) -> Path:
+        """What the driver of containerd keeps; a private containerd's own files too."""
+        return self.agent / "containerd"
+
+    @property
     def vms(self) -> Path:
         """What the driver of virtual machines keeps."""
         return self.agent / "vms"
@@ -77,7 +82,13 @@ class DataDirectory(msgspec.Struct, frozen=True):
 
     @property
     def lock(self) -> Path:
+        """Held by the one API server here."""
         return self.root / "lock"
+
+    @property
+    def agent_lock(self) -> Path:
+        """Held by the one agent here."""
+        return self.agent / "lock"
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -105,17 +116,32 @@ def control_plane_account() -> Account | None:
 
 def prepare(directory: DataDirectory, account: Account | None) -> None:
     """Make the folders, each with the narrowest rights that work."""
-    directory.root.mkdir(parents=True, exist_ok=True)
-    directory.root.chmod(0o711)  # the control plane passes through; only names it knows
-    for part, mode in (
-        (directory.control, 0o700),
-        (directory.agent, 0o700),
-        (directory.logs, 0o700),
-    ):
-        part.mkdir(exist_ok=True)
-        part.chmod(mode)
+    prepare_control(directory, account)
+    prepare_agent(directory)
+    _make_private(directory.logs)
+
+
+def prepare_control(directory: DataDirectory, account: Account | None) -> None:
+    """Those of an API server."""
+    _make_root(directory)
+    _make_private(directory.control)
     if account is not None:
         give_to(directory.control, account)
+
+
+def prepare_agent(directory: DataDirectory) -> None:
+    _make_root(directory)
+    _make_private(directory.agent)
+
+
+def _make_root(directory: DataDirectory) -> None:
+    directory.root.mkdir(parents=True, exist_ok=True)
+    directory.root.chmod(0o711)  # the control plane passes through; only names it knows
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o700)
 
 
 def give_to(path: Path, account: Account) -> None:
@@ -134,13 +160,16 @@ def may_write(folder: Path, account: Account) -> bool:
 
 
 @contextlib.contextmanager
-def exclusive(directory: DataDirectory) -> Iterator[None]:
-    """Hold the data directory for this process alone; the kernel lets go if we die."""
-    with directory.lock.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunningError(
-                f"another livesize uses {directory.root}; stop it, or choose another --data-dir"
-            ) from None
+def exclusive(directory: DataDirectory, *locks: Path) -> Iterator[None]:
+    """Hold parts of the data directory for this process alone, by their locks; the kernel lets go
+    if we die."""
+    with contextlib.ExitStack() as stack:
+        for path in locks:
+            lock = stack.enter_context(path.open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyRunningError(
+                    f"another livesize uses {directory.root}; stop it, or choose another --data-dir"
+                ) from None
         yield

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-DEFAULT_DATA_DIR = "/var/lib/livesize"
+from livesize.main.settings_table import DEFAULT_DATA_DIR
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

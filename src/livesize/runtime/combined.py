@@ -16,9 +16,11 @@ from livesize.runtime.interface import (
     ContainerView,
     Group,
     MachineFacts,
+    MachineUsage,
     PodConfig,
     PodView,
     Reading,
+    RegistryLogin,
     Runtime,
     RuntimeEvent,
 )
@@ -38,6 +40,9 @@ class CombinedRuntime:
     def machine(self) -> MachineFacts:
         return self._containers.machine()
 
+    def machine_usage(self) -> MachineUsage:
+        return self._containers.machine_usage()
+
     async def open(self) -> None:
         """Containers first: what is wrong with VMs must not keep them from being found."""
         await self._containers.open()
@@ -55,6 +60,9 @@ class CombinedRuntime:
 
     def images(self) -> tuple[str, ...]:
         return (*self._containers.images(), *self._machines.images())
+
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        await self._containers.pull_image(ref, logins)
 
     def list_pods(self) -> tuple[PodView, ...]:
         both = (*self._containers.list_pods(), *self._machines.list_pods())

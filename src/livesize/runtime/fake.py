@@ -31,11 +31,13 @@ from livesize.runtime.interface import (
     Group,
     ImageMissingError,
     MachineFacts,
+    MachineUsage,
     MemoryInUseError,
     PodConfig,
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
     SetCpu,
@@ -91,6 +93,8 @@ class FakeMachine:
         self.version = version
         self.image_names = tuple(images)
         self.behaviours = dict(behaviours or {})  # by command and args
+        self.create_error = ""  # pods cannot be made, for this reason
+        self.pullable: dict[str, str] = {}  # images to be pulled: name to password, or empty
         self.vm_image_names = FAKE_VM_IMAGES
         self.accelerator = Accelerator.TCG
         self.writes: list[tuple[Group, Change]] = []  # those that succeeded, in order
@@ -184,6 +188,14 @@ class FakeMachine:
             return "" if config.image in self.image_names else config.image
         wanted = filter(None, (config.vm.kernel, config.vm.initrd, config.vm.disk))
         return next((name for name in wanted if name not in self.vm_image_names), "")
+
+    def pull(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        password = self.pullable.get(ref)
+        if password is None and ref not in self.image_names:
+            raise ImageMissingError(f"image {ref} is in no registry")
+        if password and password not in [login.password for login in logins]:
+            raise ImageMissingError(f"image {ref}: the registry takes none of the logins")
+        self.image_names = tuple(sorted({*self.image_names, ref}))
 
     def group(self, group: Group) -> _Group:
         try:
@@ -282,6 +294,15 @@ class FakeRuntime:
     def machine(self) -> MachineFacts:
         return self.world.facts
 
+    def machine_usage(self) -> MachineUsage:
+        """A machine on which nothing runs but its containers."""
+        groups = self.world.groups.items()
+        held = [entry for group, entry in groups if isinstance(group, ContainerGroup)]
+        return MachineUsage(
+            sum(entry.cpu_usage_ns for entry in held),
+            sum(entry.memory_usage_bytes for entry in held),
+        )
+
     async def open(self) -> None:
         self.world.feed = self._feed
 
@@ -290,6 +311,9 @@ class FakeRuntime:
 
     def images(self) -> tuple[str, ...]:
         return self.world.image_names
+
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        self.world.pull(ref, logins)
 
     def list_pods(self) -> tuple[PodView, ...]:
         return tuple(_pod_view(self.world.pods[uid]) for uid in sorted(self.world.pods))
@@ -305,6 +329,8 @@ class FakeRuntime:
         safe_name(config.uid)
         if config.uid in self.world.pods:
             return
+        if self.world.create_error:
+            raise RuntimeCallError(self.world.create_error)
         self.world.pods[config.uid] = _Pod(config, {}, {})
         self.world.groups[PodGroup(config.uid)] = _Group(_in_pages(config.limits))
 
@@ -360,7 +386,14 @@ class FakeRuntime:
     def read(self, group: Group) -> Reading:
         entry = self.world.group(group)
         usage_bytes = self.world.usage_bytes(group)
-        return Reading(entry.limits, entry.cpu_usage_ns, usage_bytes, usage_bytes, entry.oom_kills)
+        return Reading(
+            limits=entry.limits,
+            cpu_usage_ns=entry.cpu_usage_ns,
+            memory_usage_bytes=usage_bytes,
+            memory_unreclaimable_bytes=usage_bytes,
+            oom_kills=entry.oom_kills,
+            memory_working_set_bytes=usage_bytes,
+        )
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self.world.group(group).limits

@@ -79,6 +79,7 @@ class PodConfig(msgspec.Struct, frozen=True):
     name: str
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
+    host_network: bool = True  # False: a network of its own, where the runtime can make one
 
 
 class ContainerConfig(msgspec.Struct, frozen=True):
@@ -135,6 +136,7 @@ class PodView(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     containers: tuple[ContainerView, ...]  # by name
+    address: str = ""  # empty: the machine's own
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -145,6 +147,7 @@ class Reading(msgspec.Struct, frozen=True):
     memory_usage_bytes: int
     memory_unreclaimable_bytes: int
     oom_kills: int
+    memory_working_set_bytes: int  # what it holds, without file pages nobody asked for lately
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -158,6 +161,13 @@ class MachineFacts(msgspec.Struct, frozen=True):
     runtime_version: str  # for instance process://0.1.0
 
 
+class MachineUsage(msgspec.Struct, frozen=True):
+    """The whole machine, also what is not ours. CPU counts up from its start."""
+
+    cpu_usage_ns: int
+    memory_working_set_bytes: int
+
+
 class RuntimeEvent(msgspec.Struct, frozen=True):
     """Something happened to a container by itself: look at its pod again."""
 
@@ -165,11 +175,24 @@ class RuntimeEvent(msgspec.Struct, frozen=True):
     container: str
 
 
+class RegistryLogin(msgspec.Struct, frozen=True):
+    """How to enter a registry; what is empty is not used."""
+
+    server_address: str = ""
+    username: str = ""
+    password: str = ""
+    auth: str = ""
+    identity_token: str = ""
+    registry_token: str = ""
+
+
 class Runtime(Protocol):
     @property
     def cgroup_version(self) -> CgroupVersion: ...
 
     def machine(self) -> MachineFacts: ...
+
+    def machine_usage(self) -> MachineUsage: ...
 
     async def open(self) -> None:
         """Make ready, and re-attach to what already runs."""
@@ -180,6 +203,11 @@ class Runtime(Protocol):
         ...
 
     def images(self) -> tuple[str, ...]: ...
+
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        """Have the newest image of that name on this machine. A runtime that knows no registries
+        has no newer one than what was imported. ImageMissingError says why it cannot be had."""
+        ...
 
     def list_pods(self) -> tuple[PodView, ...]: ...
 

@@ -1,4 +1,5 @@
-"""Watches pods and nodes, and binds every pod that waits to the node that the plan names.
+"""Watches pods and nodes, and binds every pod that waits to the node that the plan names; where it
+is set so, says of every resize whether its node has room for it (resizes.py).
 
 One turn takes all pods that are to be tried. A pod for which there is no node gets the condition
 PodScheduled=False and is tried again when it changes, or when something happened that could make
@@ -19,7 +20,7 @@ import random
 from livesize.api.conditions import find_condition, set_condition
 from livesize.api.errors import StatusError
 from livesize.api.kinds import NODES, PODS
-from livesize.api.objects import Object, lookup, uid_of
+from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, PatchType
@@ -29,6 +30,7 @@ from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 from livesize.scheduler.plan import Place, Placement, PodView, Unschedulable, plan_turn
+from livesize.scheduler.resizes import answer_resize, awaits_word
 from livesize.scheduler.snapshot import DEFAULT_SCHEDULER_NAME, Snapshot, Uid
 
 log = get_logger("scheduler")
@@ -47,11 +49,13 @@ class Scheduler:
         *,
         clock: Clock,
         scheduler_name: str = DEFAULT_SCHEDULER_NAME,
+        judges_resizes: bool = False,
         source: random.Random | None = None,
     ) -> None:
         source = source or random.SystemRandom()
         self._client = client
         self._clock = clock
+        self._judges_resizes = judges_resizes
         self._snapshot = Snapshot(scheduler_name)
         self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod, source=source)
         self._nodes = Informer(
@@ -93,6 +97,8 @@ class Scheduler:
             self._unread[uid] = delta.new
         else:
             self._observe_now(uid, delta)
+        if self._judges_resizes and delta.new is not None and awaits_word(delta.new):
+            self._judge(delta.new)
 
     def _observe_now(self, uid: Uid, delta: Delta) -> None:
         before = self._snapshot.waiting(uid)
@@ -129,10 +135,13 @@ class Scheduler:
             self._wake.clear()
             await self._take_turn()
 
-    async def _take_turn(self) -> None:
+    def _read_all(self) -> None:
         unread, self._unread = self._unread, {}
         for newest in unread.values():
             self._snapshot.set_pod(newest)
+
+    async def _take_turn(self) -> None:
+        self._read_all()
         pods = [pod for uid in self._to_try if (pod := self._snapshot.waiting(uid)) is not None]
         self._to_try.clear()
         placements = plan_turn(pods, self._snapshot.nodes())
@@ -172,6 +181,23 @@ class Scheduler:
         message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
         self._record(pod, EventReason.SCHEDULED, message)
         log.info("pod bound", pod=f"{pod.namespace}/{pod.name}", node=node)
+
+    def _judge(self, pod: Object) -> None:
+        """One resize at a time, in order of arrival: the verdict stands before the next change is
+        looked at. While the first lists are read the picture is not whole, and the node judges."""
+        if self._group is None or not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
+            return
+        self._read_all()
+        room = self._snapshot.room_for(pod)
+        if room is not None:
+            self._group.create_task(self._answer(pod, answer_resize(pod, *room)))
+
+    async def _answer(self, pod: Object, body: Object) -> None:
+        try:
+            await self._client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body)
+        except (StatusError, ConnectionError) as failure:
+            # The node has judged it already, or somebody has asked for something else.
+            log.info("resize not judged", pod=name_of(pod), reason=str(failure))
 
     async def _report(self, pod: PodView, sentence: str) -> None:
         """Say in the pod's status why there is no node for it, unless it says so already."""

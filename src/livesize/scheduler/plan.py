@@ -1,8 +1,9 @@
 """Decides which node a pod goes to, or says of every node why not. Pure.
 
-A node is possible when it is ready, not closed to new pods, has the labels that the pod selects
-by, and has room: what is used (the footprints of its pods) plus the pod's requests is at most what
-is allocatable. Of the possible nodes the emptiest and best balanced one wins.
+A node is possible when it is ready, not closed to new pods, has no taint that the pod does not
+tolerate, has the labels that the pod selects by, and has room: what is used (the footprints of its
+pods) plus the pod's requests is at most what is allocatable. Of the possible nodes those that do
+not ask to be avoided win, and of them the emptiest and best balanced one.
 
 Invariant: a turn never overfills a node, whatever the pods and their order, because each placement
 is charged before the next pod is looked at.
@@ -16,9 +17,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.api.objects import Object
+from livesize.api.placement import TaintEffect, matches_terms, untolerated
 from livesize.api.resources import ZERO, Amounts, ResourceName, add
 
 _FULL_SCORE = 1000
+_HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
+_SOFT = (TaintEffect.PREFER_NO_SCHEDULE,)
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -29,6 +34,8 @@ class PodView(msgspec.Struct, frozen=True):
     uid: str
     requests: Amounts
     node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[Object, ...] | None = None  # one of these terms has to match
+    tolerations: tuple[Object, ...] = ()
     priority: int = 0
     created_at: str = ""
 
@@ -42,6 +49,7 @@ class NodeView(msgspec.Struct, frozen=True):
     pod_count: int = 0
     maximum_pods: int | None = None
     labels: Mapping[str, str] = {}
+    taints: tuple[Object, ...] = ()
     is_ready: bool = True
     is_unschedulable: bool = False
 
@@ -116,7 +124,10 @@ def _reasons_against(pod: PodView, node: NodeView) -> list[str]:
         return ["node(s) were unschedulable"]
     if not node.is_ready:
         return ["node(s) were not ready"]
-    if any(node.labels.get(key) != value for key, value in pod.node_selector):
+    taints = untolerated(node.taints, pod.tolerations, _HARD)
+    if taints:
+        return [f"node(s) had untolerated taint {_words(taints[0])}"]
+    if not _is_selected(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
     against = [
         f"Insufficient {resource}"
@@ -128,6 +139,16 @@ def _reasons_against(pod: PodView, node: NodeView) -> list[str]:
     return against
 
 
+def _is_selected(pod: PodView, node: NodeView) -> bool:
+    if any(node.labels.get(key) != value for key, value in pod.node_selector):
+        return False
+    return pod.affinity is None or matches_terms(pod.affinity, node.name, node.labels)
+
+
+def _words(taint: Object) -> str:
+    return f"{{{taint.get('key')}: {taint.get('value') or ''}}}"
+
+
 def _has_room(pod: PodView, node: NodeView, resource: ResourceName) -> bool:
     """What a pod does not ask for does not have to fit."""
     requested = pod.requests.amount(resource) or 0
@@ -135,13 +156,14 @@ def _has_room(pod: PodView, node: NodeView, resource: ResourceName) -> bool:
     return requested == 0 or used + requested <= (node.allocatable.amount(resource) or 0)
 
 
-def _preference(pod: PodView, node: NodeView) -> tuple[int, int, str]:
-    """Smaller is better: emptiest and most balanced; then fewest pods, for pods that ask for
-    nothing and would otherwise pile up; then by name."""
+def _preference(pod: PodView, node: NodeView) -> tuple[int, int, int, str]:
+    """Smaller is better: not to be avoided; emptiest and most balanced; then fewest pods, for pods
+    that ask for nothing and would otherwise pile up; then by name."""
+    avoided = len(untolerated(node.taints, pod.tolerations, _SOFT))
     cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
     least_allocated = _FULL_SCORE - (cpu + memory) // 2
     balanced = _FULL_SCORE - abs(cpu - memory)
-    return -(least_allocated + balanced), node.pod_count, node.name
+    return avoided, -(least_allocated + balanced), node.pod_count, node.name
 
 
 def _filled(pod: PodView, node: NodeView, resource: ResourceName) -> int:

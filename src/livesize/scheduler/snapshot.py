@@ -15,10 +15,20 @@ import msgspec
 from livesize.api.accounting import footprint, requests_of
 from livesize.api.conditions import is_true
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.placement import affinity_terms
 from livesize.api.quantity import NANO, parse_quantity
 from livesize.api.reasons import ConditionType
-from livesize.api.resize_state import is_bound, is_terminal
-from livesize.api.resources import ZERO, Amounts, ResourceName, or_zero, parse_amounts, total
+from livesize.api.resize_phase import ResizePhase
+from livesize.api.resize_state import is_bound, is_terminal, phase_of
+from livesize.api.resources import (
+    ZERO,
+    Amounts,
+    ResourceName,
+    maximum,
+    or_zero,
+    parse_amounts,
+    total,
+)
 from livesize.scheduler.plan import NodeView, PodView
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
@@ -67,6 +77,16 @@ class Snapshot:
         charge = self._charges.get(uid)
         return charge is not None and charge.node == node and uid not in self._assumed
 
+    def room_for(self, pod: Object) -> tuple[Amounts, Amounts] | None:
+        """What the others on the pod's node use, and what is allocatable there."""
+        name = lookup(pod, "spec", "nodeName", default="")
+        node = self._nodes.get(name)
+        if node is None:
+            return None
+        others = self._on_node.get(name, {}).items()
+        used = total(amounts for uid, amounts in others if uid != uid_of(pod))
+        return or_zero(used), node.allocatable
+
     def set_node(self, node: Object) -> bool:
         view = node_view(node)
         is_news = self._nodes.get(view.name) != view
@@ -88,7 +108,7 @@ class Snapshot:
         if not is_bound(pod):
             return False
         self._assumed.pop(uid, None)
-        return self._charge(uid, _Charge(lookup(pod, "spec", "nodeName"), footprint(pod)))
+        return self._charge(uid, _Charge(lookup(pod, "spec", "nodeName"), _kept_for(pod)))
 
     def drop_pod(self, pod: Object) -> bool:
         self._waiting.pop(uid_of(pod), None)
@@ -141,6 +161,8 @@ def pod_view(pod: Object) -> PodView:
         uid=uid_of(pod),
         requests=requests_of(pod),
         node_selector=tuple(sorted(selector.items())),
+        affinity=affinity_terms(pod["spec"]),
+        tolerations=tuple(lookup(pod, "spec", "tolerations", default=[])),
         priority=lookup(pod, "spec", "priority", default=0),
         created_at=lookup(pod, "metadata", "creationTimestamp", default=""),
     )
@@ -156,9 +178,16 @@ def node_view(node: Object) -> NodeView:
         used=ZERO,
         maximum_pods=None if pods is None else parse_quantity(pods) // NANO,
         labels=lookup(node, "metadata", "labels", default={}),
+        taints=tuple(lookup(node, "spec", "taints", default=[])),
         is_ready=is_true(node, ConditionType.READY),
         is_unschedulable=bool(lookup(node, "spec", "unschedulable", default=False)),
     )
+
+
+def _kept_for(pod: Object) -> Amounts:
+    """The footprint; where we have accepted a resize that the node has not seen, what it asks."""
+    kept = footprint(pod)
+    return maximum(kept, requests_of(pod)) if phase_of(pod) is ResizePhase.ACCEPTED else kept
 
 
 def _waits(pod: Object, scheduler_name: str) -> bool:

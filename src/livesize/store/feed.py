@@ -55,8 +55,7 @@ class Feed:
         assert revision >= self.floor
         batch: list[Change] = []
         for index in range(revision - self.floor, len(self._commits)):
-            commit = self._commits[index]
-            batch.extend(change for change in commit if change.entry.key.startswith(prefix))
+            batch += [one for one in self._commits[index] if one.entry.key.startswith(prefix)]
             if len(batch) >= BATCH_CHANGES:
                 return batch, self.floor + index + 1
         return batch, max(revision, self.revision)
@@ -103,12 +102,13 @@ class Feed:
             raise StoreClosedError(self._ended)
 
     def _wake(self, commit: Commit) -> None:
+        """Who was woken by an earlier commit has not come to take itself out yet."""
         keys = [change.entry.key for change in commit]
         for prefix, futures in self._waiting.items():
-            if any(key.startswith(prefix) for key in keys):
-                for future in futures:
-                    if not future.done():
-                        future.set_result(commit[0].revision)
+            asleep = [future for future in futures if not future.done()]
+            if asleep and any(key.startswith(prefix) for key in keys):
+                for future in asleep:
+                    future.set_result(commit[0].revision)
 
     def _leave(self, prefix: str, future: asyncio.Future[int]) -> None:
         futures = self._waiting[prefix]
@@ -132,7 +132,9 @@ class Feed:
 
 def _size(commit: Commit) -> int:
     """The bytes only this feed may be holding: the values from before and the new ones."""
-    return sum(
-        len(change.entry.value) + (len(change.previous.value) if change.previous else 0)
-        for change in commit
-    )
+    size = 0
+    for change in commit:
+        size += len(change.entry.value)
+        if change.previous is not None:
+            size += len(change.previous.value)
+    return size

@@ -55,9 +55,9 @@ def _changes(
     for write in writes:
         previous = latest(write.key)
         match write:
-            case Put(key=key, value=value):
+            case Put():
                 created = previous.create_revision if previous is not None else revision
-                entry = Entry(key, value, created, revision)
+                entry = Entry(write.key, write.value, created, revision)
                 yield Change(ChangeKind.PUT, revision, entry, previous)
             case Delete():
                 if previous is not None:

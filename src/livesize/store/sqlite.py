@@ -51,11 +51,12 @@ _CLOSED = "the store is closed"
 
 
 class SqliteLimits(msgspec.Struct, frozen=True):
-    """The file's size, and how much history is kept in memory for watchers."""
+    """The file's size, and how much history is kept in memory for watchers; what is older is read
+    from the file."""
 
     file_bytes: int = 8 * 1024**3
     recent_commits: int = 1_024
-    recent_bytes: int = 4 * 1024**2
+    recent_bytes: int = 1024**2
 
 
 class SqliteStore:
@@ -177,7 +178,7 @@ class SqliteStore:
         # Before anything is deleted, so that a reader can tell that it read too late.
         self._compacted = revision
         task = Compaction(revision, self._loop.create_future())
-        self._writer.put(task)
+        self._writer.put([task])
         await task.future
 
     async def close(self) -> None:
@@ -208,9 +209,9 @@ class SqliteStore:
     def _hand_over(self) -> None:
         """At the end of this turn of the loop, so that all it commits is one transaction, and the
         writer's thread does not fight with the rest of the turn for the interpreter's lock."""
-        submitted, self._submitted = self._submitted, []
-        for request in submitted:
-            self._writer.put(request)
+        if self._submitted:
+            submitted, self._submitted = self._submitted, []
+            self._writer.put(submitted)
 
     def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
         """Called by the writer, in the loop."""

@@ -162,9 +162,13 @@ class LogFile:
                     self._insert(chunk)
         self._bytes_in_wal += sum(PAGE_BYTES + len(row[4] or b"") for row in rows)
 
+    def is_log_over(self, limit_bytes: int) -> bool:
+        """The writer's thread."""
+        return self._bytes_in_wal > limit_bytes
+
     def checkpoint_if_over(self, limit_bytes: int) -> None:
         """The writer's thread. Copies the write-ahead log into the file once it has grown."""
-        if self._bytes_in_wal > limit_bytes:
+        if self.is_log_over(limit_bytes):
             self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._bytes_in_wal = 0
 

@@ -2,7 +2,8 @@
 
 Whatever has been queued while it wrote becomes its next transaction: one fsync for all. An idle
 thread is woken once and takes everything. Between transactions it sweeps compacted history, a
-little at a time, and checkpoints after the answers are out.
+little at a time. It copies the write-ahead log into the file when nothing was asked for a while:
+that takes longer than many commits, and the next one would have to wait for it.
 
 A transaction that fails takes with it every request that was judged on top of it: requests carry
 a term, and a term ends with its first failure. Where the medium itself has failed, nothing more
@@ -28,8 +29,9 @@ from livesize.store.judgement import Commit
 from livesize.store.sqlite_file import LogFile
 
 BATCH_REQUESTS = 1_024
-CHECKPOINT_IDLE_BYTES = 4 * 1024 * 1024
-CHECKPOINT_BUSY_BYTES = 16 * 1024 * 1024
+CHECKPOINT_QUIET_BYTES = 4 * 1024 * 1024
+CHECKPOINT_BUSY_BYTES = 10 * 1024 * 1024
+QUIET_SECONDS = 0.25
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
@@ -93,7 +95,7 @@ class Writer:
         self._points = points
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Task]] = queue.SimpleQueue()
         self._compactions: list[Compaction] = []
         self._failed_term = -1
         self._final: Failure | None = None
@@ -101,12 +103,13 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    def put(self, task: Request | Compaction) -> None:
-        self._queue.put(task)
+    def put(self, tasks: Sequence[Request | Compaction]) -> None:
+        """Together, because each call wakes the thread, which then wants the interpreter."""
+        self._queue.put(tasks)
 
     async def stop(self) -> None:
         """Write what is queued, then end."""
-        self._queue.put(Stop())
+        self._queue.put([Stop()])
         await asyncio.shield(self._ended)
         self._thread.join()
 
@@ -130,16 +133,18 @@ class Writer:
             self._write_all(requests)
         self._compactions += [task for task in tasks if isinstance(task, Compaction)]
         self._compact_some()
-        idle = self._queue.empty()
-        self._checkpoint(CHECKPOINT_IDLE_BYTES if idle else CHECKPOINT_BUSY_BYTES)
+        self._checkpoint(CHECKPOINT_BUSY_BYTES if tasks else CHECKPOINT_QUIET_BYTES)
         return _Going.STOPPED if any(isinstance(task, Stop) for task in tasks) else _Going.ON
 
     def _take(self, *, wait: bool) -> list[Task]:
+        """Nothing, where nothing came: at once if it is not to wait, or after a while if there is
+        a log to copy."""
+        copies = self._final is None and self._file.is_log_over(CHECKPOINT_QUIET_BYTES)
         tasks: list[Task] = []
         try:
-            tasks.append(self._queue.get(block=wait))
+            tasks += self._queue.get(block=wait, timeout=QUIET_SECONDS if copies else None)
             while len(tasks) < BATCH_REQUESTS and not isinstance(tasks[-1], Stop):
-                tasks.append(self._queue.get_nowait())
+                tasks += self._queue.get_nowait()
         except queue.Empty:
             pass
         return tasks

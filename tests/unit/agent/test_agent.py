@@ -421,3 +421,13 @@ async def test_a_resize_that_takes_longer_is_told_while_it_lasts(world: World) -
     await world.phase("db", "InProgress")
     world.machine.release_writes(PodGroup(uid))
     await world.phase("db", "Done")
+
+
+async def test_a_pod_that_cannot_be_made_says_why_and_is_tried_again(world: World) -> None:
+    world.machine.create_error = "NetworkNotReady: there is no CNI configuration"
+    await world.start()
+    await world.api.run_pod("db", container())
+    told = "FailedCreatePodSandBox"
+    await world.until(lambda: told in world.api.event_reasons("db"), "it is told")
+    world.machine.create_error = ""
+    await world.running("db")

@@ -161,6 +161,8 @@ def test_other_kinds() -> None:
     assert shown["Internal-IP"] == "127.0.0.1"
     assert shown["CPU"] == "2"
     assert row(NODES, {})["Status"] == "Unknown"
+    silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    assert row(NODES, silent)["Status"] == "NotReady"
     assert row(NAMESPACES, {"metadata": META}) == {"Name": "x", "Status": "Active", "Age": "5m"}
     lease = {"metadata": META, "spec": {"holderIdentity": "h"}}
     assert row(LEASES, lease) == {"Name": "x", "Holder": "h", "Age": "5m"}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
+from livesize.api.kinds import RESOURCES
 from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 
@@ -126,7 +127,100 @@ def test_as_recorded(body: bytes, tree: Any) -> None:
     assert decode_protobuf(body) == tree
 
 
+def sizes(**amounts: str) -> bytes:
+    pairs = (field(1, name.encode()) + field(2, field(1, amount.encode()))
+             for name, amount in amounts.items())  # fmt: skip
+    return b"".join(field(1, pair) for pair in pairs)
+
+
+CONTAINER = (
+    field(1, b"app") + field(2, b"busybox:1") + field(3, b"sh") + field(3, b"-c")
+    + field(6, field(3, 80) + field(4, b"TCP"))
+    + field(7, field(1, b"COLOUR") + field(2, b"blue"))
+    + field(7, field(1, b"NODE") + field(3, field(1, field(1, b"v1") + field(2, b"spec.nodeName"))))
+    + field(8, sizes(cpu="1", memory="1Gi"))
+    + field(10, field(1, field(2, field(1, b"/ok") + field(2, field(1, 0) + field(2, 80))))
+        + field(2, 5))
+    + field(15, field(1, field(2, b"ALL")) + field(2, 0) + field(4, 0))
+    + field(23, field(1, b"cpu") + field(2, b"NotRequired")) + field(99, b"")
+)  # fmt: skip
+POD = (
+    field(1, field(1, b"web") + field(11, field(1, b"app") + field(2, b"web")))
+    + field(2, field(1, field(1, b"scratch") + field(2, field(2, b"")))
+        + field(1, field(1, b"settings") + field(2, field(19, field(1, field(1, b"cm")))))
+        + field(2, CONTAINER) + field(3, b"Always") + field(4, 0) + field(11, 0)
+        + field(14, field(2, 0) + field(4, 7) + field(4, b"\x08\x09"))
+        + field(22, field(1, b"k") + field(2, b"Exists") + field(5, 30)))
+    + field(3, field(1, b"Running") + field(17, 2)
+        + field(8, field(1, b"app") + field(2, field(2, b"")) + field(4, 0) + field(5, 0)))
+)  # fmt: skip
+POD_TREE = {
+    "metadata": {"name": "web", "labels": {"app": "web"}},
+    "spec": {
+        "volumes": [
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "settings", "configMap": {"name": "cm"}},
+        ],
+        "containers": [
+            {
+                "name": "app",
+                "image": "busybox:1",
+                "command": ["sh", "-c"],
+                "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                "env": [
+                    {"name": "COLOUR", "value": "blue"},
+                    {
+                        "name": "NODE",
+                        "valueFrom": {
+                            "fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}
+                        },
+                    },
+                ],
+                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+                "livenessProbe": {
+                    "httpGet": {"path": "/ok", "port": 80},
+                    "initialDelaySeconds": 5,
+                },
+                "securityContext": {
+                    "capabilities": {"drop": ["ALL"]},
+                    "privileged": False,
+                    "runAsUser": 0,
+                },
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+            }
+        ],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {"runAsUser": 0, "supplementalGroups": [7, 8, 9]},
+        "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 30}],
+    },
+    "status": {
+        "phase": "Running",
+        "observedGeneration": 2,
+        "containerStatuses": [
+            {"name": "app", "state": {"running": {}}, "ready": False, "restartCount": 0}
+        ],
+    },
+}
 BUILT = [
+    ("v1", "Pod", POD, POD_TREE),
+    (
+        "v1",
+        "Node",
+        field(2, field(4, 1) + field(5, field(1, b"k") + field(3, b"NoSchedule")))
+        + field(3, sizes(cpu="4")),
+        {
+            "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"capacity": {"cpu": "4"}},
+        },
+    ),
+    (
+        "policy/v1",
+        "PodDisruptionBudget",
+        field(2, field(1, field(1, 1) + field(3, b"50%"))
+            + field(2, field(1, field(1, b"a") + field(2, b"b")))),
+        {"spec": {"minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}}}},
+    ),
     (
         "v1",
         "LimitRange",
@@ -193,6 +287,8 @@ def test_every_table_is_complete() -> None:
     }
     assert used - plain <= set(MESSAGES)
     assert set(KINDS) <= set(MESSAGES)
+    stored = {resource.kind: resource.api_version for resource in RESOURCES}
+    assert stored.items() <= KINDS.items()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +297,9 @@ def test_every_table_is_complete() -> None:
         (b"", 400),
         (b"{}", 400),
         (b"k8s\x00", 415),
-        (unknown("v1", "Pod", b""), 415),
+        (unknown("v1", "ReplicationController", b""), 415),
+        (unknown("v1", "Pod", field(2, field(99, b"later"))), 415),
+        (unknown("v1", "Pod", field(2, field(1, field(2, field(8, field(1, b"iscsi")))))), 415),
         (unknown("events.k8s.io/v1", "Event", b""), 415),
         (unknown("v1", "Namespace", b"\x0a\xff\xff\xff\xff\x0f"), 400),
         (unknown("v1", "Namespace", b"\x0a" + b"\xff" * 11), 400),
@@ -224,7 +322,7 @@ def test_any_bytes_are_read_or_refused(kind: str, raw: bytes) -> None:
         code, tree = 200, decode_protobuf(unknown(KINDS[kind], kind, raw))
     except StatusError as error:
         code, tree = error.code, {"kind": kind}
-    assert (code in (200, 400), tree["kind"]) == (True, kind)
+    assert (code in (200, 400, 415), tree["kind"]) == (True, kind)
 
 
 async def test_at_the_door(rig: Any) -> None:
@@ -240,5 +338,11 @@ async def test_at_the_door(rig: Any) -> None:
     options = unknown("v1", "DeleteOptions", field(2, field(1, b"another")))
     kept = await rig.request("DELETE", f"{namespaces}/x", options, content_type=PROTOBUF)
     assert kept.status == 409
+    pod = unknown("v1", "Pod", POD)
+    path = f"{namespaces}/default/pods"
+    run = await rig.request("POST", path, pod, content_type=PROTOBUF, accept=accept)
+    assert (run.status, run.json["status"]["qosClass"]) == (201, "Guaranteed"), run.json
+    again = await rig.request("PUT", f"{path}/web", pod, content_type=PROTOBUF, accept=accept)
+    assert again.json["metadata"]["uid"] == run.json["metadata"]["uid"], again.json
     other = await rig.request("POST", namespaces, RECORDED[1][0], content_type=PROTOBUF)
     assert other.status == 400, "a ConfigMap is not a Namespace"

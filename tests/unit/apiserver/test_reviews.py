@@ -96,7 +96,8 @@ async def test_what_may_i(rig: Any) -> None:
     assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in admin["resourceRules"]
     team = (await rig.request("POST", RULES, body, token="team")).json["status"]
     assert team["incomplete"] is False
-    (pods,) = (rule for rule in team["resourceRules"] if "pods" in rule["resources"])
+    pods, metrics = (rule for rule in team["resourceRules"] if "pods" in rule["resources"])
+    assert (metrics["apiGroups"], metrics["verbs"]) == (["metrics.k8s.io"], ["get", "list"])
     assert "create" in pods["verbs"]
     assert not any("nodes" in rule["resources"] for rule in team["resourceRules"])
     named = {"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"]}

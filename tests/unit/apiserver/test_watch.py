@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from livesize.apiserver.http.responses import PIECE_BYTES
+from unit.apiserver.conftest import Rig
 
 PODS = "/api/v1/namespaces/default/pods"
 ALL_PODS = "/api/v1/pods"
@@ -236,3 +237,18 @@ async def test_a_long_beginning_comes_in_pieces_that_wait_for_the_reader(rig: An
     assert max(map(len, pieces)) < PIECE_BYTES + 70_000
     gone.set()
     await watching
+
+
+async def test_a_version_that_is_gone_is_told_in_the_stream() -> None:
+    """As Kubernetes does; there are clients that look for it nowhere else."""
+    rig = Rig(ring_events=2)
+    await rig.start()
+    made = await rig.add_pod("a")
+    for number in range(4):
+        await label(rig, "a", str(number))
+    version = made["metadata"]["resourceVersion"]
+    answer = await rig.get(PODS, watch="true", resourceVersion=version)
+    assert answer.status == 200
+    assert (answer.json["type"], answer.json["object"]["code"]) == ("ERROR", 410)
+    assert answer.json["object"]["reason"] == "Expired"
+    await rig.stop()

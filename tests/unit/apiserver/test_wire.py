@@ -6,9 +6,12 @@ import asyncio
 from typing import Any
 
 import jsonschema_rs
+import orjson
 import pytest
 
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
+from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF
+from livesize.apiserver.http.protobuf import _fields
 from unit.apiserver.conftest import pod
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -261,8 +264,37 @@ async def test_openapi_v2_is_the_same_in_the_older_form(rig: Any) -> None:
     assert "oneOf" not in str(document)
     path = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]
     assert "application/apply-patch+yaml" in path["patch"]["consumes"]
-    proto = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-    assert (await rig.get("/openapi/v2", accept=proto)).status == 406
+    assert (await rig.get("/openapi/v2", accept="application/xml")).status == 406
+
+
+def parts(data: bytes) -> dict[int, list[Any]]:
+    """The fields of a protobuf message by number."""
+    found: dict[int, list[Any]] = {}
+    for number, value in _fields(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+async def test_openapi_v2_in_protobuf_says_what_the_document_says(rig: Any) -> None:
+    document = (await rig.get("/openapi/v2")).json
+    answer = await rig.get("/openapi/v2", accept=V2_PROTOBUF)
+    assert (answer.status, answer.headers["content-type"]) == (200, V2_ANSWERED.decode())
+    top = parts(answer.body)
+    assert top[1] == [b"2.0"]
+    (definitions,) = top[9]
+    schemas = {parts(one)[1][0].decode(): parts(one)[2][0] for one in parts(definitions)[1]}
+    assert set(schemas) == set(document["definitions"])
+    name = "io.k8s.api.core.v1.Pod"
+    pod_schema, expected = parts(schemas[name]), document["definitions"][name]
+    properties = [parts(one)[1][0].decode() for one in parts(pod_schema[25][0])[1]]
+    assert properties == list(expected["properties"])
+    (gvk,) = (parts(one)[2][0] for one in pod_schema[31] if b"group-version-kind" in one)
+    assert orjson.loads(parts(gvk)[2][0]) == [{"group": "", "version": "v1", "kind": "Pod"}]
+    paths = {parts(one)[1][0].decode(): parts(one)[2][0] for one in parts(top[8][0])[2]}
+    assert set(paths) == set(document["paths"])
+    patch = parts(parts(paths["/api/v1/nodes/{name}"])[8][0])
+    queries = [parts(parts(parts(parts(one)[1][0])[2][0])[3][0])[4] for one in patch[8][:-1]]
+    assert [b"dryRun"] in queries
 
 
 async def test_the_document_we_serve_checks_what_we_serve(rig: Any) -> None:

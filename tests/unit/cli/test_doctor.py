@@ -19,6 +19,7 @@ from livesize.cli.doctor.checks import (
     check_python,
     check_root,
 )
+from livesize.cli.doctor.containerd_checks import ContainerdTools, check_containerd
 from livesize.cli.doctor.vm_checks import (
     VmTools,
     accelerator_finding,
@@ -158,3 +159,21 @@ def test_main_hands_in_probes_of_what_the_command_line_cannot_know(tmp_path: Pat
         one for one in names if one != "accelerator"
     ]
     assert {"qemu", "libvirt", "libvirt-python", "accelerator"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("tools", "ok", "words"),
+    [
+        (ContainerdTools(("runc",), "", True, False), False, "runc not installed"),
+        (ContainerdTools((), "containerd x 1.6.20~ds1", False, False), False, "grpcio"),
+        (ContainerdTools((), "containerd x 1.6.20~ds1", True, False), True, "hostNetwork: true"),
+        (ContainerdTools((), "containerd x v2.1.4 abc", True, True), True, "containerd 2.1.4, CNI"),
+        (ContainerdTools((), "", True, True), True, "unknown version"),
+    ],
+)
+def test_containerd(tools: ContainerdTools, ok: bool, words: str) -> None:
+    found = check_containerd(tools)
+    assert found.ok is ok
+    assert found.optional
+    assert words in found.what
+    assert ok or "--runtime containerd" in found.remedy

@@ -18,7 +18,7 @@ from livesize.cli.resize.plan import (
     undo_options,
 )
 
-CPU = ResourceName.CPU
+CPU, MEMORY = ResourceName.CPU, ResourceName.MEMORY
 
 
 def pod(*containers: tuple[str, str, str]) -> Object:
@@ -164,3 +164,29 @@ def test_a_virtual_machine_needs_no_name_and_is_patched_in_its_own_place() -> No
     container = plan_patch(pod(("vm", "1", "1")), "", {CPU: wish("4")})
     assert isinstance(container, ResizePatch)
     assert container.body() == {"spec": {"containers": [{"name": "vm", "resources": wanted}]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("1", "memory of 1 byte; did you mean 1Gi?"),
+        ("4", "memory of 4 bytes; did you mean 4Gi?"),
+        ("512", "memory of 512 bytes; did you mean 512Mi?"),
+        ("1024", "memory of 1024 bytes; did you mean 1024Mi?"),
+        ("512m", "memory of a fraction of a byte; write it like 512Mi or 4Gi"),
+        ("0.5", "memory of a fraction of a byte; write it like 512Mi or 4Gi"),
+        ("100k", "memory of 100000 bytes; did you mean 100Mi?"),
+        ("512Ki", "memory of 524288 bytes; did you mean 512Mi?"),
+        ("64Mi:2", "memory of 2 bytes; did you mean 2Gi?"),
+        ("2:64Mi", "memory of 2 bytes; did you mean 2Gi?"),
+    ],
+)
+def test_a_forgotten_unit_of_memory_is_noticed(asked: str, sentence: str) -> None:
+    sized = {"spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}}
+    assert plan_patch(sized, "", {MEMORY: wish(asked)}) == ResizeRefusal(sentence)
+
+
+@pytest.mark.parametrize("asked", ["1Mi", "1M:2M", "0:1Mi", "1048576"])
+def test_small_memory_that_may_be_meant_is_sent(asked: str) -> None:
+    sized = {"spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}}
+    assert isinstance(plan_patch(sized, "", {MEMORY: wish(asked)}), ResizePatch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -105,3 +106,31 @@ def test_a_value_stays_on_one_line_and_can_be_told_from_the_next(text: str) -> N
     shown = format_value(text)
     assert shown.isprintable()
     assert re.fullmatch(r'[^ "=\\]+|"(?:[^"\\]|\\.)*"', shown)
+
+
+def test_as_json_every_line_is_an_object(lines: io.StringIO) -> None:
+    attach(logging.StreamHandler(lines), "info", "json")
+    log = get_logger("agent")
+    log.info("pod admitted", pod='de"fault/db\n', generation=3, ratio=0.5, path=Path("/x"), no=None)
+    try:
+        _ = 1 // 0
+    except ZeroDivisionError:
+        log.exception("it failed")
+    first, second = map(json.loads, lines.getvalue().splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    assert first == {
+        "level": "info",
+        "from": "agent",
+        "msg": "pod admitted",
+        "pod": 'de"fault/db\n',
+        "generation": 3,
+        "ratio": 0.5,
+        "path": "/x",
+        "no": None,
+    }
+    assert "ZeroDivisionError" in second["traceback"]
+
+
+def test_a_format_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="one of text, json"):
+        attach(logging.StreamHandler(io.StringIO()), "info", "xml")

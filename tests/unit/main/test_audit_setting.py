@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
+from livesize.main.door_options import prepare_audit_log
 from livesize.main.layout import Account, may_write
-from livesize.main.up import prepare_audit_log
 
 SOMEBODY = Account("somebody", 12345, 12345)
 

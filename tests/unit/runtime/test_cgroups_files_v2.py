@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.runtime.cgroups.v2 import CgroupsV2, parse_cpu_max, unreclaimable_bytes
+from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
+from livesize.runtime.cgroups.v2 import CgroupsV2, parse_cpu_max
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
 
 MIB = 1024 * 1024
@@ -115,6 +116,7 @@ def test_a_limit_is_lowered_only_where_nobody_would_be_killed(
     mount: Path, content: str, target: int, refused: bool
 ) -> None:
     (mount / GROUP / "memory.stat").write_text(content)
+    (mount / GROUP / "memory.current").write_text(str(2 * MIB))  # no kernel frees anything here
     driver = CgroupsV2(str(mount))
     if not refused:
         driver.write_memory(GROUP, target)
@@ -126,10 +128,25 @@ def test_a_limit_is_lowered_only_where_nobody_would_be_killed(
     assert driver.memory_limit(GROUP) == 64 * MIB
 
 
-def test_reclaimable_pages_are_given_back_before_the_limit_falls(mount: Path) -> None:
-    CgroupsV2(str(mount)).write_memory(GROUP, 40 * MIB)
+def test_pages_are_given_back_first_and_where_they_stay_so_does_the_limit(mount: Path) -> None:
+    driver = CgroupsV2(str(mount))
+    with pytest.raises(MemoryInUseError, match=f"current usage .{50 * MIB}."):
+        driver.write_memory(GROUP, 40 * MIB)
     asked = int((mount / GROUP / "memory.reclaim").read_text())
-    assert asked == 50 * MIB + 2 * MIB - 40 * MIB  # down to the target less its 5 %
+    assert asked == 50 * MIB + 5 * MIB - 40 * MIB  # down to the target less its margin
+    assert driver.memory_limit(GROUP) == 64 * MIB
+
+
+@pytest.mark.parametrize(
+    ("target", "margin"),
+    [
+        pytest.param(16 * MIB, 2 * MIB, id="an eighth of a small one"),
+        pytest.param(256 * MIB, 32 * MIB, id="32 MiB"),
+        pytest.param(4096 * MIB, 4096 * MIB // 20, id="5 % of a large one"),
+    ],
+)
+def test_room_that_a_lowered_limit_leaves(target: int, margin: int) -> None:
+    assert shrink_margin(target) == margin
 
 
 def test_raising_a_limit_looks_at_nothing(mount: Path) -> None:

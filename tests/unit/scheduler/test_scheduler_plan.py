@@ -31,6 +31,10 @@ def node(name: str, cpu: int = 1000, memory: int = 4 * GIB, **rest: Any) -> Node
     return NodeView(name, Amounts(cpu, memory), **rest)
 
 
+def taint(effect: str) -> dict[str, str]:
+    return {"key": "dedicated", "value": "db", "effect": effect}
+
+
 @pytest.mark.parametrize(
     ("asked", "nodes", "chosen"),
     [
@@ -54,6 +58,30 @@ def node(name: str, cpu: int = 1000, memory: int = 4 * GIB, **rest: Any) -> Node
         ),
         pytest.param(
             pod(), [node("a", is_ready=False), node("b")], "b", id="a node not ready is out"
+        ),
+        pytest.param(
+            pod(), [node("a", taints=(taint("NoSchedule"),)), node("b")], "b", id="tainted"
+        ),
+        pytest.param(
+            pod(tolerations=({"operator": "Exists"},)),
+            [node("a", taints=(taint("NoSchedule"),)), node("b")],
+            "a",
+            id="tainted and tolerated",
+        ),
+        pytest.param(
+            pod(),
+            [node("a", taints=(taint("PreferNoSchedule"),)), node("b", used=Amounts(800, 0))],
+            "b",
+            id="better not there",
+        ),
+        pytest.param(
+            pod(), [node("a", taints=(taint("PreferNoSchedule"),))], "a", id="nowhere else"
+        ),
+        pytest.param(
+            pod(affinity=({"matchExpressions": [{"key": "disk", "operator": "Exists"}]},)),
+            [node("a"), node("b", labels={"disk": "slow"})],
+            "b",
+            id="by affinity",
         ),
         pytest.param(
             pod(node_selector=(("disk", "fast"),)),

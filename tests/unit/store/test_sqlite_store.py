@@ -159,6 +159,16 @@ async def test_the_write_ahead_log_is_emptied_while_the_store_is_open(path: Path
         assert path.stat().st_size > 10_000_000
 
 
+async def test_the_write_ahead_log_is_copied_when_nothing_is_asked(path: Path) -> None:
+    async with opened(path) as store:
+        for number in range(12):
+            await store.commit([], [Put("a", bytes([number]) * 500_000)])
+        assert path.stat().st_size < 1_000_000, "nobody waits for the copying"
+        async with asyncio.timeout(20):
+            while path.stat().st_size < 5_000_000:
+                await asyncio.sleep(0.02)
+
+
 # Group commit
 
 

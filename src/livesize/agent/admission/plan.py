@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, footprint
+from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growing, footprint
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import Reason
 from livesize.api.resources import Amounts, ResourceName, is_vm
@@ -83,11 +83,7 @@ def judge_new(pod: Object, room: NodeRoom, *, runs_vms: bool = False) -> Admissi
 
 def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
     """``desired`` requests of a pod whose footprint is ``held`` now; both with its overhead."""
-    growing = Amounts(
-        _if_larger(desired.cpu_milli, held.cpu_milli),
-        _if_larger(desired.memory_bytes, held.memory_bytes),
-    )
-    verdict = fits([room.used_by_others], growing, room.allocatable)
+    verdict = fits_growing(desired, held, room.used_by_others, room.allocatable)
     match verdict:
         case Fits():
             return Accept()
@@ -138,7 +134,3 @@ def _unsupported_env(index: int, container: Object) -> str:
                 f" fieldRef of {', '.join(FIELD_PATHS)}"
             )
     return ""
-
-
-def _if_larger(asked: int | None, held: int | None) -> int | None:
-    return asked if asked is not None and asked > (held or 0) else None

@@ -48,7 +48,14 @@ def smaller_limits(left: KernelLimits, right: KernelLimits) -> KernelLimits:
 
 
 def pod_config(pod: Object, limits: KernelLimits) -> PodConfig:
-    return PodConfig(uid_of(pod), namespace_of(pod), name_of(pod), limits, vm=is_vm(pod))
+    return PodConfig(
+        uid_of(pod),
+        namespace_of(pod),
+        name_of(pod),
+        limits,
+        vm=is_vm(pod),
+        host_network=bool(lookup(pod, "spec", "hostNetwork", default=False)),
+    )
 
 
 def sized(container: Object, size: Object) -> Object:

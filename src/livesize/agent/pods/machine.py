@@ -15,6 +15,7 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
 from livesize.agent.pods.config import container_config, pod_config
 from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pulling import start_with_image
 from livesize.agent.shape import Shape
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
@@ -68,7 +69,8 @@ class PodMachine:
             attempt=attempt,
             node_memory_bytes=self._outside.machine.memory_bytes,
         )
-        await self._outside.runtime.start_container(msgspec.structs.replace(config, vm=size.vm))
+        config = msgspec.structs.replace(config, vm=size.vm)
+        await start_with_image(self._outside, pod, container, config)
         self._outside.tell(pod, EventReason.CREATED, f"Created container {name}")
         self._outside.tell(pod, EventReason.STARTED, f"Started container {name}")
 
@@ -101,5 +103,7 @@ class PodMachine:
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""
         pod, host_ip = self._record.pod, self._outside.settings.host_ip
-        status = {**(pod.get("status") or {}), "hostIP": host_ip, "podIP": host_ip}
+        view = self._outside.runtime.pod(uid_of(pod))
+        pod_ip = (view.address if view is not None else "") or host_ip
+        status = {**(pod.get("status") or {}), "hostIP": host_ip, "podIP": pod_ip}
         return evolve(pod, ("status",), status)

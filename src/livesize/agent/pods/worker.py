@@ -168,11 +168,12 @@ class PodWorker:
 
     async def _read_again(self, snapshot: PodSnapshot) -> PodSnapshot:
         """Not all that happens to a virtual machine is told: what was read long ago is read again,
-        so that what somebody changed by hand is found."""
+        so that what somebody changed by hand is found. An idle turn always finds it that old; a
+        turn that something woke seldom does, and so does not wait for the reading."""
         vm, vms = snapshot.vm, self._outside.vms
         if vm is None or vms is None:
             return snapshot
-        if self._outside.clock.now() - vm.read_at < self._outside.settings.recheck_seconds / 2:
+        if self._outside.clock.now() - vm.read_at < self._outside.settings.recheck_seconds:
             return snapshot
         with contextlib.suppress(RuntimeCallError):
             await vms.refresh_vm(self.uid)
@@ -259,7 +260,11 @@ class PodWorker:
         async def group() -> None:
             await self._machine.make_group(entry)
 
-        await self._run_steps("begin", [Step("checkpoint", checkpoint), Step("group", group)])
+        try:
+            await self._run_steps("begin", [Step("checkpoint", checkpoint), Step("group", group)])
+        except RuntimeCallError as failure:
+            self._outside.tell(self._record.pod, EventReason.FAILED_SANDBOX, str(failure))
+            raise
 
     async def _start(self, start: Start) -> None:
         """One container that cannot start keeps none of the others from starting."""

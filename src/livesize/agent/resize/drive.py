@@ -112,7 +112,9 @@ class ResizeDriver:
         if refusal is None or self._record.gone:
             return
         state = resize_state(pod)
-        if state.get("generation") != refusal.generation or phase_of(pod) is refusal.phase:
+        heard = int(state.get("observedGeneration", 0)) >= refusal.generation
+        is_told = heard and phase_of(pod) is refusal.phase  # by us, not only by the scheduler
+        if state.get("generation") != refusal.generation or is_told:
             return
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message)
         deferred = refusal.phase is ResizePhase.DEFERRED

@@ -14,7 +14,7 @@ from livesize.api.apply.field_sets import (
     is_nothing,
     owns_itself,
 )
-from livesize.api.apply.list_keys import elements, is_whole
+from livesize.api.apply.list_keys import WHOLE, elements
 from livesize.api.patch import equal_json
 from livesize.api.patch.merge_keys import MergeKeys
 
@@ -28,13 +28,14 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 SAME = Difference(NOTHING, NOTHING)
+_WITH_PARTS = (dict, list)
 
 
 def fields_of(value: Any, schema: MergeKeys) -> FieldSet:
     """Every field of ``value``; of an object, not of something plain."""
     if isinstance(value, dict):
         return {
-            f"f:{name}": {} if is_whole(name) else fields_of(item, schema.below(name))
+            f"f:{name}": {} if name in WHOLE else fields_of(item, schema.below(name))
             for name, item in value.items()
         }
     if isinstance(value, list):
@@ -59,13 +60,13 @@ def compare(old: Any, new: Any, schema: MergeKeys) -> Difference:
     object is found quickly."""
     if old is new:
         return SAME
-    if isinstance(old, dict) and isinstance(new, dict):
+    if isinstance(new, dict) and isinstance(old, dict):
         return _compare_maps(old, new, schema)
-    if isinstance(old, list) and isinstance(new, list):
+    if isinstance(new, list) and isinstance(old, list):
         return _compare_lists(old, new, schema)
     if equal_json(old, new):
         return SAME
-    return Difference(fields_of(new, schema), {} if isinstance(old, dict | list) else NOTHING)
+    return Difference(fields_of(new, schema), {} if isinstance(old, _WITH_PARTS) else NOTHING)
 
 
 def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -> Difference:
@@ -75,20 +76,19 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -
         before = old.get(name, _ABSENT)
         if before is item:
             continue
-        key = f"f:{name}"
-        if before is _ABSENT:
-            changed[key] = {} if is_whole(name) else fields_of(item, schema.below(name))
-        elif is_whole(name):
+        if isinstance(item, str) and not isinstance(before, _WITH_PARTS):
+            if before != item:
+                changed[f"f:{name}"] = {}
+        elif before is _ABSENT or name in WHOLE:
             if not equal_json(before, item):
-                changed[key] = {}
-        else:
-            _note(key, compare(before, item, schema.below(name)), changed, removed)
-    for name in old:
-        if name not in new:
-            removed[f"f:{name}"] = {}
+                changed[f"f:{name}"] = {} if name in WHOLE else fields_of(item, schema.below(name))
+        elif (found := compare(before, item, schema.below(name))) is not SAME:
+            _note(f"f:{name}", found, changed, removed)
+    if not old.keys() <= new.keys():
+        removed |= {f"f:{name}": {} for name in old if name not in new}
     if old and not new:
         return Difference({}, removed)
-    return Difference(changed or NOTHING, removed or NOTHING)
+    return _difference(changed, removed)
 
 
 def _compare_lists(old: list[Any], new: list[Any], schema: MergeKeys) -> Difference:
@@ -106,13 +106,17 @@ def _compare_lists(old: list[Any], new: list[Any], schema: MergeKeys) -> Differe
     for key in before:
         if key not in after:
             removed[key] = {}
-    return Difference(changed or NOTHING, removed or NOTHING)
+    return _difference(changed, removed)
+
+
+def _difference(changed: FieldSet, removed: FieldSet) -> Difference:
+    return Difference(changed or NOTHING, removed or NOTHING) if changed or removed else SAME
 
 
 def _note(key: str, found: Difference, changed: FieldSet, removed: FieldSet) -> None:
-    if not is_nothing(found.changed):
+    if found.changed is not NOTHING:
         changed[key] = found.changed
-    if not is_nothing(found.removed):
+    if found.removed is not NOTHING:
         removed[key] = found.removed
 
 

@@ -25,7 +25,7 @@ _KEPT_CHARACTERS = 16 * 1024  # of one set: a few times that of a pod; larger on
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """Fields of either; ``left`` itself where it has them all."""
-    if left is right or right is NOTHING:
+    if right is NOTHING or left == right:
         return left
     if left is NOTHING:
         return right
@@ -46,8 +46,7 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """Fields of ``left`` that are not in ``right``; ``left`` itself where that is all."""
     if left is NOTHING or right is NOTHING:
         return left
-    itself = _has_itself(left) and not _has_itself(right)
-    return _reduced(left, right, difference, itself=itself)
+    return _reduced(left, right, difference)
 
 
 def cut(fields: FieldSet, gone: FieldSet) -> FieldSet:
@@ -56,30 +55,29 @@ def cut(fields: FieldSet, gone: FieldSet) -> FieldSet:
         return fields
     if _has_itself(gone):
         return NOTHING
-    return _reduced(fields, gone, cut, itself=_has_itself(fields))
+    return _reduced(fields, gone, cut)
 
 
 def _reduced(
-    left: FieldSet,
-    right: FieldSet,
-    reduce: Callable[[FieldSet, FieldSet], FieldSet],
-    *,
-    itself: bool,
+    left: FieldSet, right: FieldSet, reduce: Callable[[FieldSet, FieldSet], FieldSet]
 ) -> FieldSet:
+    """``left`` with what ``right`` takes of it, itself and at each place below."""
     changed: FieldSet = {}
-    for key in right:
-        if key != ITSELF and key in left:
-            rest = reduce(left[key], right[key])
-            if rest is not left[key]:
+    for key, item in right.items():
+        here = left.get(key)
+        if here is not None and key != ITSELF:
+            rest = reduce(here, item)
+            if rest is not here:
                 changed[key] = rest
-    if not changed and itself == _has_itself(left):
+    taken = (not right or ITSELF in right) and (not left or ITSELF in left)
+    if not changed and not taken:
         return left
     children = {
         key: changed.get(key, item)
         for key, item in left.items()
         if key != ITSELF and changed.get(key, item) is not NOTHING
     }
-    return _made(children, itself=itself)
+    return _made(children, itself=_has_itself(left) and not taken)
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:

@@ -23,7 +23,7 @@ _TWO_KEYS: Mapping[str, tuple[str, ...]] = {
 _LONGEST_KEPT = 256
 _KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
 
-_WHOLE = frozenset(
+WHOLE = frozenset(
     {
         "configMapKeyRef",
         "fieldRef",
@@ -39,11 +39,7 @@ _WHOLE = frozenset(
         "selector",
     }
 )
-
-
-def is_whole(field: str) -> bool:
-    """Owned as one, whatever is inside."""
-    return field in _WHOLE
+"""Fields that are owned as one, whatever is inside."""
 
 
 def keys_of(schema: MergeKeys) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from livesize.api.apply.list_keys import elements, is_whole
+from livesize.api.apply.list_keys import WHOLE, elements
 from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import MergeKeys
 
@@ -16,7 +16,7 @@ def merge_applied(live: Any, applied: Any, schema: MergeKeys, where: str = "") -
         merged = dict(live) if isinstance(live, dict) else {}
         for name, item in applied.items():
             path = f"{where}.{name}"
-            if is_whole(name):
+            if name in WHOLE:
                 merged[name] = item
             else:
                 merged[name] = merge_applied(merged.get(name), item, schema.below(name), path)

@@ -41,6 +41,9 @@ class Operation(enum.StrEnum):
     UPDATE = "Update"
 
 
+_OPERATIONS = {one.value: one for one in Operation}
+
+
 class Owner(msgspec.Struct, frozen=True):
     """One entry, without its fields. ``time`` is that of its last change."""
 
@@ -59,8 +62,11 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
+    """``stored``: the very item it was read from, as long as nothing of it has changed."""
+
     owner: Owner
     fields: FieldSet
+    stored: Object | None = None
 
     def replaced(self, fields: FieldSet) -> Entry:
         return self if fields is self.fields else Entry(self.owner, fields)
@@ -93,12 +99,13 @@ def read_entries(managed: Sequence[Object]) -> tuple[Entry, ...]:
         Entry(
             Owner(
                 item.get("manager", ""),
-                Operation(item["operation"]),
+                _OPERATIONS[item["operation"]],
                 item.get("apiVersion", ""),
                 item.get("subresource", ""),
                 item.get("time", ""),
             ),
             item["fieldsV1"],
+            item,
         )
         for item in managed
     )
@@ -108,14 +115,15 @@ def parse_entries(managed: Any) -> tuple[Entry, ...] | None:
     """The same from a client; None where it cannot be read as such."""
     if not isinstance(managed, list) or not all(map(_is_entry, managed)):
         return None
-    return read_entries(managed)
+    return tuple(Entry(one.owner, one.fields) for one in read_entries(managed))
 
 
 def write_entries(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> list[Object]:
     """``before``: entries whose sets are stored already, and need not be made again."""
     known = {id(entry.fields) for entry in before}
     return [
-        _written(entry, entry.fields if id(entry.fields) in known else shared(entry.fields))
+        entry.stored
+        or _written(entry, entry.fields if id(entry.fields) in known else shared(entry.fields))
         for entry in entries
         if not is_nothing(entry.fields)
     ]
@@ -184,6 +192,8 @@ def own_apply(
 def _bounded(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """In Kubernetes' order, and with the oldest of too many Updates put together."""
     kept = sorted((one for one in entries if not is_nothing(one.fields)), key=_order)
+    if len(kept) <= MAX_UPDATE_ENTRIES:
+        return tuple(kept)
     updates = [one for one in kept if one.owner.operation is Operation.UPDATE]
     surplus = updates[: max(0, len(updates) - MAX_UPDATE_ENTRIES)]
     if not surplus:
@@ -219,7 +229,7 @@ def _written(entry: Entry, fields: FieldSet) -> Object:
     owner = entry.owner
     written: Object = {
         "manager": owner.manager,
-        "operation": owner.operation.value,
+        "operation": str(owner.operation),
         "apiVersion": owner.api_version,
         "time": owner.time,
         "fieldsType": "FieldsV1",

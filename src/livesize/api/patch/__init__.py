@@ -6,9 +6,12 @@ what it did not have to copy.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterable
 from typing import Any
+
+import orjson
 
 MAXIMUM_DEPTH = 128
 
@@ -30,7 +33,12 @@ def check_depth(depth: int) -> None:
 
 
 def check_depth_of(value: Any) -> None:
-    """The same for a whole value, without walking it recursively."""
+    """The same for a whole value, without walking it recursively; what has few brackets, as nearly
+    every patch, cannot be deep."""
+    with contextlib.suppress(TypeError):  # it cannot be encoded, perhaps because it is too deep
+        encoded = orjson.dumps(value)
+        if encoded.count(b"{") + encoded.count(b"[") < MAXIMUM_DEPTH:
+            return
     level, depth = [value], 0
     while level:
         check_depth(depth)

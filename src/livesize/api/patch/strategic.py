@@ -15,7 +15,7 @@ elements stay before the named ones they stood before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -54,17 +54,22 @@ def strategic_merge(target: Any, patch: Any, schema: MergeKeys) -> Any:
 
 
 def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
-    match _directive(patch):
-        case "delete":
-            return {}
-        case "replace":
-            return _cleaned_fields(patch)
-        case _:
-            pass
-    merged = _retained(original, patch)
+    merged = dict(original)
+    fields: Iterable[str] = patch
+    if "$" in "".join(patch):  # there may be directives
+        match _directive(patch):
+            case "delete":
+                return {}
+            case "replace":
+                return _cleaned_fields(patch)
+            case _:
+                merged = _retained(original, patch)
+                fields = _fields_named_in(patch)
     changed = len(merged) < len(original)
-    for field in _fields_named_in(patch):
-        value = _merge_field(original, patch, field, schema.below(field))
+    for field in fields:
+        given = patch.get(field, _GONE)
+        is_text = isinstance(given, str)
+        value = given if is_text else _merge_field(original, patch, field, schema.below(field))
         if value is merged.get(field, _GONE):
             continue
         changed = True
@@ -80,13 +85,13 @@ def _merge_field(original: Fields, patch: Fields, field: str, schema: MergeKeys)
     given = patch.get(field, _GONE)
     if given is None:
         return _GONE
+    if isinstance(given, dict):
+        if isinstance(here, dict):
+            return _merge_fields(here, given, schema)
+        return _GONE if _is_delete(given) else _cleaned(given)
     if isinstance(here, list) and (given is _GONE or isinstance(given, list)):
         return _merge_list(here, patch, field, schema)
-    if given is _GONE:
-        return here
-    if isinstance(here, dict) and isinstance(given, dict):
-        return _merge_fields(here, given, schema)
-    return _GONE if _is_delete(given) else _cleaned(given)
+    return here if given is _GONE else _cleaned(given)
 
 
 def _merge_list(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -> list[Any]:
@@ -98,8 +103,8 @@ def _merge_list(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -
         return here if given is None else _cleaned_list(given)
     if any(isinstance(item, dict) and _directive(item) == "replace" for item in given or ()):
         return _cleaned_list(given)
-    merged = _merge_elements(here, given or [], schema)
     kept = [item for item in given or () if not _is_delete(item)]
+    merged = _merge_elements(here, given or [], kept, schema)
     named = _keys(kept, schema.merge_key)
     order = _list_of(patch, _SET_ORDER + field, default=None)
     if order is not None:
@@ -110,17 +115,20 @@ def _merge_list(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -
     return here if same_parts(here, result) else result
 
 
-def _merge_elements(here: list[Any], given: list[Any], schema: MergeKeys) -> list[_Element]:
+def _merge_elements(
+    here: list[Any], given: list[Any], kept: list[Any], schema: MergeKeys
+) -> list[_Element]:
+    """``kept``: those of ``given`` that do not delete."""
     merge_key = schema.merge_key
     assert merge_key is not None
-    deleted = set(_keys([item for item in given if _is_delete(item)], merge_key))
+    deleted: set[Key] = set()
+    if len(kept) < len(given):
+        deleted = set(_keys([item for item in given if _is_delete(item)], merge_key))
     old = [_Element(_key_or_none(item, merge_key), item, at) for at, item in enumerate(here)]
     merged = [element for element in old if element.key not in deleted]
     # Written backwards, so that of two elements with one key the first is found.
     places = {merged[at].key: at for at in reversed(range(len(merged)))}
-    for value in given:
-        if _is_delete(value):
-            continue
+    for value in kept:
         key = _key_of(value, merge_key)
         at = places.get(key)
         if at is None:
@@ -134,6 +142,8 @@ def _merge_elements(here: list[Any], given: list[Any], schema: MergeKeys) -> lis
 
 def _in_order(elements: Sequence[_Element], named: Sequence[Key]) -> list[Any]:
     """Named elements as named; the others where they were, as far as that is compatible."""
+    if len(named) == 1 and elements[-1].before is not None:  # nothing moves, and nothing is new
+        return [element.value for element in elements]
     rank = {key: index for index, key in enumerate(named)}
     others = deque(element for element in elements if element.key not in rank)
     ordered = sorted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 
 from livesize.api.errors import FieldError, FieldErrorKind
@@ -74,6 +75,14 @@ def validate_name(name: str | None, field: str, rule: DnsRule) -> list[FieldErro
 
 def validate_key(key: str, field: str) -> list[FieldError]:
     """A label or annotation key: a name with an optional DNS prefix before a slash."""
+    return [
+        FieldError(FieldErrorKind.INVALID, field, problem, key) for problem in key_problems(key)
+    ]
+
+
+@functools.lru_cache(1024)
+def key_problems(key: str) -> tuple[str, ...]:
+    """Kept, because all objects together have few different keys."""
     prefix, slash, name = key.rpartition("/")
     problems: list[str] = []
     if slash:
@@ -85,7 +94,7 @@ def validate_key(key: str, field: str) -> list[FieldError]:
         problems.append(f"name part {_too_long(LABEL_LENGTH)}")
     elif not _QUALIFIED_PATTERN.fullmatch(name):
         problems.append(_QUALIFIED_SENTENCE)
-    return [FieldError(FieldErrorKind.INVALID, field, problem, key) for problem in problems]
+    return tuple(problems)
 
 
 def validate_label_value(value: str, field: str) -> list[FieldError]:

@@ -9,6 +9,7 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
+from livesize.api.validation.placement import validate_placement
 from livesize.api.validation.resources import (
     validate_quantities,
     validate_resize_policy,
@@ -34,11 +35,24 @@ def validate_pod(pod: Object) -> list[FieldError]:
     return errors
 
 
+def validate_pod_sizes(pod: Object) -> list[FieldError]:
+    """What of ``validate_pod_spec`` has to be looked at again when a stored pod is resized; the
+    rest was, when it was stored, and a resize leaves it as it is."""
+    spec = pod["spec"]
+    never = spec.get("restartPolicy") == "Never"
+    errors = _validate_pod_level(spec)
+    if is_vm(pod):
+        errors += validate_vm(spec, never=never)
+    for field, container in containers_by_field(pod):
+        errors += _validate_sizes(container, field, never=never)
+    return errors
+
+
 def validate_pod_spec(pod: Object) -> list[FieldError]:
     """Everything that has to hold for a pod at any time."""
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
-    errors = [*_validate_scalars(spec), *_validate_volumes(spec)]
+    errors = [*_validate_scalars(spec), *_validate_volumes(spec), *validate_placement(spec)]
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):
@@ -69,8 +83,7 @@ def sizes_by_field(pod: Object) -> Iterator[tuple[str, Object]]:
 
 def _validate_scalars(spec: Object) -> list[FieldError]:
     errors = one_of(spec.get("restartPolicy", "Always"), RESTART_POLICIES, "spec.restartPolicy")
-    if spec.get("resources"):
-        errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL))
+    errors += _validate_pod_level(spec)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and not 0 <= grace <= MAX_GRACE_SECONDS:
         field = "spec.terminationGracePeriodSeconds"
@@ -86,6 +99,12 @@ def _validate_scalars(spec: Object) -> list[FieldError]:
     if spec.get("hostname"):
         errors += validate_name(spec["hostname"], "spec.hostname", DnsRule.LABEL)
     return errors + validate_quantities(spec.get("overhead") or {}, "spec.overhead")
+
+
+def _validate_pod_level(spec: Object) -> list[FieldError]:
+    if not spec.get("resources"):
+        return []
+    return [FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL)]
 
 
 def _validate_volumes(spec: Object) -> list[FieldError]:
@@ -114,8 +133,14 @@ def _validate_container(container: Object, field: str, *, never: bool) -> list[F
     for index, variable in enumerate(container.get("env") or []):
         if not variable.get("name") or "=" in variable["name"]:
             errors.append(_env_error(variable.get("name"), f"{field}.env[{index}].name"))
-    errors += validate_resources(container.get("resources") or {}, f"{field}.resources")
-    return errors + validate_resize_policy(container, field, never=never)
+    return errors + _validate_sizes(container, field, never=never)
+
+
+def _validate_sizes(container: Object, field: str, *, never: bool) -> list[FieldError]:
+    return [
+        *validate_resources(container.get("resources") or {}, f"{field}.resources"),
+        *validate_resize_policy(container, field, never=never),
+    ]
 
 
 def _env_error(name: str | None, field: str) -> FieldError:

@@ -14,7 +14,7 @@ from livesize.api.objects import Object, evolve, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, parse_quantity
 from livesize.api.resources import ResourceName, containers_of, is_vm, same_quantities
-from livesize.api.validation.pod import sizes_by_field, validate_pod_spec
+from livesize.api.validation.pod import sizes_by_field, validate_pod_sizes
 from livesize.api.validation.shapes import check_shape
 from livesize.api.vm_status import statuses_of
 
@@ -23,6 +23,7 @@ _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
 _SIDES = ("requests", "limits")
 _RESIZABLE = frozenset(name.value for name in ResourceName)
 _CHANGEABLE = frozenset({*_SIDES, "resizePolicy"})
+_NONE: Object = {}
 
 
 def prepare_resize(old: Object, incoming: Object) -> Object:
@@ -62,10 +63,12 @@ def _take_vm(old: Object, incoming: Any) -> Any:
 
 def _take_size(before: Object, after: Object) -> Object:
     after = _keep_policy(before, after)
-    taken: Object = {"resources": after.get("resources") or {}}
+    taken = dict(before)
+    taken.pop("resizePolicy", None)
+    taken["resources"] = after.get("resources") or {}
     if after.get("resizePolicy") is not None:
         taken["resizePolicy"] = after["resizePolicy"]
-    return {**_without(before, frozenset({"resizePolicy"})), **taken}
+    return taken
 
 
 def keep_policies(old: Object, new: Object) -> Object:
@@ -101,11 +104,11 @@ def _keep_policy(before: Object, after: Object) -> Object:
 
 def validate_pod_resize(new: Object, old: Object) -> list[FieldError]:
     """Everything wrong with resizing ``old`` (stored) to ``new`` (defaulted)."""
-    if errors := check_shape(PODS, new):
+    if errors := check_shape(PODS, new, old):
         return errors
     if errors := _added_or_moved(new, old):
         return errors
-    return [*validate_pod_spec(new), *resize_errors(new, old)]
+    return [*validate_pod_sizes(new), *resize_errors(new, old)]
 
 
 def resize_errors(new: Object, old: Object) -> list[FieldError]:
@@ -152,6 +155,8 @@ def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
     for kind in ("containers", "initContainers"):
         before = _names(old, kind)
         after = _names(new, kind)
+        if before == after:
+            continue
         if len(before) != len(after):
             detail = "containers may not be added or removed on resize"
             errors.append(FieldError(FieldErrorKind.FORBIDDEN, f"spec.{kind}", detail))
@@ -166,7 +171,8 @@ def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
 
 
 def _names(pod: Object, kind: str) -> list[Any]:
-    return [container.get("name") for container in (pod.get("spec") or {}).get(kind) or ()]
+    containers = (pod.get("spec") or {}).get(kind)
+    return [container.get("name") for container in containers] if containers else []
 
 
 def _unsupported(old: Object) -> list[FieldError]:
@@ -202,7 +208,10 @@ def _container_errors(new: Object, old: Object) -> list[FieldError]:
         where = "virtualMachine" if is_vm(new) else f"containers[{index}]"
         was, now = before[index].get("resources") or {}, container.get("resources") or {}
         for side in _SIDES:
-            if _removed(was.get(side) or {}, now.get(side) or {}):
+            before_side, after_side = was.get(side) or _NONE, now.get(side) or _NONE
+            if before_side.keys() == after_side.keys():
+                continue
+            if _removed(before_side, after_side):
                 field = f"spec.{where}.resources.{side}"
                 detail = f"resource {side} cannot be removed"
                 errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
@@ -213,21 +222,29 @@ def _container_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 def _removed(before: Object, after: Object) -> bool:
-    return any(resource in before and resource not in after for resource in _RESIZABLE)
+    return not _RESIZABLE.isdisjoint(before.keys() - after.keys())
 
 
 def _same_others(before: Object, after: Object) -> bool:
     """Everything in ``resources`` but cpu, memory and the policy is unchanged."""
-    sides = all(
-        same_quantities(
-            _without(before.get(side), _RESIZABLE), _without(after.get(side), _RESIZABLE)
-        )
-        for side in _SIDES
-    )
-    return sides and _without(before, _CHANGEABLE) == _without(after, _CHANGEABLE)
+    if before.keys() | after.keys() <= _CHANGEABLE and _are_resizable(before, after):
+        return True  # there are none
+    for side in _SIDES:
+        was, now = _others(before.get(side), _RESIZABLE), _others(after.get(side), _RESIZABLE)
+        if not same_quantities(was, now):
+            return False
+    return _others(before, _CHANGEABLE) == _others(after, _CHANGEABLE)
 
 
-def _without(obj: Object | None, keys: frozenset[str]) -> Object:
+def _are_resizable(*resources: Object) -> bool:
+    for one in resources:
+        for side in _SIDES:
+            if not (one.get(side) or _NONE).keys() <= _RESIZABLE:
+                return False
+    return True
+
+
+def _others(obj: Object | None, keys: frozenset[str]) -> Object:
     return {key: value for key, value in (obj or {}).items() if key not in keys}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
@@ -15,7 +16,7 @@ from livesize.api.resize_policy import (
 )
 from livesize.api.resources import ResourceName
 from livesize.api.validation.choices import required_one_of
-from livesize.api.validation.names import validate_key
+from livesize.api.validation.names import key_problems, validate_key
 
 _NANO = 10**9
 _LARGEST_NANO = (2**63 - 1) * _NANO  # what the kernel and Kubernetes can count to
@@ -43,10 +44,17 @@ def validate_resources(resources: Object, field: str) -> list[FieldError]:
 def validate_quantities(quantities: Object, field: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for name, quantity in quantities.items():
-        where = f"{field}[{name}]"
-        errors += validate_key(name, where)
-        errors += validate_quantity(quantity, where)
+        if key_problems(name):
+            errors += validate_key(name, f"{field}[{name}]")
+        if not (isinstance(quantity, str) and _is_amount(quantity)):
+            errors += validate_quantity(quantity, f"{field}[{name}]")
     return errors
+
+
+@functools.lru_cache(4096)
+def _is_amount(text: str) -> bool:
+    """Quickly, for nearly all: sizes repeat."""
+    return not validate_quantity(text, "")
 
 
 def validate_quantity(quantity: Any, field: str) -> list[FieldError]:

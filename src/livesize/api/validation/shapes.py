@@ -30,7 +30,7 @@ from livesize.api.kinds import (
     SERVICES,
     Resource,
 )
-from livesize.api.objects import Object
+from livesize.api.objects import Object, unshared
 
 
 class Map(msgspec.Struct, frozen=True):
@@ -131,6 +131,7 @@ _VIRTUAL_MACHINE_STATUS: dict[str, Any] = {
     "guest": {"vcpusPlugged": int, "vcpusOnline": int, "agent": bool, "bootId": str},
     "devices": [{}],
 }
+_REQUIREMENTS = [{"key": str, "operator": str, "values": [str]}]
 _POD: dict[str, Any] = {
     "spec": {
         "containers": [_CONTAINER],
@@ -156,6 +157,15 @@ _POD: dict[str, Any] = {
         "preemptionPolicy": str,
         "resources": _RESOURCES,
         "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
+                    ]
+                }
+            }
+        },
         "volumes": [{"name": str}],
     },
     "status": {
@@ -255,10 +265,12 @@ _WORDS: dict[type, str] = {
 }
 
 
-def check_shape(resource: Resource, obj: Object) -> list[FieldError]:
-    """Every field we know that has the wrong JSON type."""
+def check_shape(resource: Resource, obj: Object, known: Object | None = None) -> list[FieldError]:
+    """Every field we know that has the wrong JSON type; none of ``known`` has, and shapes require
+    nothing, so that what is shared with it need not be looked at."""
+    news = obj if known is None else unshared(obj, known)
     try:
-        msgspec.convert(obj, _compiled(resource.plural))
+        msgspec.convert(news, _compiled(resource.plural))
     except msgspec.ValidationError:
         return _check(obj, _shape(resource.plural), "")
     return []

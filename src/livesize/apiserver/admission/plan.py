@@ -232,9 +232,9 @@ def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
     return None
 
 
-def _sizes(pod: Object) -> list[Object]:
+def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:
     resources = [container.get("resources") or {} for container in containers_of(pod)]
-    return [{side: one.get(side) for side in ("requests", "limits")} for one in resources]
+    return [(one.get("requests"), one.get("limits")) for one in resources]
 
 
 def _images(pod: Object | None) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
 from livesize.api.kinds import NAMESPACES, RESOURCES, Resource
+from livesize.api.metrics_kinds import METRICS
 from livesize.api.objects import Object, lookup
 from livesize.api.review_kinds import ACCESS_REVIEWS, REVIEWS, RULES_REVIEWS
 from livesize.apiserver.auth.authorize import ALL, TABLE, Access, allows
@@ -110,7 +111,7 @@ def check_review(resource: Resource, review: Any) -> Object:
 def _table_rules(identity: Identity, namespace: str) -> list[Object]:
     """One rule for each group and set of verbs, of what there really is."""
     merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for resource in RESOURCES:
+    for resource in (*RESOURCES, *METRICS):
         for subresource in ("", *resource.subresources):
             verbs = _verbs(identity, resource, subresource, namespace)
             if verbs:
@@ -140,7 +141,7 @@ def _rule(verbs: tuple[str, ...], group: str, resources: list[str]) -> Object:
 
 def _resource(group: str, plural: str) -> Resource:
     """The served one, or one that no table knows: only an admin may do things with it."""
-    for one in (*RESOURCES, *REVIEWS):
+    for one in (*RESOURCES, *REVIEWS, *METRICS):
         if (one.group, one.plural) == (group, plural):
             return one
     unknown = plural if all(plural != one.plural for one in RESOURCES) else f"{plural}.{group}"

@@ -14,7 +14,13 @@ from typing import Protocol
 
 import msgspec
 
-from livesize.api.errors import StatusError, method_not_allowed, unauthorized, unavailable
+from livesize.api.errors import (
+    StatusError,
+    method_not_allowed,
+    path_not_found,
+    unauthorized,
+    unavailable,
+)
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
@@ -24,7 +30,6 @@ from livesize.apiserver.http.limits import JOIN, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
-from livesize.apiserver.http.openapi_v2 import V2_PATH
 from livesize.apiserver.http.peers import IDENTITY, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
@@ -42,7 +47,7 @@ from livesize.apiserver.http.responses import (
     send_answer,
 )
 from livesize.apiserver.http.reviewing import review_at
-from livesize.apiserver.http.router import parse_route
+from livesize.apiserver.http.router import Route, find_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
 from livesize.machinery.clock import Clock
@@ -162,15 +167,21 @@ class App:
         return self._version if head.path == "/version" else self._health.find(head)
 
     def _asked(self, scope: Scope, head: Request) -> Answer | Ask:
-        """Where nothing has to be read or looked up, the answer itself."""
+        """Where nothing has to be read or looked up, the answer itself. Objects come first:
+        nearly every request is for one."""
+        route = find_route(head.path)
+        if route is not None:
+            return self._routed(self._identify(scope, head), route, scope, head)
         fixed = self._open_to_all(head)
         if fixed is not None:
             return fixed
         if self._joining is not None and head.path == JOIN_PATH:
             return self._join(self._joining, scope, head)
         identity = self._identify(scope, head)
-        document = self._fixed(head)
-        return document or self._posted(identity, head) or self._routed(identity, scope, head)
+        asked = self._fixed(head) or self._posted(identity, head)
+        if asked is None:
+            raise path_not_found()
+        return asked
 
     def _join(self, joining: Joining, scope: Scope, head: Request) -> Ask:
         """A machine that joins has no identity yet, only its token and where it is."""
@@ -194,9 +205,8 @@ class App:
         answer = functools.partial(self._handlers.review, identity, review)
         return Ask(identity.name, ("create", review.plural, ""), head, answer)
 
-    def _routed(self, identity: Identity, scope: Scope, head: Request) -> Ask:
+    def _routed(self, identity: Identity, route: Route, scope: Scope, head: Request) -> Ask:
         """What is asked of objects."""
-        route = parse_route(head.path)
         verb = verb_of(head, route)
         head = self._lasting(scope, head) if verb == "watch" else head
         labels = (verb, route.resource.plural, route.subresource)
@@ -207,14 +217,11 @@ class App:
         """Documents that do not depend on who asks."""
         if head.path == "/metrics":
             return Answer(200, self._metrics.text(), _METRICS_TYPE)
-        document = self._discovery.find(head) or self._openapi.find(head.path)
+        document = self._discovery.find(head) or self._openapi.find(head)
         if document is None:
             return None
         if head.method not in ("GET", "HEAD"):
             raise method_not_allowed()
-        if head.path == V2_PATH and not head.accepts_json:
-            message = "only the following media types are accepted: application/json"
-            raise StatusError(406, "NotAcceptable", message)
         return document.answer(head)
 
     def _identify(self, scope: Scope, head: Request) -> Identity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.metrics_kinds import METRICS
 from livesize.api.objects import Object
 from livesize.api.review_kinds import REVIEWS
 from livesize.apiserver.http.documents import Document, make_document
@@ -13,7 +14,7 @@ from livesize.apiserver.subresources.rules import POSTED_KINDS
 
 _CHANGED = ("get", "patch", "update")
 _POSTED = ("create",)
-_SERVED = (*RESOURCES, *REVIEWS)
+_SERVED = (*RESOURCES, *REVIEWS, *METRICS)
 
 
 class Discovery:

@@ -8,8 +8,14 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from livesize.api.errors import bad_request, method_not_allowed, unsupported_media_type
+from livesize.api.errors import (
+    StatusError,
+    bad_request,
+    method_not_allowed,
+    unsupported_media_type,
+)
 from livesize.api.kinds import Resource
+from livesize.api.metrics_kinds import METRICS
 from livesize.api.objects import Object, uid_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
@@ -17,6 +23,7 @@ from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import decode_json, decode_json_or_yaml, decode_yaml
 from livesize.apiserver.http.editing import editable, is_edited
+from livesize.apiserver.http.metered import Metered
 from livesize.apiserver.http.options import (
     apply_options,
     list_options,
@@ -44,7 +51,9 @@ _JSON = ("application/json", "", "*/*")
 _YAML = "application/yaml"
 _BODIES = ("application/json", _YAML, PROTOBUF)
 _PATCHES = tuple(kind.value for kind in PatchType)
-_APPLY_JSON = "application/apply-patch+json"
+_PATCH_TYPES = {kind.value: kind for kind in PatchType} | {
+    "application/apply-patch+json": PatchType.APPLY
+}
 
 
 def verb_of(request: Request, route: Route) -> str:
@@ -57,7 +66,10 @@ def verb_of(request: Request, route: Route) -> str:
     verb = verbs.get(request.method)
     if verb is None or (verb == "create" and not _can_create(route)):
         raise method_not_allowed()
-    return "watch" if verb == "list" and request.flag("watch") else verb
+    verb = "watch" if verb == "list" and request.flag("watch") else verb
+    if not route.subresource and verb not in route.resource.verbs:
+        raise method_not_allowed()
+    return verb
 
 
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -90,6 +102,9 @@ class Handlers:
     async def answer(
         self, identity: Identity, verb: str, route: Route, request: Request
     ) -> Answer | WatchStream:
+        if route.resource in METRICS:
+            metered = Metered(self._service, self._clock.now())
+            return await metered.answer(identity, verb, route, request)
         return await self._by_verb[verb](identity, route, request)
 
     async def review(self, identity: Identity, resource: Resource, request: Request) -> Answer:
@@ -113,14 +128,22 @@ class Handlers:
         metadata = {"resourceVersion": str(page.revision), **rest}
         return json_answer(self._table(route, page.records, metadata, request))
 
-    async def _watch(self, identity: Identity, route: Route, request: Request) -> WatchStream:
+    async def _watch(
+        self, identity: Identity, route: Route, request: Request
+    ) -> Answer | WatchStream:
         options = watch_options(request, route.namespace)
         seconds = watch_seconds(request)
         line: Callable[[Delivery], bytes] = Delivery.line
         if request.form is not Form.PLAIN:
             included_of(request)  # refused before the stream begins
             line = functools.partial(self._table_line, route, request)
-        watcher = await self._service.watch(identity, route.resource, options)
+        try:
+            watcher = await self._service.watch(identity, route.resource, options)
+        except StatusError as error:
+            if error.code != 410:
+                raise
+            # As Kubernetes does: clients look for it in the stream, some nowhere else.
+            return Answer(200, event_line("ERROR", orjson.dumps(error.to_status())))
         cache = self._service.cache
         known = request.still_known
         return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks, known)
@@ -226,11 +249,10 @@ def _body(request: Request) -> Any:
 
 def _patch_type(request: Request) -> PatchType:
     content_type = request.content_type
-    if content_type == _APPLY_JSON:
-        return PatchType.APPLY
-    if content_type not in _PATCHES:
+    patch_type = _PATCH_TYPES.get(content_type)
+    if patch_type is None:
         raise unsupported_media_type(content_type, _PATCHES)
-    return PatchType(content_type)
+    return patch_type
 
 
 def _delete_options(request: Request) -> DeleteOptions:

@@ -7,7 +7,6 @@ none yet and is known by its address.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -31,9 +30,9 @@ class Budget(msgspec.Struct, frozen=True):
 class Limits:
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget or Budget()
-        self._requests: Counter[str] = Counter()
-        self._watches: Counter[str] = Counter()
-        self._joins: Counter[str] = Counter()
+        self._requests: dict[str, int] = {}
+        self._watches: dict[str, int] = {}
+        self._joins: dict[str, int] = {}
 
     def enter(self, identity: str, verb: str) -> Callable[[], None]:
         """Take a place; the caller gives it back by calling what is returned, once."""
@@ -44,22 +43,24 @@ class Limits:
         return _take(self._requests, identity, self._budget.requests, "requests in flight")
 
     def in_flight(self) -> int:
-        return self._requests.total() + self._joins.total()
+        return sum(self._requests.values()) + sum(self._joins.values())
 
 
-def _take(places: Counter[str], identity: str, limit: int, what: str) -> Callable[[], None]:
-    if places[identity] >= limit:
+def _take(places: dict[str, int], identity: str, limit: int, what: str) -> Callable[[], None]:
+    taken = places.get(identity, 0)
+    if taken >= limit:
         message = (
             f"Too many requests, please try again later: {identity} has {limit} {what}, which is"
             " the limit"
         )
         details = {"retryAfterSeconds": RETRY_AFTER_SECONDS}
         raise StatusError(429, "TooManyRequests", message, details=details)
-    places[identity] += 1
+    places[identity] = taken + 1
 
     def leave() -> None:
-        places[identity] -= 1
-        if not places[identity]:
+        if places[identity] > 1:
+            places[identity] -= 1
+        else:
             del places[identity]  # names come and go; the table must not grow with them
 
     return leave

@@ -7,17 +7,24 @@ of lists from the schemas; explain reads the schemas.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import typing
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin, is_typeddict
 
+import orjson
+
 from livesize.api import types
 from livesize.api.apply.list_keys import is_set, keys_of
+from livesize.api.errors import StatusError
 from livesize.api.kinds import RESOURCES, Resource
 from livesize.api.objects import Object
 from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.openapi_v2 import V2_PATH, to_v2
+from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF, encode_v2
+from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.router import scope_path
 from livesize.apiserver.schemas import definitions, full_name, kind_name
 from livesize.apiserver.subresources.rules import POSTED_KINDS
@@ -45,8 +52,21 @@ class OpenApi:
         every_path = {path: item for one in RESOURCES for path, item in _paths(one).items()}
         self._documents[V2_PATH] = make_document(to_v2(every_path, schemas, version))
 
-    def find(self, path: str) -> Document | None:
-        return self._documents.get(path)
+    def find(self, head: Request) -> Document | None:
+        """Raises 406 where v2 is wanted in a form that there is not."""
+        if head.path == V2_PATH and not head.accepts_json:
+            if V2_PROTOBUF in head.headers.get("accept", ""):
+                return self._v2_protobuf
+            forms = f"application/json, {V2_PROTOBUF}"
+            message = f"only the following media types are accepted: {forms}"
+            raise StatusError(406, "NotAcceptable", message)
+        return self._documents.get(head.path)
+
+    @functools.cached_property
+    def _v2_protobuf(self) -> Document:
+        """Made when somebody asks: few do."""
+        body = encode_v2(orjson.loads(self._documents[V2_PATH].body))
+        return Document(body, hashlib.sha256(body).hexdigest().upper(), V2_ANSWERED)
 
 
 def _document(prefix: str, schemas: Object, version: str) -> Object:

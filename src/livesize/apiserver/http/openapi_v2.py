@@ -1,7 +1,7 @@
 """OpenAPI v2, from the same paths and schemas as v3. Pure.
 
-As JSON only. kubectl asks for it just with `explain --output plaintext-openapiv2`, and then takes
-nothing but gnostic's protobuf; everything else it does goes by v3.
+kubectl asks for it just with `explain --output plaintext-openapiv2`, and then takes nothing but
+protobuf (openapi_v2_protobuf); everything else it does goes by v3.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from livesize.api.apply.owners import MAX_MANAGER_LENGTH
@@ -22,6 +24,8 @@ _KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOption
 
 
 def write_options(request: Request) -> WriteOptions:
+    if not request.query:
+        return WriteOptions(manager=_manager(request))
     dry_run = request.query.get("dryRun", "")
     if dry_run not in ("", "All"):
         raise _unsupported(request, "dryRun", dry_run, '"All"')
@@ -56,8 +60,13 @@ def _manager(request: Request) -> str:
     if not given.isprintable():
         detail = "should only contain printable characters"
         raise _wrong_option(request, FieldErrorKind.INVALID, "fieldManager", detail)
-    agent = request.headers.get("user-agent", "").partition("/")[0]
-    return given or "".join(filter(str.isprintable, agent))[:MAX_MANAGER_LENGTH] or "unknown"
+    return given or _agent_name(request.headers.get("user-agent", ""))
+
+
+@functools.lru_cache(256)
+def _agent_name(user_agent: str) -> str:
+    name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
+    return name[:MAX_MANAGER_LENGTH] or "unknown"
 
 
 def list_options(request: Request, namespace: str) -> ListOptions:

@@ -17,11 +17,13 @@ import msgspec
 from livesize.api.errors import StatusError, bad_request
 from livesize.api.objects import Object
 from livesize.apiserver.http.bodies import decode_json
+from livesize.apiserver.http.protobuf_pods import STRICT
 from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _MAX_VARINT_BYTES = 10
+_INLINE = "..."
 _Value: TypeAlias = int | bytes
 
 
@@ -61,10 +63,13 @@ def _decode_unknown(data: bytes) -> Object:
             raw = _bytes(value)
     known = KINDS.get(kind)
     if known is None or (known and known != api_version):
-        what = f"{kind} of {api_version}" if kind else "an object without a kind"
-        message = f"protobuf is not read for {what} - send application/json"
-        raise StatusError(415, "UnsupportedMediaType", message)
+        raise _not_read(f"{kind} of {api_version}" if kind else "an object without a kind")
     return {"apiVersion": api_version, "kind": kind, **_message(kind, raw)}
+
+
+def _not_read(what: str) -> StatusError:
+    message = f"protobuf is not read for {what} - send application/json"
+    return StatusError(415, "UnsupportedMediaType", message)
 
 
 def _message(kind: str, data: bytes) -> Object:
@@ -74,10 +79,18 @@ def _message(kind: str, data: bytes) -> Object:
         field = table.get(number)
         if field is not None:
             _put(tree, field, value)
+        elif value and kind in STRICT:
+            raise _not_read(f"field {number} of {kind}")
     return tree
 
 
 def _put(tree: Object, field: _Field, value: _Value) -> None:
+    if field.name == _INLINE:
+        tree.update(_message(field.kind, _bytes(value)))
+        return
+    if field.is_list and field.kind == "int" and isinstance(value, bytes):
+        tree.setdefault(field.name, []).extend(_packed(value))
+        return
     if field.is_map:
         key, item = _pair(field.kind, _bytes(value))
         tree.setdefault(field.name, {})[key] = item
@@ -184,6 +197,13 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return number & 0xFFFF_FFFF_FFFF_FFFF, place + count + 1
     raise _WireError("a number has more than 64 bits")
+
+
+def _packed(data: bytes) -> Iterator[int]:
+    place = 0
+    while place < len(data):
+        number, place = _varint(data, place)
+        yield _signed(number)
 
 
 def _signed(value: _Value) -> int:

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from livesize.apiserver.http.protobuf_pods import POD_KINDS, POD_MESSAGES
+
 Table: TypeAlias = Mapping[int, str]
 
 _METADATA = {1: "metadata: ObjectMeta"}
 
 MESSAGES: Mapping[str, Table] = {
+    **POD_MESSAGES,
     "ObjectMeta": {
         1: "name: string",
         2: "generateName: string",
@@ -205,6 +208,7 @@ MESSAGES: Mapping[str, Table] = {
 
 # Kinds with their API versions: another version may have other numbers.
 KINDS: Mapping[str, str] = {
+    **POD_KINDS,
     "Namespace": "v1",
     "ConfigMap": "v1",
     "Secret": "v1",

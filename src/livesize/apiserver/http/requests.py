@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
@@ -14,6 +15,7 @@ from livesize.api.errors import StatusError, bad_request, too_large
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
 
 BODY_SECONDS = 60.0
+_BODY_HEADERS = frozenset({"content-length", "transfer-encoding"})
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -60,17 +62,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> Form:
-        """The first acceptable of what the client offers; JSON is acceptable always."""
-        for offered in self.headers.get("accept", "").split(","):
-            media, *parameters = [part.strip() for part in offered.split(";")]
-            if media not in ("application/json", "application/*", "*/*"):
-                continue
-            wanted = dict(part.split("=", 1) for part in parameters if "=" in part)
-            if wanted.get("as") != "Table":
-                return Form.PLAIN
-            if wanted.get("g") == "meta.k8s.io" and wanted.get("v") in ("v1", "v1beta1"):
-                return Form(wanted["v"])
-        return Form.PLAIN
+        return accepted_form(self.headers.get("accept", ""))
 
     @property
     def accepts_json(self) -> bool:
@@ -82,6 +74,21 @@ class Request(msgspec.Struct, frozen=True):
     def bearer(self) -> str:
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
+
+
+@functools.lru_cache(256)
+def accepted_form(accept: str) -> Form:
+    """The first acceptable of what the client offers; JSON is acceptable always."""
+    for offered in accept.split(","):
+        media, *parameters = [part.strip() for part in offered.split(";")]
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        wanted = dict(part.split("=", 1) for part in parameters if "=" in part)
+        if wanted.get("as") != "Table":
+            return Form.PLAIN
+        if wanted.get("g") == "meta.k8s.io" and wanted.get("v") in ("v1", "v1beta1"):
+            return Form(wanted["v"])
+    return Form.PLAIN
 
 
 def read_head(scope: Scope) -> Request:
@@ -100,6 +107,8 @@ def read_head(scope: Scope) -> Request:
 async def read_body(receive: Receive, head: Request) -> Request:
     """Read the body, but never more of it than is allowed, and not for ever: whoever sends it has
     one of his identity's places meanwhile."""
+    if head.method == "GET" and _BODY_HEADERS.isdisjoint(head.headers):
+        return head
     announced = head.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
         raise too_large(MAX_BODY_BYTES)

@@ -65,10 +65,17 @@ async def send_answer(send: Send, answer: Answer) -> None:
         *answer.headers,
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    # A long list goes out in pieces, each when the client has read most of the one before: else it
-    # would be encrypted at once while everybody waits, and held in memory three times.
-    for start in range(0, len(answer.body) - PIECE_BYTES, PIECE_BYTES):
-        piece = memoryview(answer.body)[start : start + PIECE_BYTES]
+    last = answer.body
+    if len(last) > PIECE_BYTES:
+        last = await _send_pieces(send, last)
+    await send({"type": "http.response.body", "body": last})
+
+
+async def _send_pieces(send: Send, body: bytes) -> bytes:
+    """A long list goes out in pieces, each when the client has read most of the one before: else it
+    would be encrypted at once while everybody waits, and held in memory three times. Returns the
+    last piece."""
+    for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+        piece = memoryview(body)[start : start + PIECE_BYTES]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
-    last = max(0, len(answer.body) - 1) // PIECE_BYTES * PIECE_BYTES
-    await send({"type": "http.response.body", "body": answer.body[last:]})
+    return body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from livesize.api.errors import path_not_found
 from livesize.api.kinds import NAMESPACES, RESOURCES, Resource
+from livesize.api.metrics_kinds import METRICS
 
-_BY_PLACE = {(resource.prefix, resource.plural): resource for resource in RESOURCES}
-_PREFIXES = frozenset(resource.prefix for resource in RESOURCES)
+_BY_PLACE = {(resource.prefix, resource.plural): resource for resource in (*RESOURCES, *METRICS)}
+_PREFIXES = frozenset(prefix for prefix, _ in _BY_PLACE)
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -22,30 +25,39 @@ class Route(msgspec.Struct, frozen=True):
 
 def parse_route(path: str) -> Route:
     """Raises 404 for a path that means nothing."""
+    route = find_route(path)
+    if route is None:
+        raise path_not_found()
+    return route
+
+
+@functools.lru_cache(4096)
+def find_route(path: str) -> Route | None:
+    """None for a path that means nothing. Kept, because clients come back."""
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     prefix, rest = "/" + "/".join(parts[:length]), parts[length:]
     if prefix not in _PREFIXES or not rest or not all(rest):
-        raise path_not_found()
+        return None
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and (prefix, rest[2]) in _BY_PLACE:
         namespace, rest = rest[1], rest[2:]
     resource = _BY_PLACE.get((prefix, rest[0]))
     if resource is None or len(rest) > 3:
-        raise path_not_found()
+        return None
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
-    _check_scope(resource, namespace, name, subresource)
-    return Route(resource, namespace, name, subresource)
+    route = Route(resource, namespace, name, subresource)
+    return route if _is_served(route) else None
 
 
-def _check_scope(resource: Resource, namespace: str, name: str, subresource: str) -> None:
-    if namespace and not resource.namespaced:
-        raise path_not_found()
-    if name and resource.namespaced and not namespace:
-        raise path_not_found()
-    if subresource and subresource not in resource.subresources:
-        raise path_not_found()
+def _is_served(route: Route) -> bool:
+    resource = route.resource
+    if route.namespace and not resource.namespaced:
+        return False
+    if route.name and resource.namespaced and not route.namespace:
+        return False
+    return not route.subresource or route.subresource in resource.subresources
 
 
 def scope_path(resource: Resource) -> str:

@@ -29,14 +29,13 @@ class _HoldsHead(asyncio.Transport):
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         super().__init__()
-        self._cycle = cycle
+        self._cycle: RequestResponseCycle | None = cycle  # until the answer begins
         self._transport = cycle.transport
         self._head = b""
-        self._has_begun = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._has_begun and self._cycle.response_started:
-            self._has_begun = True
+        if self._cycle is not None and self._cycle.response_started:
+            self._cycle = None  # it holds this: without the circle both go when the answer is out
             self._head = bytes(data)
         elif self._head and len(data) < LARGE_BYTES:
             whole, self._head = self._head + data, b""

@@ -6,9 +6,8 @@ not come, go, change their names or their order (facts/api-shapes D.1).
 
 from __future__ import annotations
 
-from livesize.api.defaults import default_object
-from livesize.api.dialects import check_derived, strip_dialects
-from livesize.api.kinds import PODS
+from livesize.api.defaults import default_sizes
+from livesize.api.dialects import check_derived
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.validation import prepare_resize, validate_pod_resize
 from livesize.apiserver.preparing import check_identity
@@ -25,12 +24,13 @@ def resize_pod(change: SentChange) -> Object:
         change.target, check_derived(change.incoming, change.served, from_own_node=False)
     )
     check_identity(change.target, change.stored, change.incoming)
-    new = default_object(PODS, _resized(change.stored, strip_dialects(change.incoming)))
+    new = default_sizes(_resized(change.stored, change.incoming))
     refuse_invalid(change.target, validate_pod_resize(new, change.stored))
     return ask_resize(change, new)
 
 
 def _resized(stored: Object, incoming: Object) -> Object:
+    """Derived fields are dropped with all the rest."""
     new = prepare_resize(stored, incoming)
     pod_level = lookup(incoming, "spec", "resources")
     # Not served yet: kept for validation to refuse.

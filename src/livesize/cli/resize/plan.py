@@ -2,7 +2,8 @@
 
 ``--cpu X`` keeps the shape of the container: the limit becomes X where there is one; the request
 follows it if it was equal (Guaranteed stays Guaranteed) or would exceed it; a container with only
-a request gets X as its request. ``--cpu A:B`` names request and limit.
+a request gets X as its request. ``--cpu A:B`` names request and limit. Memory below a megabyte is
+taken for a forgotten unit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from livesize.api.resources import (
     resources_of,
 )
 from livesize.cli.sizes import format_amount
+
+SMALLEST_MEMORY_BYTES = 1_000_000
+_LIKELY_GIBIBYTES = 64  # up to here a number without a unit is rather meant in Gi than in Mi
+_LIKELY_MEBIBYTES = 65536
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -75,7 +80,7 @@ def plan_patch(
     requests: Object = {}
     limits: Object = {}
     for resource, wish in wishes.items():
-        sides = _sides(chosen, resource, wish)
+        sides = _forgotten_unit(resource, wish) or _sides(chosen, resource, wish)
         if isinstance(sides, ResizeRefusal):
             return sides
         if sides.request:
@@ -118,6 +123,27 @@ def _sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | Resi
     if request is not None and (request == limit or request > wanted):
         return Wish(request=wish.both, limit=wish.both)
     return Wish(limit=wish.both)
+
+
+def _forgotten_unit(resource: ResourceName, wish: Wish) -> ResizeRefusal | None:
+    if resource is not ResourceName.MEMORY:
+        return None
+    for text in (wish.both, wish.request, wish.limit):
+        amount = _amount(resource, text) if text else 0
+        if 0 < amount < SMALLEST_MEMORY_BYTES:
+            if text.endswith("m"):
+                return ResizeRefusal("memory of a fraction of a byte; write it like 512Mi or 4Gi")
+            what = "1 byte" if amount == 1 else f"{amount} bytes"
+            return ResizeRefusal(f"memory of {what}; did you mean {_likely_memory(amount)}?")
+    return None
+
+
+def _likely_memory(amount: int) -> str:
+    if amount <= _LIKELY_GIBIBYTES:
+        return f"{amount}Gi"
+    if amount <= _LIKELY_MEBIBYTES:
+        return f"{amount}Mi"
+    return f"{amount // (1000 if amount % 1024 else 1024)}Mi"  # k or Ki was written for M or Mi
 
 
 def _amount(resource: ResourceName, text: str) -> int:

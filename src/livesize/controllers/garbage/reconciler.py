@@ -45,6 +45,7 @@ log = get_logger("controllers.garbage")
 
 WORKERS = 4
 AGAIN_SECONDS = 0.05
+_BUSY = frozenset({"deletionTimestamp", "ownerReferences"})
 COLLECTED: tuple[Resource, ...] = tuple(one for one in RESOURCES if one != EVENTS)
 
 
@@ -73,6 +74,9 @@ class GarbageCollector:
     # Observe
 
     def _observe(self, resource: Resource, delta: Delta) -> None:
+        if delta.old is not None and delta.new is not None and _are_free(delta.old, delta.new):
+            self._graph.set(resource, delta.new)
+            return
         if delta.new is None:
             self._graph.drop(resource, delta.object)
         else:
@@ -186,6 +190,11 @@ class GarbageCollector:
         versioned = {**metadata, "resourceVersion": version_of(obj), "uid": uid_of(obj)}
         patch = {"metadata": versioned}
         await self._client.patch(place.resource, name_of(obj), patch, namespace=place.namespace)
+
+
+def _are_free(*objects: Object) -> bool:
+    """Owned by nobody and there to stay, as most objects at most times."""
+    return all(_BUSY.isdisjoint(obj["metadata"]) for obj in objects)
 
 
 def _has_to_do(obj: Object) -> bool:

@@ -55,6 +55,16 @@ def parse_mounts(mountinfo: str) -> CgroupMounts:
     return CgroupMounts(tuple(unified), controllers)
 
 
+def hierarchy_mounts(mountinfo: str) -> tuple[str, ...]:
+    """Every mount of control groups, of either version, those without controllers too."""
+    mounts: list[str] = []
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        if right.split()[0] in ("cgroup", "cgroup2"):
+            mounts.append(_unescape(left.split()[4]))
+    return tuple(dict.fromkeys(mounts))
+
+
 def _offers(mount: str, names: tuple[str, ...]) -> bool:
     try:
         available = Path(mount, "cgroup.controllers").read_text().split()

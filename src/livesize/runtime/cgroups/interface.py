@@ -25,6 +25,8 @@ SHRINK_MARGIN_BYTES = 32 * 1024 * 1024
 POD_PREFIX = "pod-"
 CONTAINER_PREFIX = "c-"
 
+_HELD = ("inactive_anon", "active_anon", "unevictable")
+_KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
@@ -73,6 +75,10 @@ class CgroupDriver(Protocol):
         """Refuses with MemoryInUseError, and changes nothing, where the workload holds more."""
         ...
 
+    def mend(self, path: str) -> bool:
+        """Undo what a lowering of the limit left behind that was cut off; true if it did."""
+        ...
+
     def write_pids(self, path: str, maximum: int) -> None: ...
 
     def processes(self, path: str) -> tuple[int, ...]:
@@ -102,10 +108,24 @@ def safe_name(name: str) -> str:
 
 
 def shrink_margin(target_bytes: int) -> int:
-    """How much room above unreclaimable memory a lowered limit must leave: 5 %, at most 32 MiB."""
-    return min(SHRINK_MARGIN_BYTES, target_bytes // 20)
+    """How much room above unreclaimable memory a lowered limit must leave: 32 MiB or 5 %, what is
+    more; of a small limit an eighth, or it could never be reached."""
+    return min(max(SHRINK_MARGIN_BYTES, target_bytes // 20), target_bytes // 8)
 
 
 def whole_pages(size_bytes: int) -> int:
     """What the kernel keeps of a memory limit."""
     return size_bytes // PAGE_BYTES * PAGE_BYTES
+
+
+def unreclaimable_bytes(stat: dict[str, int]) -> int:
+    """What reclaim cannot give back, from memory.stat, assuming no swap.
+
+    Counted by the lists the kernel reclaims from, not by kind: shared and locked memory would
+    otherwise count twice, and a workload that locks its memory could never be made smaller.
+    """
+    held = sum(stat.get(name, 0) for name in _HELD)
+    kernel = stat.get("kernel")  # since Linux 5.18
+    if kernel is None:
+        kernel = sum(stat.get(name, 0) for name in _KERNEL_PARTS)
+    return held + max(0, kernel - stat.get("slab_reclaimable", 0)) + stat.get("sock", 0)

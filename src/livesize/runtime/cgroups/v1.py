@@ -86,6 +86,7 @@ class CgroupsV1:
             memory_usage_bytes=usage_bytes,
             memory_unreclaimable_bytes=min(unreclaimable, usage_bytes),
             oom_kills=self.oom_kills(path),
+            memory_working_set_bytes=max(0, usage_bytes - stat.get("total_inactive_file", 0)),
         )
 
     def read_limits(self, path: str) -> KernelLimits:
@@ -137,6 +138,9 @@ class CgroupsV1:
             raise call_failed(f"write {value} to", where, failure) from failure
         if swap_limit is not None and not swap_first:
             write_text(swap, value)
+
+    def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
+        return False
 
     def write_pids(self, path: str, maximum: int) -> None:
         write_text(f"{self._pids}/{path}/pids.max", str(maximum))

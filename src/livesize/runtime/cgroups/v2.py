@@ -1,15 +1,14 @@
 """Control groups of version 2: one tree, controllers handed down level by level.
 
-Here the kernel accepts any memory limit and kills whoever holds more, so this driver looks first:
-a limit is lowered only where what cannot be reclaimed, and a margin, fit below it.
+Here the kernel accepts any memory limit and kills whoever holds more: narrow.py lowers it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
+from livesize.machinery.clock import Clock, SystemClock
 from livesize.runtime.cgroups.files import (
     call_failed,
     child_directories,
@@ -23,19 +22,19 @@ from livesize.runtime.cgroups.files import (
     write_raw,
     write_text,
 )
-from livesize.runtime.cgroups.interface import shrink_margin
-from livesize.runtime.interface import MemoryInUseError, Reading, RuntimeCallError
+from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
+from livesize.runtime.cgroups.narrow import mend, narrow
+from livesize.runtime.interface import Reading, RuntimeCallError
 
 REQUIRED_CONTROLLERS = ("cpu", "memory", "pids")
-_HELD = ("inactive_anon", "active_anon", "unevictable")
-_KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
 
 
 class CgroupsV2:
     """``mount`` is where the tree is mounted, usually /sys/fs/cgroup."""
 
-    def __init__(self, mount: str) -> None:
+    def __init__(self, mount: str, clock: Clock | None = None) -> None:
         self._mount = mount
+        self._clock = clock or SystemClock()
 
     @property
     def version(self) -> CgroupVersion:
@@ -63,12 +62,15 @@ class CgroupsV2:
 
     def read(self, path: str) -> Reading:
         group = f"{self._mount}/{path}"
+        stat = read_table(f"{group}/memory.stat")
+        usage_bytes = read_number(f"{group}/memory.current")
         return Reading(
             limits=self.read_limits(path),
             cpu_usage_ns=read_table(f"{group}/cpu.stat").get("usage_usec", 0) * 1000,
-            memory_usage_bytes=read_number(f"{group}/memory.current"),
-            memory_unreclaimable_bytes=self._unreclaimable(group),
+            memory_usage_bytes=usage_bytes,
+            memory_unreclaimable_bytes=unreclaimable_bytes(stat),
             oom_kills=self.oom_kills(path),
+            memory_working_set_bytes=max(0, usage_bytes - stat.get("inactive_file", 0)),
         )
 
     def read_limits(self, path: str) -> KernelLimits:
@@ -107,8 +109,12 @@ class CgroupsV2:
             return
         before = self.memory_limit(path)
         if before is None or limit_bytes < before:
-            self._make_room(path, limit_bytes)
-        write_text(f"{group}/memory.max", str(limit_bytes))
+            narrow(group, limit_bytes, self._clock)
+        else:
+            write_text(f"{group}/memory.max", str(limit_bytes))
+
+    def mend(self, path: str) -> bool:
+        return mend(f"{self._mount}/{path}")
 
     def write_pids(self, path: str, maximum: int) -> None:
         write_text(f"{self._mount}/{path}/pids.max", str(maximum))
@@ -140,24 +146,6 @@ class CgroupsV2:
             )
         write_text(control, " ".join(f"+{name}" for name in missing))
 
-    def _make_room(self, path: str, target_bytes: int) -> None:
-        """Refuse what would kill; otherwise give reclaimable pages back before the limit falls,
-        so that the kernel need not do it against the clock."""
-        group = f"{self._mount}/{path}"
-        margin_bytes = shrink_margin(target_bytes)
-        self._check_fits(path, target_bytes, margin_bytes)
-        excess_bytes = read_number(f"{group}/memory.current") + margin_bytes - target_bytes
-        if excess_bytes <= 0:
-            return
-        with contextlib.suppress(OSError):  # EAGAIN: not all of it; ENOENT: before Linux 5.19
-            write_raw(f"{group}/memory.reclaim", str(excess_bytes))
-        self._check_fits(path, target_bytes, margin_bytes)
-
-    def _check_fits(self, path: str, target_bytes: int, margin_bytes: int) -> None:
-        needed_bytes = self._unreclaimable(f"{self._mount}/{path}") + margin_bytes
-        if needed_bytes > target_bytes:
-            raise MemoryInUseError(path, target_bytes, needed_bytes)
-
     def _unreclaimable(self, group: str) -> int:
         return unreclaimable_bytes(read_table(f"{group}/memory.stat"))
 
@@ -169,16 +157,3 @@ def parse_cpu_max(text: str) -> int | None:
         return None
     period_us = int(period or CPU_PERIOD_US)
     return int(quota) if period_us == CPU_PERIOD_US else int(quota) * CPU_PERIOD_US // period_us
-
-
-def unreclaimable_bytes(stat: dict[str, int]) -> int:
-    """What reclaim cannot give back, from memory.stat, assuming no swap.
-
-    Counted by the lists the kernel reclaims from, not by kind: shared and locked memory would
-    otherwise count twice, and a workload that locks its memory could never be made smaller.
-    """
-    held = sum(stat.get(name, 0) for name in _HELD)
-    kernel = stat.get("kernel")  # since Linux 5.18
-    if kernel is None:
-        kernel = sum(stat.get(name, 0) for name in _KERNEL_PARTS)
-    return held + max(0, kernel - stat.get("slab_reclaimable", 0)) + stat.get("sock", 0)

@@ -26,6 +26,7 @@ from livesize.machinery.telemetry import get_logger
 from livesize.runtime.accelerator import find_accelerator
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import POD_PREFIX
+from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
@@ -34,21 +35,23 @@ from livesize.runtime.interface import (
     ContainerView,
     GoneError,
     Group,
+    ImageMissingError,
     MachineFacts,
+    MachineUsage,
     PodConfig,
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
 )
 from livesize.runtime.libvirt.compose import check_sizes, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
-from livesize.runtime.libvirt.groups import VmGroups
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import Surroundings, Vm
-from livesize.runtime.process.machine_facts import boot_id, observe_machine
+from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
 log = get_logger("libvirt")
@@ -98,7 +101,7 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
-        self._groups = VmGroups(open_cgroups(), cgroup_root, clock, self._threads)
+        self._groups = PodGroups(open_cgroups(), cgroup_root, clock)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
         self._lock_descriptor = -1
@@ -110,11 +113,14 @@ class LibvirtRuntime:
     def machine(self) -> MachineFacts:
         return observe_machine()
 
+    def machine_usage(self) -> MachineUsage:
+        return observe_usage()
+
     # Opening and closing.
 
     async def open(self) -> None:
         self._lock()
-        self._groups.cgroups.make(self._groups.root)
+        self._groups.open()
         for uid in self._folders.uids():
             folder = self._folders.of(uid)
             config = folder.pod()
@@ -140,12 +146,18 @@ class LibvirtRuntime:
         if not self._pods and self._lock_descriptor >= 0:
             self._groups.cgroups.remove(self._groups.root)
         self._feed.close()
+        self._groups.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
 
     # What there is.
+
+    async def pull_image(self, ref: str, _logins: tuple[RegistryLogin, ...]) -> None:
+        raise ImageMissingError(
+            f"image {ref} of a virtual machine is not pulled: put it into {self._images_dir}"
+        )
 
     def images(self) -> tuple[str, ...]:
         if not self._images_dir.is_dir():
@@ -340,7 +352,7 @@ class LibvirtRuntime:
         for name in self._groups.pods():
             pod = self._pods.get(name.removeprefix(POD_PREFIX))
             if pod is None:
-                await self._groups.remove_named(name)
+                await self._groups.remove_tree(f"{self._groups.root}/{name}")
             elif pod.vm is None or not pod.vm.is_running:
                 await self._groups.remove(ContainerGroup(pod.config.uid, VM_NAME))
 

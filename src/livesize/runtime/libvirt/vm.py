@@ -24,6 +24,7 @@ import msgspec
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.machinery.telemetry import get_logger
+from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.guest.vm_guest import CHANNEL
 from livesize.runtime.interface import (
     ContainerGroup,
@@ -40,7 +41,6 @@ from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.emulator import check_creations, check_room
 from livesize.runtime.libvirt.facts import listed_cpus
 from livesize.runtime.libvirt.files import VmFiles
-from livesize.runtime.libvirt.groups import VmGroups
 from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
 from livesize.runtime.libvirt.link import DomainEvent, Link
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
@@ -80,7 +80,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     link: Link
     daemon: Daemon
-    groups: VmGroups
+    groups: PodGroups
     clock: Clock
     points: CrashPoints
     accelerator: Accelerator

@@ -1,4 +1,4 @@
-"""Reads what this machine has and is."""
+"""Reads what this machine has, is and uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from livesize.runtime.interface import MachineFacts
+from livesize.runtime.interface import MachineFacts, MachineUsage, RuntimeCallError
 
 
 def observe_machine() -> MachineFacts:
@@ -18,7 +18,7 @@ def observe_machine() -> MachineFacts:
     return msgspec.structs.replace(
         _lasting_facts(),
         cpu_milli=len(os.sched_getaffinity(0)) * 1000,
-        memory_bytes=_total_memory_bytes(_text("/proc/meminfo")),
+        memory_bytes=_memory_bytes(_text("/proc/meminfo"), "MemTotal"),
     )
 
 
@@ -37,16 +37,34 @@ def _lasting_facts() -> MachineFacts:
     )
 
 
+def observe_usage() -> MachineUsage:
+    """Everything that runs here, the system itself too. Memory: what could not be had."""
+    meminfo = _text("/proc/meminfo")
+    try:
+        held_bytes = _memory_bytes(meminfo, "MemTotal") - _memory_bytes(meminfo, "MemAvailable")
+        return MachineUsage(_busy_ns(_text("/proc/stat")), max(0, held_bytes))
+    except ValueError as failure:
+        raise RuntimeCallError(f"cannot read what the machine uses: {failure}") from failure
+
+
+def _busy_ns(stat: str) -> int:
+    """user, nice, system, irq, softirq and steal of all CPUs (proc(5)); a guest's time is in user
+    already."""
+    ticks = [int(word) for word in stat.partition("\n")[0].split()[1:9]]
+    busy = sum(ticks) - sum(ticks[3:5])  # without idle and iowait
+    return busy * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+
+
 def boot_id() -> str:
     """Changes with every start of the machine."""
     return _text("/proc/sys/kernel/random/boot_id").strip()
 
 
-def _total_memory_bytes(meminfo: str) -> int:
+def _memory_bytes(meminfo: str, name: str) -> int:
     for line in meminfo.splitlines():
-        if line.startswith("MemTotal:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise ValueError("/proc/meminfo has no MemTotal")
+    raise ValueError(f"/proc/meminfo has no {name}")
 
 
 def _os_image(release: str) -> str:

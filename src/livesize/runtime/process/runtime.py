@@ -8,10 +8,8 @@ either found again or cleaned away by the next ``open``.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import marshal
-import os
 import platform
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +26,10 @@ from livesize.runtime.cgroups.interface import (
     CONTAINER_PREFIX,
     POD_PREFIX,
     CgroupDriver,
-    group_path,
 )
+from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
+from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import Image, ImageStore
 from livesize.runtime.interface import (
     Change,
@@ -40,25 +39,24 @@ from livesize.runtime.interface import (
     GoneError,
     Group,
     MachineFacts,
+    MachineUsage,
     PodConfig,
     PodGroup,
     PodView,
     Reading,
+    RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
-    SetCpu,
-    SetMemory,
 )
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
-from livesize.runtime.process.machine_facts import boot_id, observe_machine
+from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
 from livesize.runtime.process.seccomp import build_filter
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
 
 _KILL_SECONDS = 30.0
-_REMOVE_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
-_MEMORY_THREADS = 4
+_THREADS = 4
 
 T = TypeVar("T")
 
@@ -96,9 +94,8 @@ class ProcessRuntime:
         settings: ProcessSettings = DEFAULT_SETTINGS,
         feed: EventFeed | None = None,
     ) -> None:
-        self._root = cgroup_root.strip("/")
         self._clock = clock
-        self._cgroups = cgroups or open_cgroups()
+        self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock)
         self._settings = settings
         self._records = Records(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
@@ -106,12 +103,12 @@ class ProcessRuntime:
         self._pods: dict[str, _Pod] = {}
         self._boot_id = boot_id()
         self._launcher = Path()
-        self._lock_descriptor = -1
-        self._threads = ThreadPoolExecutor(_MEMORY_THREADS, thread_name_prefix="livesize-runtime")
+        self._lock = FolderLock(state_dir.absolute())
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-runtime")
 
     @property
     def cgroup_version(self) -> CgroupVersion:
-        return self._cgroups.version
+        return self._groups.cgroups.version
 
     @property
     def image_store(self) -> ImageStore:
@@ -120,10 +117,13 @@ class ProcessRuntime:
     def machine(self) -> MachineFacts:
         return observe_machine()
 
+    def machine_usage(self) -> MachineUsage:
+        return observe_usage()
+
     async def open(self) -> None:
-        self._lock()
+        self._lock.take()
         self._launcher = compile_launcher(self._records.state_dir)
-        self._cgroups.make(self._root)
+        self._groups.open()
         for uid in self._records.pod_uids():
             config = self._records.load_pod(uid)
             if config is None:
@@ -131,7 +131,7 @@ class ProcessRuntime:
                 continue
             # After a reboot the group is made without limits: those noted may be older than the
             # last resize, and the agent sets a pod's limits from what it allocated.
-            self._cgroups.make(group_path(self._root, PodGroup(uid)))
+            self._groups.make(PodGroup(uid), None)
             self._pods[uid] = self._attach_pod(config)
         await self._remove_strange_groups()
 
@@ -140,27 +140,17 @@ class ProcessRuntime:
             for container in pod.containers.values():
                 container.close()
         if not self._pods:
-            await self._remove_root()
+            await self._groups.remove_root()
         self._feed.close()
+        self._groups.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._lock_descriptor >= 0:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
-
-    async def _remove_root(self) -> None:
-        """Our root group, and what stands above it as far as nobody else is in there."""
-        for delay_seconds in _REMOVE_DELAYS:
-            if self._cgroups.remove(self._root):
-                break
-            if self._cgroups.children(self._root):
-                return  # somebody else made groups in there
-            await self._clock.sleep(delay_seconds)
-        above = self._root.rpartition("/")[0]
-        while above and self._cgroups.remove(above):
-            above = above.rpartition("/")[0]
+        self._lock.release()
 
     def images(self) -> tuple[str, ...]:
         return self._images.names()
+
+    async def pull_image(self, ref: str, _logins: tuple[RegistryLogin, ...]) -> None:
+        await self._in_thread(self._images.resolve, ref)
 
     def list_pods(self) -> tuple[PodView, ...]:
         return tuple(self._pods[uid].view() for uid in sorted(self._pods))
@@ -175,10 +165,10 @@ class ProcessRuntime:
     async def create_pod(self, config: PodConfig) -> None:
         if config.uid in self._pods:
             return
-        path = group_path(self._root, PodGroup(config.uid))
-        self._cgroups.make(path)
+        path = self._groups.path(PodGroup(config.uid))
+        self._groups.cgroups.make(path)
         self._settings.points.reach("create-pod/group")
-        self._set_limits(path, config.limits)
+        self._groups.set_limits(path, config.limits)
         self._records.save_pod(config)
         self._settings.points.reach("create-pod/record")
         self._pods[config.uid] = _Pod(config)
@@ -231,7 +221,7 @@ class ProcessRuntime:
                     f"container {container} of pod {pod_uid} did not end within"
                     f" {_KILL_SECONDS:.0f} s of SIGKILL; a process of it may hang in the kernel"
                 )
-        await self._remove_group(known.group)
+        await self._groups.remove_path(known.group)
 
     async def remove_pod(self, uid: str) -> None:
         pod = self._pods.get(uid)
@@ -240,43 +230,21 @@ class ProcessRuntime:
         for name, container in pod.containers.items():
             if container.is_running:
                 raise RuntimeCallError(f"pod {uid}: container {name} still runs; stop it first")
-        path = group_path(self._root, PodGroup(uid))
-        await self._remove_tree(path)
+        path = self._groups.path(PodGroup(uid))
+        await self._groups.remove_tree(path)
         self._settings.points.reach("remove-pod/groups")
         self._records.remove_pod(uid)
         self._settings.points.reach("remove-pod/record")
         del self._pods[uid]
 
     def read(self, group: Group) -> Reading:
-        return self._cgroups.read(group_path(self._root, group))
+        return self._groups.read(group)
 
     def read_limits(self, group: Group) -> KernelLimits:
-        return self._cgroups.read_limits(group_path(self._root, group))
+        return self._groups.read_limits(group)
 
     async def write(self, group: Group, change: Change) -> None:
-        path = group_path(self._root, group)
-        match change:
-            case SetCpu(weight=weight, quota_us=quota_us):
-                self._cgroups.write_cpu(path, weight, quota_us)
-            case SetMemory(limit_bytes=limit_bytes):
-                if self._cgroups.must_reclaim(path, limit_bytes):
-                    await self._in_thread(self._cgroups.write_memory, path, limit_bytes)
-                else:
-                    self._cgroups.write_memory(path, limit_bytes)
-
-    def _lock(self) -> None:
-        """Two agents on one state folder would start everything twice."""
-        self._records.state_dir.mkdir(parents=True, exist_ok=True)
-        path = self._records.state_dir / "lock"
-        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as failure:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
-            raise RuntimeCallError(
-                f"{self._records.state_dir} is used by another agent; give this one its own"
-            ) from failure
+        await self._groups.write(group, change)
 
     def _attach_pod(self, config: PodConfig) -> _Pod:
         pod = _Pod(config)
@@ -294,21 +262,21 @@ class ProcessRuntime:
 
     def _container(self, attempt: Attempt, record: ContainerRecord) -> Container:
         group = ContainerGroup(record.config.pod_uid, record.config.name)
-        path = group_path(self._root, group)
-        return Container(attempt, record, path, self._cgroups, self._clock)
+        path = self._groups.path(group)
+        return Container(attempt, record, path, self._groups.cgroups, self._clock)
 
     async def _remove_strange_groups(self) -> None:
         """Groups that no pod or running container stands for: leftovers of a killed agent."""
-        for pod_group in self._cgroups.children(self._root):
+        for pod_group in self._groups.cgroups.children(self._groups.root):
             pod = self._pods.get(pod_group.removeprefix(POD_PREFIX))
-            path = f"{self._root}/{pod_group}"
+            path = f"{self._groups.root}/{pod_group}"
             if pod is None:
-                await self._remove_tree(path)
+                await self._groups.remove_tree(path)
                 continue
-            for name in self._cgroups.children(path):
+            for name in self._groups.cgroups.children(path):
                 container = pod.containers.get(name.removeprefix(CONTAINER_PREFIX))
                 if container is None or not container.is_running:
-                    await self._remove_group(f"{path}/{name}")
+                    await self._groups.remove_path(f"{path}/{name}")
 
     async def _prepare(self, config: ContainerConfig, image: Image) -> Container:
         """Files and group of one start; nothing runs yet."""
@@ -316,21 +284,21 @@ class ProcessRuntime:
         attempt = self._records.attempt(config.pod_uid, config.name, config.attempt)
         record = self._record(config, image)
         container = self._container(attempt, record)
-        await self._remove_group(container.group)  # of the start before, with its counters
+        await self._groups.remove_path(container.group)  # of the start before, with its counters
         attempt.remove()
         try:
             attempt.make(record)
             points.reach("start/record")
-            self._cgroups.make(container.group)
+            self._groups.cgroups.make(container.group)
             points.reach("start/group")
-            self._cgroups.write_pids(container.group, self._settings.pids_max)
-            self._set_limits(container.group, config.limits)
+            self._groups.cgroups.write_pids(container.group, self._settings.pids_max)
+            self._groups.set_limits(container.group, config.limits)
             points.reach("start/limits")
             self._write_launch(attempt, config, image, container.group)
             points.reach("start/launch-config")
         except (RuntimeCallError, OSError):
             attempt.remove()
-            self._cgroups.remove(container.group)
+            self._groups.cgroups.remove(container.group)
             raise
         return container
 
@@ -354,7 +322,7 @@ class ProcessRuntime:
             upper=attempt.path("upper"),
             work=attempt.path("work"),
             root=attempt.path("root"),
-            join=self._cgroups.join_files(group),
+            join=self._groups.cgroups.join_files(group),
         )
         seccomp = build_filter(platform.machine())
         launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
@@ -389,7 +357,7 @@ class ProcessRuntime:
             container.kill()
             await _ends_within(container, _KILL_SECONDS)
         container.close()
-        await self._remove_group(container.group)
+        await self._groups.remove_path(container.group)
         container.attempt.remove()
         return RuntimeCallError(
             f"cannot start container {config.name} of pod {config.pod_uid}: {why}"
@@ -399,31 +367,11 @@ class ProcessRuntime:
         config = container.record.config
         self._feed.publish(RuntimeEvent(config.pod_uid, config.name))
 
-    def _set_limits(self, path: str, limits: KernelLimits) -> None:
-        self._cgroups.write_memory(path, limits.memory_limit_bytes)
-        self._cgroups.write_cpu(path, limits.cpu_weight, limits.cpu_quota_us)
-
     def _require_pod(self, uid: str) -> _Pod:
         pod = self._pods.get(uid)
         if pod is None:
             raise GoneError(f"pod {uid} does not exist on this machine")
         return pod
-
-    async def _remove_tree(self, path: str) -> None:
-        for name in self._cgroups.children(path):
-            await self._remove_group(f"{path}/{name}")
-        await self._remove_group(path)
-
-    async def _remove_group(self, path: str) -> None:
-        """The kernel needs a moment after the last process has ended."""
-        for delay_seconds in _REMOVE_DELAYS:
-            if self._cgroups.remove(path):
-                return
-            self._cgroups.kill(path)
-            await self._clock.sleep(delay_seconds)
-        if not self._cgroups.remove(path):
-            left = self._cgroups.processes(path)
-            raise RuntimeCallError(f"cannot remove group {path}: processes {left} are still in it")
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         loop = asyncio.get_running_loop()

@@ -1,20 +1,9 @@
-"""The messages of etcd's gRPC interface that we use, built from a table: no generated files.
-
-Only the numbers matter on the wire. A field is "name:number:type", with "*" before the type where
-it is repeated; types that are not protobuf's own are messages of this table.
-"""
+"""The messages of etcd's gRPC interface that we use (see machinery/message_tables.py)."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-Message: TypeAlias = Any
-"""One of the messages; protobuf makes their attributes when it runs."""
-
-_PACKAGE = "livesize.etcd"
-_ONE_OF = "kind"
+from livesize.machinery.message_tables import Message as Message
+from livesize.machinery.message_tables import MessageTable
 
 _FIELDS = {
     "Header": "cluster_id:1:uint64 member_id:2:uint64 revision:3:int64 raft_term:4:uint64",
@@ -58,56 +47,8 @@ EQUAL = 0
 MOD_REVISION = 2
 DELETE_EVENT = 1
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS: dict[str, _Field.Type.ValueType] = {
-    "bool": _Field.TYPE_BOOL,
-    "bytes": _Field.TYPE_BYTES,
-    "int32": _Field.TYPE_INT32,
-    "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING,
-    "uint64": _Field.TYPE_UINT64,
-}
-
-
-def _file() -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="livesize/etcd.proto", package=_PACKAGE, syntax="proto3"
-    )
-    for name, fields in _FIELDS.items():
-        _add_fields(file.message_type.add(name=name), fields)
-    for name, fields in _CHOICES.items():
-        message = file.message_type.add(name=name)
-        message.oneof_decl.add(name=_ONE_OF)
-        _add_fields(message, fields)
-        for field in message.field:
-            field.oneof_index = 0
-    return file
-
-
-def _add_fields(message: descriptor_pb2.DescriptorProto, fields: str) -> None:
-    for text in fields.split():
-        name, number, kind = text.split(":")
-        repeated = kind.startswith("*")
-        field = message.field.add(
-            name=name,
-            number=int(number),
-            label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
-        )
-        kind = kind.removeprefix("*")
-        if kind in _SCALARS:
-            field.type = _SCALARS[kind]
-        else:
-            field.type = _Field.TYPE_MESSAGE
-            field.type_name = f".{_PACKAGE}.{kind}"
-
-
-_POOL = descriptor_pool.DescriptorPool()
-_POOL.Add(_file())
-
-
-def _message(name: str) -> Any:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
+_TABLE = MessageTable("livesize.etcd", _FIELDS | _CHOICES, choices=_CHOICES)
+_message = _TABLE.message
 
 RangeRequest = _message("RangeRequest")
 RangeResponse = _message("RangeResponse")

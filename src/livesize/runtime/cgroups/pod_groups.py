@@ -1,14 +1,19 @@
-"""The control groups of VM pods: one for the pod, one below it for QEMU and all its threads."""
+"""The control groups of pods on one machine: one for the pod, one below it for each container.
+
+What every driver does with them: make, limit, read, mend, remove. A lowered memory limit may have
+to wait for the kernel, so each gets a thread of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
+from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
 from livesize.runtime.interface import (
     Change,
@@ -21,23 +26,44 @@ from livesize.runtime.interface import (
     SetMemory,
 )
 
-_REMOVE_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+REMOVE_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+_SHRINKS_AT_ONCE = 64
+
+log = get_logger("runtime.cgroups")
 
 
-class VmGroups:
-    def __init__(self, cgroups: CgroupDriver, root: str, clock: Clock, threads: Executor) -> None:
+class PodGroups:
+    def __init__(self, cgroups: CgroupDriver, root: str, clock: Clock) -> None:
         self.cgroups = cgroups
         self.root = root.strip("/")
         self._clock = clock
-        self._threads = threads
+        self._threads = ThreadPoolExecutor(_SHRINKS_AT_ONCE, thread_name_prefix="livesize-shrink")
+
+    def open(self) -> None:
+        """Make the root, and put right what a killed agent left in the middle of a shrink."""
+        self.cgroups.make(self.root)
+        for pod in self.cgroups.children(self.root):
+            for name in (pod, *(f"{pod}/{child}" for child in self._below(pod))):
+                if self.cgroups.mend(f"{self.root}/{name}"):
+                    log.warning("shrink cut off", group=name)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def path(self, group: Group) -> str:
+        return group_path(self.root, group)
 
     def make(self, group: Group, limits: KernelLimits | None) -> None:
         """None: no limits are set."""
         path = group_path(self.root, group)
         self.cgroups.make(path)
         if limits is not None:
-            self.cgroups.write_memory(path, limits.memory_limit_bytes)
-            self.cgroups.write_cpu(path, limits.cpu_weight, limits.cpu_quota_us)
+            self.set_limits(path, limits)
+
+    def set_limits(self, path: str, limits: KernelLimits) -> None:
+        """Of a group in which nothing runs yet."""
+        self.cgroups.write_memory(path, limits.memory_limit_bytes)
+        self.cgroups.write_cpu(path, limits.cpu_weight, limits.cpu_quota_us)
 
     def limit_processes(self, group: Group, maximum: int) -> None:
         self.cgroups.write_pids(group_path(self.root, group), maximum)
@@ -85,22 +111,22 @@ class VmGroups:
         """With all that is left in it, and all below."""
         path = group_path(self.root, group)
         if isinstance(group, PodGroup):
-            for name in self.cgroups.children(path):
-                await self._remove(f"{path}/{name}")
-        await self._remove(path)
+            await self.remove_tree(path)
+        else:
+            await self.remove_path(path)
 
     def pods(self) -> list[str]:
         """The names of the groups directly below the root."""
         return list(self.cgroups.children(self.root))
 
-    async def remove_named(self, name: str) -> None:
-        for child in self.cgroups.children(f"{self.root}/{name}"):
-            await self._remove(f"{self.root}/{name}/{child}")
-        await self._remove(f"{self.root}/{name}")
+    async def remove_tree(self, path: str) -> None:
+        for name in self.cgroups.children(path):
+            await self.remove_path(f"{path}/{name}")
+        await self.remove_path(path)
 
-    async def _remove(self, path: str) -> None:
+    async def remove_path(self, path: str) -> None:
         """The kernel needs a moment after the last process has ended."""
-        for delay_seconds in _REMOVE_DELAYS:
+        for delay_seconds in REMOVE_DELAYS:
             if self.cgroups.remove(path):
                 return
             self.cgroups.kill(path)
@@ -108,3 +134,18 @@ class VmGroups:
         if not self.cgroups.remove(path):
             left = self.cgroups.processes(path)
             raise RuntimeCallError(f"cannot remove group {path}: processes {left} are still in it")
+
+    async def remove_root(self) -> None:
+        """The root, and what stands above it as far as nobody else is in there."""
+        for delay_seconds in REMOVE_DELAYS:
+            if self.cgroups.remove(self.root):
+                break
+            if self.cgroups.children(self.root):
+                return  # somebody else made groups in there
+            await self._clock.sleep(delay_seconds)
+        above = self.root.rpartition("/")[0]
+        while above and self.cgroups.remove(above):
+            above = above.rpartition("/")[0]
+
+    def _below(self, pod: str) -> tuple[str, ...]:
+        return self.cgroups.children(f"{self.root}/{pod}")

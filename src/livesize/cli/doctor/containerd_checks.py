@@ -1,0 +1,37 @@
+"""What this machine has of what `--runtime containerd` needs; all of it optional.
+
+Which programs there are is known to the code that starts them; main hands the doctor a probe.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from livesize.cli.doctor.checks import Finding
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+class ContainerdTools(msgspec.Struct, frozen=True):
+    """``version``: what containerd says of itself. ``network``: there is a CNI configuration."""
+
+    missing: tuple[str, ...]
+    version: str
+    has_grpc: bool
+    network: bool
+
+
+def check_containerd(tools: ContainerdTools) -> Finding:
+    if tools.missing:
+        what = f"{', '.join(tools.missing)} not installed"
+        remedy = "for --runtime containerd: apt-get install containerd runc"
+        return Finding("containerd", False, what, remedy, optional=True)
+    if not tools.has_grpc:
+        remedy = "for --runtime containerd: pip install 'livesize[containerd]'"
+        return Finding("containerd", False, "grpcio is not installed", remedy, optional=True)
+    found = _VERSION.search(tools.version)
+    network = "CNI" if tools.network else "no CNI configuration: pods need hostNetwork: true there"
+    what = f"containerd {found[0] if found else '(unknown version)'}, {network}"
+    return Finding("containerd", True, what, optional=True)

@@ -1,0 +1,63 @@
+"""Which of several API servers is asked: one, until it cannot be reached; then the next.
+
+A server that takes connections and does not answer is left too: when a request has waited for
+PATIENCE_SECONDS and whoever asked gives up. Watches at a server that is left are cut, because one
+that hangs would otherwise never be known from one that has nothing to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from livesize.machinery.telemetry import get_logger
+
+log = get_logger("client.addresses")
+
+PATIENCE_SECONDS = 2.0
+
+
+class Addresses:
+    """They are asked in turn, not at random: a client stays with the one that answers."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        assert servers, "somebody must be asked"
+        self._servers = tuple(servers)
+        self._index = 0
+        self._watches: dict[Callable[[], None], str] = {}
+
+    @property
+    def current(self) -> str:
+        return self._servers[self._index]
+
+    def leave(self, server: str) -> None:
+        """``server`` could not be reached. Of many requests that find out at once, the first
+        goes on to the next one."""
+        if server != self.current or len(self._servers) == 1:
+            return
+        self._index = (self._index + 1) % len(self._servers)
+        log.warning("server left for the next", left=server, server=self.current)
+        for cut in [cut for cut, where in self._watches.items() if where == server]:
+            cut()
+
+    @contextlib.contextmanager
+    def asked(self, server: str) -> Iterator[None]:
+        """Around one request."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if loop.time() - began >= PATIENCE_SECONDS:
+                self.leave(server)
+            raise
+
+    @contextlib.contextmanager
+    def watched(self, server: str, cut: Callable[[], None]) -> Iterator[None]:
+        """``cut`` is called when ``server`` is left meanwhile."""
+        self._watches[cut] = server
+        try:
+            yield
+        finally:
+            del self._watches[cut]

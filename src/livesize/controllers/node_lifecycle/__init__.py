@@ -1,0 +1,1 @@
+"""Says of nodes that are not heard any more that nothing is known of them."""

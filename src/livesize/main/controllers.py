@@ -1,0 +1,39 @@
+"""The controllers, one list for `livesize up` and `livesize controllers`; and that command.
+
+A new controller is a class with ``run`` in livesize.controllers, and one more word in CONTROLLERS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from livesize.client.interface import Client
+from livesize.controllers.garbage.reconciler import GarbageCollector
+from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
+from livesize.controllers.quota.reconciler import QuotaCounter
+from livesize.machinery.clock import Clock
+from livesize.main.settings_table import Part
+
+
+class Controller(Protocol):
+    async def run(self) -> None:
+        """Until cancelled."""
+        ...
+
+
+CONTROLLERS: tuple[Callable[..., Controller], ...] = (GarbageCollector, NodeLifecycle, QuotaCounter)
+
+
+async def control(client: Client, clock: Clock) -> None:
+    """Run them all, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for controller in CONTROLLERS:
+            group.create_task(controller(client, clock=clock).run())
+
+
+def run_controllers(**settings: Any) -> None:
+    from livesize.main.peers import run_peer
+
+    run_peer(Part.CONTROLLERS, control, **settings)

@@ -1,0 +1,79 @@
+"""An API server with its store, the same in `livesize up` and `livesize apiserver`."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from livesize.main.layout import DataDirectory
+from livesize.main.stores import StoreChoice, open_store
+
+if TYPE_CHECKING:
+    from livesize.apiserver.server import ApiServer
+    from livesize.machinery.clock import Clock
+    from livesize.store.etcd.settings import EtcdSettings
+
+
+class DoorSettings(msgspec.Struct, frozen=True):
+    http: str = "uvicorn"
+    audit_log: str = ""
+    audit_level: str = "metadata"
+    tls_names: tuple[str, ...] = ()
+    stop_delay_seconds: float = 0.0
+    store: StoreChoice = StoreChoice()
+
+    @property
+    def shares_store(self) -> bool:
+        """Other API servers may use the same store, with schedulers and controllers of theirs."""
+        return self.store.store == "etcd"
+
+
+def folders_of(directory: DataDirectory, settings: DoorSettings) -> list[Path]:
+    """What the door must reach when root's rights are given up."""
+    audit = [Path(settings.audit_log).parent] if settings.audit_log else []
+    return [directory.control, *audit]
+
+
+@contextlib.asynccontextmanager
+async def open_door(
+    directory: DataDirectory,
+    settings: DoorSettings,
+    listener: socket.socket,
+    etcd: EtcdSettings | None,
+    clock: Clock,
+) -> AsyncIterator[ApiServer]:
+    """Serve from when this is entered until it is left."""
+    from livesize.apiserver.http.audit import AuditLevel, AuditSettings
+    from livesize.apiserver.server import ApiServer, ApiServerConfig
+    from livesize.apiserver.web import HttpServer
+    from livesize.machinery.steps import CrashPoints
+
+    # The store's writer needs the interpreter's lock a few times for each commit; at the default
+    # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
+    sys.setswitchinterval(0.0001)
+    points = CrashPoints.from_environment()
+    store = await open_store(directory.store, etcd, clock=clock, points=points)
+    config = ApiServerConfig(
+        directory.tls,
+        directory.tokens,
+        host=listener.getsockname()[0],
+        names=settings.tls_names,
+        http=HttpServer(settings.http),
+        audit=AuditSettings(
+            Path(settings.audit_log) if settings.audit_log else None,
+            AuditLevel(settings.audit_level),
+        ),
+        stop_delay_seconds=settings.stop_delay_seconds,
+    )
+    server = ApiServer(config, store, clock=clock, points=points, listener=listener)
+    try:
+        async with server.running():
+            yield server
+    finally:
+        await store.close()

@@ -1,0 +1,137 @@
+"""A node's agent with its runtime, the same in `livesize up` and `livesize agent`."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator
+
+import click
+import msgspec
+
+from livesize import VERSION
+from livesize.agent.agent import Agent
+from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.settings import AgentSettings
+from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
+from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
+from livesize.client.interface import Client
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import CrashPoints
+from livesize.main.layout import DataDirectory
+from livesize.main.lifetime import say
+from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime
+from livesize.runtime.interface import MachineFacts
+
+USER_AGENT = f"livesize-agent/{VERSION}"
+MEMORY_KEPT_FOR_THE_HOST = 0.10
+SCHEDULER_SECONDS = 0.2
+"""Where the scheduler judges resizes, the node waits so long for its word."""
+EVENT_DELAY_SECONDS = 0.05
+"""Longer than a resize takes: written at once, its two events delay its status by 7 %."""
+
+
+class Allocatable(msgspec.Struct, frozen=True):
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+
+class NodeSettings(msgspec.Struct, frozen=True):
+    name: str
+    address: str
+    runtime: RuntimeChoice = RuntimeChoice()
+    allocatable: Allocatable = Allocatable()
+    resize_judge: str = "node"
+
+
+def parse_allocatable(text: str) -> Allocatable:
+    """Read cpu=…,memory=…; either may be left out."""
+    amounts: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, separator, amount = part.partition("=")
+        if not separator or name not in ("cpu", "memory"):
+            raise click.BadParameter(
+                f"{part!r} is not cpu=AMOUNT or memory=AMOUNT", param_hint="--allocatable"
+            )
+        if name in amounts:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--allocatable")
+        amounts[name] = amount
+    try:
+        allocatable = Allocatable(
+            cpu_milli(amounts["cpu"]) if "cpu" in amounts else None,
+            memory_bytes(amounts["memory"]) if "memory" in amounts else None,
+        )
+    except QuantityError as error:
+        raise click.BadParameter(str(error), param_hint="--allocatable") from None
+    for name, number in (
+        ("cpu", allocatable.cpu_milli),
+        ("memory", allocatable.memory_bytes),
+    ):
+        if number is not None and number <= 0:
+            raise click.BadParameter(f"{name} must be more than 0", param_hint="--allocatable")
+    return allocatable
+
+
+def parse_node_name(text: str) -> str:
+    """The name given, or the host's. It names an object, a label and a control group."""
+    name = text or socket.gethostname().lower()
+    problems = name_problems(name, DnsRule.SUBDOMAIN)
+    if len(name) > LABEL_LENGTH or problems:
+        where = "" if text else ", this host's name,"
+        raise click.BadParameter(
+            f"{name!r}{where} cannot be the name of a node: use at most {LABEL_LENGTH} characters,"
+            " lower case letters, digits, '-' and '.', for instance node-1",
+            param_hint="--node-name",
+        )
+    return name
+
+
+@contextlib.asynccontextmanager
+async def open_agent(
+    directory: DataDirectory, settings: NodeSettings, client: Client, clock: Clock
+) -> AsyncIterator[Agent]:
+    """An agent that is ready to run. ``client`` stays open for as long."""
+    runtime = make_runtime(settings.runtime, directory, settings.name, clock)
+    async with contextlib.AsyncExitStack() as stack:
+        await runtime.open()
+        stack.push_async_callback(runtime.close)
+        checkpoint = await Checkpoint.open(directory.checkpoint)
+        stack.push_async_callback(checkpoint.close)
+        yield Agent(
+            client=client,
+            runtime=runtime,
+            checkpoint=checkpoint,
+            clock=clock,
+            settings=_agent_settings(settings, runtime.machine()),
+            points=CrashPoints.from_environment(),
+            source=random.SystemRandom(),
+            vms=runtime,
+        )
+
+
+def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSettings:
+    memory = settings.allocatable.memory_bytes
+    if memory is None:
+        memory = int(machine.memory_bytes * (1 - MEMORY_KEPT_FOR_THE_HOST))
+    return AgentSettings(
+        node_name=settings.name,
+        host_ip=settings.address,
+        allocatable_cpu_milli=settings.allocatable.cpu_milli,
+        allocatable_memory_bytes=memory,
+        version=VERSION,
+        scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
+        event_delay_seconds=EVENT_DELAY_SECONDS,
+        accept_delay_seconds=accept_delay_seconds(settings.runtime),
+    )
+
+
+def say_what_stops(agent: Agent, instead: str) -> None:
+    """``instead`` says how they would go on."""
+    pods = len(agent.runtime.list_pods())
+    if pods:
+        word = "pod" if pods == 1 else "pods"
+        say(
+            f"Stopping {pods} {word}, each within its grace period; once more ends them at"
+            f" once. ({instead})"
+        )

@@ -1,0 +1,29 @@
+"""What keeps a part from starting, told in one sentence (exit code 1)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import click
+
+from livesize.main.layout import AlreadyRunningError
+from livesize.runtime.interface import RuntimeCallError
+from livesize.store.interface import StoreOpenError
+
+
+@contextlib.contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """For everything a part does with its data directory."""
+    try:
+        yield
+    except (AlreadyRunningError, RuntimeCallError, StoreOpenError) as refusal:
+        raise click.ClickException(str(refusal)) from refusal
+    except PermissionError as failure:
+        raise click.ClickException(
+            f"{failure.filename} may not be written by this user: choose another --data-dir"
+        ) from failure
+    except (FileExistsError, NotADirectoryError) as failure:
+        raise click.ClickException(
+            f"{failure.filename} cannot be made: {failure.strerror}; choose another --data-dir"
+        ) from failure

@@ -1,0 +1,137 @@
+"""Reaches containerd: our private one, found or started, or one that is there already."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from livesize.machinery.clock import Clock
+from livesize.runtime.containerd.daemon import CniFolders, Daemon, find_programs
+from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
+from livesize.runtime.containerd.link import Link, UnreachableError
+from livesize.runtime.containerd.requests import NODE_LABEL
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.oci import BUILT_IN_IMAGE
+
+_START_SECONDS = 30.0
+_FOREIGN_SECONDS = 10.0
+
+
+class Connection:
+    """``daemon`` None: this containerd is not ours, and never stopped by us."""
+
+    def __init__(self, link: Link, daemon: Daemon | None, version: str) -> None:
+        self.link = link
+        self.daemon = daemon
+        self.version = version
+
+    async def close(self, *, stop: bool) -> None:
+        await self.link.close()
+        if self.daemon is not None:
+            if stop:
+                await self.daemon.stop()
+            else:
+                self.daemon.let_go()
+
+
+async def connect(root: Path, endpoint: Path | None, cni: CniFolders, clock: Clock) -> Connection:
+    """Return when containerd answers. ``root``: where a private one keeps its files."""
+    if endpoint is None:
+        return await _connect_private(root, cni, clock)
+    return await _connect_foreign(endpoint, clock)
+
+
+async def _connect_private(root: Path, cni: CniFolders, clock: Clock) -> Connection:
+    daemon = Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE, cni=cni)
+    daemon.start()
+    if daemon.has_old_settings():
+        await daemon.stop()  # containers go on
+        daemon.start()
+    link = Link(daemon.socket, clock)
+    try:
+        return Connection(link, daemon, await _first_answer(link, daemon))
+    except BaseException:
+        await link.close()
+        daemon.let_go()
+        raise
+
+
+async def _first_answer(link: Link, daemon: Daemon) -> str:
+    """Its version, or why it has ended."""
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(_version(link, _START_SECONDS))
+    ended = loop.create_task(daemon.wait_ended())
+    try:
+        await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            raise RuntimeCallError(f"containerd ended at its start: {daemon.why_not()}")
+        return asking.result()
+    finally:
+        asking.cancel()
+        ended.cancel()
+
+
+async def _connect_foreign(endpoint: Path, clock: Clock) -> Connection:
+    socket = endpoint.absolute()
+    if not socket.is_socket():
+        raise RuntimeCallError(f"--runtime-endpoint {socket} is not a socket of a containerd")
+    link = Link(socket, clock)
+    try:
+        version = await _version(link, _FOREIGN_SECONDS)
+        await _require_usable(link)
+    except BaseException:
+        await link.close()
+        raise
+    return Connection(link, None, version)
+
+
+async def _require_usable(link: Link) -> None:
+    refusal = await _why_not_ours(link)
+    if refusal:
+        raise RuntimeCallError(f"the containerd at {link.socket} cannot be used: {refusal}")
+
+
+async def _why_not_ours(link: Link) -> str:
+    """Empty: nothing speaks against using it."""
+    kubelet = kubelet_at(link.socket)
+    sandboxes = await link.call("ListPodSandbox")
+    if not kubelet and has_kubelet_pods((dict(one.labels) for one in sandboxes.items), NODE_LABEL):
+        kubelet = "it runs pods that a kubelet made"
+    if kubelet:
+        return f"it is a kubelet's ({kubelet}); leave --runtime-endpoint out for a private one"
+    if await _uses_systemd(link):
+        return (
+            "it leaves control groups to systemd (SystemdCgroup = true), which would undo a"
+            " resize; set that to false there, or leave --runtime-endpoint out for a private one"
+        )
+    return ""
+
+
+async def _version(link: Link, seconds: float) -> str:
+    answer = await link.call("Version", seconds=seconds)
+    if answer.runtime_name != "containerd":
+        raise UnreachableError(f"{link.socket} is {answer.runtime_name}, not containerd")
+    return str(answer.runtime_version)
+
+
+async def _uses_systemd(link: Link) -> bool:
+    """As the default runtime's options say."""
+    status = await link.call("Status", verbose=True)
+    try:
+        config = json.loads(status.info["config"])["containerd"]
+        runtime = config["runtimes"][config["defaultRuntimeName"]]
+        return bool((runtime.get("options") or {}).get("SystemdCgroup", False))
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def find_ctr() -> str:
+    """The program that imports images; every containerd brings it."""
+    path = find_programs().ctr
+    if not path:
+        raise RuntimeCallError(
+            "images are brought to containerd by ctr, which is not installed here;"
+            " on Debian: apt-get install containerd"
+        )
+    return path

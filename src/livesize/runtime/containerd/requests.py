@@ -1,0 +1,166 @@
+"""What containerd is asked for, made of what the agent asks for. Pure.
+
+Everything the next agent must know of a pod or container stands in its labels and annotations,
+so there is no second record that could disagree with containerd's own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
+from livesize.runtime.containerd import messages
+from livesize.runtime.containerd.messages import Message
+from livesize.runtime.interface import ContainerConfig, PodConfig
+
+NODE_LABEL = "livesize.dev/node-uid"
+POD_LABEL = "livesize.dev/pod-uid"
+CONTAINER_LABEL = "livesize.dev/container"
+POD_ANNOTATION = "livesize.dev/pod"
+CONFIG_ANNOTATION = "livesize.dev/config"
+
+# As the process runtime: on the host's network the first could listen to the host.
+_DROPPED_CAPABILITIES = ("NET_RAW", "MKNOD")
+_MASKED_PATHS = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+_READ_ONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+_SMALLEST_OOM_SCORE = 1
+_HOSTNAME_LENGTH = 63
+
+
+class StartedConfig(msgspec.Struct, frozen=True):
+    """What a container's view tells of its start."""
+
+    image: str
+    hash: str
+    hash_without_resources: str
+
+
+def sandbox_config(
+    pod: PodConfig, *, node_uid: str, attempt: int, cgroup_parent: str, log_directory: str
+) -> Message:
+    return messages.PodSandboxConfig(
+        metadata=messages.PodSandboxMetadata(
+            name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt
+        ),
+        hostname="" if pod.host_network else pod.name[:_HOSTNAME_LENGTH],
+        log_directory=log_directory,
+        labels=pod_labels(node_uid, pod.uid),
+        annotations={POD_ANNOTATION: msgspec.json.encode(pod).decode()},
+        linux=messages.LinuxPodSandboxConfig(
+            cgroup_parent=f"/{cgroup_parent}",
+            security_context=messages.LinuxSandboxSecurityContext(
+                namespace_options=_namespaces(host_network=pod.host_network),
+                seccomp=messages.SecurityProfile(),
+            ),
+        ),
+    )
+
+
+def container_config(
+    config: ContainerConfig,
+    pod: PodConfig,
+    *,
+    node_uid: str,
+    image_id: str,
+    log_path: str,
+    version: CgroupVersion,
+) -> Message:
+    started = StartedConfig(config.image, config.hash, config.hash_without_resources)
+    return messages.ContainerConfig(
+        metadata=messages.ContainerMetadata(name=config.name, attempt=config.attempt),
+        image=messages.ImageSpec(image=image_id),
+        command=config.command,
+        args=config.args,
+        working_dir=config.working_dir,
+        envs=[messages.KeyValue(key=name, value=value) for name, value in config.env],
+        labels={**pod_labels(node_uid, config.pod_uid), CONTAINER_LABEL: config.name},
+        annotations={CONFIG_ANNOTATION: msgspec.json.encode(started).decode()},
+        log_path=log_path,
+        linux=messages.LinuxContainerConfig(
+            resources=_first_resources(config, version),
+            security_context=_security(config, host_network=pod.host_network),
+        ),
+    )
+
+
+def pod_labels(node_uid: str, pod_uid: str) -> dict[str, str]:
+    return {NODE_LABEL: node_uid, POD_LABEL: pod_uid}
+
+
+def cpu_resources(weight: int | None, quota_us: int | None, version: CgroupVersion) -> Message:
+    """Only CPU is touched: to CRI zero means "leave it", and -1 "no limit"."""
+    resources = messages.LinuxContainerResources(
+        cpu_period=CPU_PERIOD_US, cpu_quota=-1 if quota_us is None else quota_us
+    )
+    _set_weight(resources, weight, version)
+    return resources
+
+
+def memory_resources(limit_bytes: int | None) -> Message:
+    limit = -1 if limit_bytes is None else limit_bytes
+    return messages.LinuxContainerResources(memory_limit_in_bytes=limit)
+
+
+def _first_resources(config: ContainerConfig, version: CgroupVersion) -> Message:
+    """Limits of a new container; there zero is "no limit". A score of zero would be left to
+    whatever the runtime happens to have."""
+    limits: KernelLimits = config.limits
+    resources = messages.LinuxContainerResources(
+        cpu_period=CPU_PERIOD_US,
+        cpu_quota=limits.cpu_quota_us or 0,
+        memory_limit_in_bytes=limits.memory_limit_bytes or 0,
+        oom_score_adj=config.oom_score_adj or _SMALLEST_OOM_SCORE,
+    )
+    _set_weight(resources, limits.cpu_weight, version)
+    return resources
+
+
+def _set_weight(resources: Message, weight: int | None, version: CgroupVersion) -> None:
+    """On version 2 the weight itself: runtimes do not agree how shares become a weight."""
+    if weight is None:
+        return
+    match version:
+        case CgroupVersion.V1:
+            resources.cpu_shares = weight
+        case CgroupVersion.V2:
+            resources.unified["cpu.weight"] = str(weight)
+
+
+def _security(config: ContainerConfig, *, host_network: bool) -> Message:
+    security = messages.LinuxContainerSecurityContext(
+        capabilities=messages.Capability(drop_capabilities=_DROPPED_CAPABILITIES),
+        namespace_options=_namespaces(host_network=host_network),
+        readonly_rootfs=config.read_only_root,
+        no_new_privs=True,
+        masked_paths=_MASKED_PATHS,
+        readonly_paths=_READ_ONLY_PATHS,
+        seccomp=messages.SecurityProfile(),
+    )
+    if config.run_as_user is not None:
+        security.run_as_user.value = config.run_as_user
+    elif config.run_as_group is not None:
+        security.run_as_user.value = 0  # CRI takes a group only beside a user
+    if config.run_as_group is not None:
+        security.run_as_group.value = config.run_as_group
+    return security
+
+
+def _namespaces(*, host_network: bool) -> Message:
+    return messages.NamespaceOption(
+        network=messages.NODE_NETWORK if host_network else messages.POD_NAMESPACE,
+        pid=messages.CONTAINER_NAMESPACE,
+        ipc=messages.POD_NAMESPACE,
+    )

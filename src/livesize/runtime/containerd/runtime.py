@@ -1,0 +1,421 @@
+"""Runs containers through containerd, over CRI v1.
+
+The pod's group is ours and is written directly; a container's limits go through containerd, CPU
+and memory in calls of their own, so that its own record of them stays true. What the limits are
+is read from the kernel's files alone. Pods and containers are known by labels in containerd:
+there is no second record, and the next agent finds what is there. Of a containerd that others
+use too, only sandboxes with this node's own label are ever looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import Clock
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.runtime.cgroups.detect import open_cgroups
+from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
+from livesize.runtime.cgroups.pod_groups import PodGroups
+from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
+from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
+from livesize.runtime.containerd.daemon import CniFolders
+from livesize.runtime.containerd.images import ContainerdImages
+from livesize.runtime.containerd.leftovers import Leftovers
+from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
+from livesize.runtime.containerd.resizing import Resizer
+from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
+from livesize.runtime.containerd.watching import Watcher
+from livesize.runtime.events import EventFeed
+from livesize.runtime.folder_lock import FolderLock
+from livesize.runtime.images import ImageStore
+from livesize.runtime.interface import (
+    Change,
+    ContainerConfig,
+    ContainerGroup,
+    ContainerPhase,
+    ContainerView,
+    GoneError,
+    Group,
+    MachineFacts,
+    MachineUsage,
+    PodConfig,
+    PodGroup,
+    PodView,
+    Reading,
+    RegistryLogin,
+    RuntimeCallError,
+    RuntimeEvent,
+)
+from livesize.runtime.oci import BUILT_IN_IMAGE
+from livesize.runtime.process.machine_facts import observe_machine, observe_usage
+from livesize.runtime.process.records import write_whole
+
+_THREADS = 4
+_KILLED = 137
+_OUT_OF_MEMORY_DELAYS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+
+T = TypeVar("T")
+
+
+class ContainerdSettings(msgspec.Struct, frozen=True):
+    """``endpoint``: the socket of a containerd that is not ours; None: a private one."""
+
+    endpoint: Path | None = None
+    pids_max: int = 4096  # processes and threads of one pod
+    relist_seconds: float = 10.0
+    cni: CniFolders = CniFolders()
+    points: CrashPoints = NO_CRASH_POINTS
+
+
+DEFAULT_SETTINGS = ContainerdSettings()
+
+
+class _Pod:
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.containers: dict[str, ContainerView] = {}
+
+    def view(self) -> PodView:
+        views = tuple(self.containers[name] for name in sorted(self.containers))
+        pod = self.sandbox.pod
+        return PodView(pod.uid, pod.namespace, pod.name, views, self.sandbox.address)
+
+
+class ContainerdRuntime:
+    """One per node. Files stand below ``state_dir``, groups below ``cgroup_root``; both are its
+    own. ``images``: where images that were imported by hand are kept."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        cgroup_root: str,
+        clock: Clock,
+        *,
+        images: Path | None = None,
+        settings: ContainerdSettings = DEFAULT_SETTINGS,
+        feed: EventFeed | None = None,
+    ) -> None:
+        self._state_dir = state_dir.absolute()
+        self._clock = clock
+        self._settings = settings
+        self._cgroups: CgroupDriver = open_cgroups()
+        self._groups = PodGroups(self._cgroups, cgroup_root, clock)
+        self._leftovers = Leftovers(self._groups, clock)
+        self._store = ImageStore(images or self._state_dir / "images")
+        self._feed = feed or EventFeed()
+        self._lock = FolderLock(self._state_dir)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-containerd")
+        self._pods: dict[str, _Pod] = {}
+        self._image_names: tuple[str, ...] = ()
+        self._ended_early: dict[str, bool] = {}  # ids being started: has its end been told?
+        self._stopped: set[str] = set()  # ids of those that we ended ourselves
+        self._connection: Connection | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def cgroup_version(self) -> CgroupVersion:
+        return self._cgroups.version
+
+    @property
+    def image_store(self) -> ImageStore:
+        return self._store
+
+    def machine(self) -> MachineFacts:
+        assert self._connection is not None, "the runtime is open"
+        version = f"containerd://{self._connection.version}"
+        return msgspec.structs.replace(observe_machine(), runtime_version=version)
+
+    def machine_usage(self) -> MachineUsage:
+        return observe_usage()
+
+    async def open(self) -> None:
+        self._lock.take()
+        settings, clock = self._settings, self._clock
+        try:
+            ctr, node_uid = find_ctr(), self._node_uid()
+            self._connection = connection = await connect(
+                self._state_dir / "containerd", settings.endpoint, settings.cni, clock
+            )
+            link, logs = connection.link, self._state_dir / "logs"
+            self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
+            self._sandboxes = Sandboxes(link, node_uid, logs, self._groups.root)
+            self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
+            self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
+            self._groups.open()
+            await self._find_pods()
+            await self._leftovers.remove_strange(set(self._pods))
+            self._image_names = await self._images.names()
+        except BaseException:
+            await self.close()
+            raise
+        watcher = Watcher(link, connection.daemon, self, clock, settings.relist_seconds)
+        self._watching = asyncio.get_running_loop().create_task(watcher.run())
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # Where pods go on, so does containerd: it is what writes their logs.
+            await connection.close(stop=not self._pods)
+            if not self._pods:
+                self._leftovers.remove_root()
+        self._feed.close()
+        self._groups.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._lock.release()
+
+    def images(self) -> tuple[str, ...]:
+        return self._image_names
+
+    def list_pods(self) -> tuple[PodView, ...]:
+        return tuple(self._pods[uid].view() for uid in sorted(self._pods))
+
+    def pod(self, uid: str) -> PodView | None:
+        pod = self._pods.get(uid)
+        return None if pod is None else pod.view()
+
+    def events(self) -> AsyncIterator[RuntimeEvent]:
+        return self._feed.listen()
+
+    async def pull_image(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
+        await self._images.pull(ref, logins)
+        self._image_names = await self._images.names()
+
+    async def create_pod(self, config: PodConfig) -> None:
+        if config.uid in self._pods:
+            return
+        points, group = self._settings.points, PodGroup(config.uid)
+        self._groups.make(group, config.limits)
+        points.reach("create-pod/group")
+        self._groups.limit_processes(group, self._settings.pids_max)
+        try:
+            if self._settings.endpoint is None:
+                await self._images.require(BUILT_IN_IMAGE)  # a sandbox runs it
+            sandbox = await self._sandboxes.run(config, attempt=0)
+        except RuntimeCallError:
+            await self._leftovers.remove(config.uid)
+            raise
+        points.reach("create-pod/sandbox")
+        self._pods[config.uid] = _Pod(sandbox)
+
+    async def start_container(self, config: ContainerConfig) -> ContainerView:
+        safe_name(config.name)
+        pod = self._require_pod(config.pod_uid)
+        before = pod.containers.get(config.name)
+        if before is not None and before.phase is ContainerPhase.RUNNING:
+            if before.attempt == config.attempt:
+                return before
+            raise RuntimeCallError(
+                f"container {config.name} of pod {config.pod_uid} still runs"
+                f" (attempt {before.attempt}); stop it first"
+            )
+        image_id = await self._images.require(config.image)
+        pod.sandbox = await self._sandboxes.ready(pod.sandbox)
+        view = await self._start(pod, config, image_id)
+        if before is not None:
+            await self._containers.remove(before.id)
+            self._stopped.discard(before.id)
+        return view
+
+    async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        view = self._running(pod_uid, container)
+        if view is None:
+            return
+        self._stopped.add(view.id)
+        with contextlib.suppress(GoneError):
+            await self._containers.stop(view.id, grace_seconds)
+        await self.task_ended(view.id)
+        if self._running(pod_uid, container) is not None:
+            raise RuntimeCallError(
+                f"container {container} of pod {pod_uid} did not end within"
+                f" {KILL_SECONDS:.0f} s of SIGKILL; a process of it may hang in the kernel"
+            )
+
+    async def remove_pod(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        for name, container in pod.containers.items():
+            if container.phase is ContainerPhase.RUNNING:
+                raise RuntimeCallError(f"pod {uid}: container {name} still runs; stop it first")
+        points = self._settings.points
+        await self._sandboxes.remove(uid)
+        points.reach("remove-pod/sandbox")
+        await self._leftovers.remove(uid)
+        points.reach("remove-pod/groups")
+        self._remove_logs(uid)
+        del self._pods[uid]
+        self._stopped.difference_update(view.id for view in pod.containers.values())
+
+    def read(self, group: Group) -> Reading:
+        return self._cgroups.read(self._path(group))
+
+    def read_limits(self, group: Group) -> KernelLimits:
+        return self._cgroups.read_limits(self._path(group))
+
+    async def write(self, group: Group, change: Change) -> None:
+        match group:
+            case PodGroup():
+                await self._groups.write(group, change)
+            case ContainerGroup():
+                await self._resizer.write(self._path(group), change)
+
+    # What the watcher tells
+
+    async def task_ended(self, container_id: str) -> None:
+        if container_id in self._ended_early:
+            self._ended_early[container_id] = True
+            return
+        pod = self._pod_with(container_id)
+        if pod is None:
+            return  # a sandbox, or not one of ours
+        try:
+            view = await self._containers.ended_view(container_id)
+            if view is not None and self._may_be_out_of_memory(view):
+                view = await self._explained(view)
+        except GoneError:
+            view = None
+        self._keep(pod, container_id, view)
+
+    async def task_out_of_memory(self, container_id: str) -> None:
+        """Heard after the end it explains; before that, the end is what counts."""
+        pod = self._pod_with(container_id)
+        before = None if pod is None else _by_id(pod, container_id)
+        if pod is not None and before is not None and before.phase is ContainerPhase.EXITED:
+            self._keep(pod, container_id, await self._containers.view(container_id))
+
+    async def look_again(self) -> None:
+        states = {one.id: one.state for one in await self._containers.listing()}
+        for pod in tuple(self._pods.values()):
+            for view in tuple(pod.containers.values()):
+                runs = states.get(view.id) == CONTAINER_RUNNING
+                if view.phase is ContainerPhase.RUNNING and not runs:
+                    await self.task_ended(view.id)
+        self._image_names = await self._images.names()
+
+    # Within
+
+    async def _find_pods(self) -> None:
+        """What is there, from whichever agent. What was made and never started goes."""
+        for sandbox in await self._sandboxes.newest():
+            self._pods[sandbox.pod.uid] = _Pod(sandbox)
+            # After a reboot the group is made without limits: those noted may be older than the
+            # last resize, and the agent sets a pod's limits from what it allocated.
+            self._groups.make(PodGroup(sandbox.pod.uid), None)
+        for one in await self._containers.listing():
+            pod = self._pods.get(one.pod_uid)
+            if pod is None or one.state == CONTAINER_CREATED:
+                await self._containers.remove(one.id)
+                continue
+            view = await self._containers.view(one.id)
+            older = pod.containers.get(one.name)
+            if view is not None:
+                pod.containers[one.name] = view
+                if older is not None:
+                    await self._containers.remove(older.id)
+
+    async def _start(self, pod: _Pod, config: ContainerConfig, image_id: str) -> ContainerView:
+        points = self._settings.points
+        points.reach("start/image")
+        new = await self._containers.create(config, pod.sandbox, self._sandboxes, image_id)
+        points.reach("start/created")
+        self._ended_early[new] = False
+        try:
+            await self._containers.start(new)
+            points.reach("start/started")
+            view = await self._containers.view(new)
+        except BaseException:
+            self._ended_early.pop(new, None)
+            raise
+        ended = self._ended_early.pop(new)
+        if view is None:
+            raise RuntimeCallError(f"container {config.name} was started, but does not run")
+        pod.containers[config.name] = view
+        if ended or view.phase is ContainerPhase.EXITED:
+            await self.task_ended(new)
+        return pod.containers.get(config.name, view)
+
+    def _may_be_out_of_memory(self, view: ContainerView) -> bool:
+        return view.exit_code == _KILLED and not view.oom_killed and view.id not in self._stopped
+
+    async def _explained(self, view: ContainerView) -> ContainerView:
+        """Killed, and not by us: containerd may learn a moment later that memory was the cause."""
+        for delay_seconds in _OUT_OF_MEMORY_DELAYS:
+            await self._clock.sleep(delay_seconds)
+            again = await self._containers.view(view.id)
+            if again is not None and again.oom_killed:
+                return again
+        return view
+
+    def _keep(self, pod: _Pod, container_id: str, view: ContainerView | None) -> None:
+        """``view`` None: it is no more. Told only where something is news."""
+        before = _by_id(pod, container_id)
+        if before is None or view == before:
+            return
+        if view is None:
+            del pod.containers[before.name]
+        else:
+            pod.containers[before.name] = view
+        self._feed.publish(RuntimeEvent(before.pod_uid, before.name))
+
+    def _path(self, group: Group) -> str:
+        match group:
+            case PodGroup():
+                return self._groups.path(group)
+            case ContainerGroup(pod_uid=uid, container=name):
+                view = self._running(uid, name)
+                if view is None:
+                    raise GoneError(f"container {name} of pod {uid} does not run")
+                return f"{self._groups.path(PodGroup(uid))}/{view.id}"
+
+    def _running(self, pod_uid: str, container: str) -> ContainerView | None:
+        pod = self._pods.get(pod_uid)
+        view = None if pod is None else pod.containers.get(container)
+        return view if view is not None and view.phase is ContainerPhase.RUNNING else None
+
+    def _pod_with(self, container_id: str) -> _Pod | None:
+        for pod in self._pods.values():
+            if _by_id(pod, container_id) is not None:
+                return pod
+        return None
+
+    def _require_pod(self, uid: str) -> _Pod:
+        pod = self._pods.get(uid)
+        if pod is None:
+            raise GoneError(f"pod {uid} does not exist on this machine")
+        return pod
+
+    def _remove_logs(self, uid: str) -> None:
+        shutil.rmtree(self._state_dir / "logs" / safe_name(uid), ignore_errors=True)
+
+    def _node_uid(self) -> str:
+        """Ours for as long as the state folder lives, whatever the node is called."""
+        path = self._state_dir / "node-uid"
+        if not path.exists():
+            write_whole(path, secrets.token_hex(16).encode())
+        return path.read_text()
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, call, *arguments)
+
+
+def _by_id(pod: _Pod, container_id: str) -> ContainerView | None:
+    for view in pod.containers.values():
+        if view.id == container_id:
+            return view
+    return None

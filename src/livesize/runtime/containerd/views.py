@@ -1,0 +1,62 @@
+"""What containerd says of a container, in the agent's words. Pure."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from livesize.runtime.containerd import messages
+from livesize.runtime.containerd.messages import Message
+from livesize.runtime.containerd.requests import (
+    CONFIG_ANNOTATION,
+    POD_ANNOTATION,
+    POD_LABEL,
+    StartedConfig,
+)
+from livesize.runtime.interface import ContainerPhase, ContainerView, PodConfig
+
+OOM_REASON = "OOMKilled"
+UNKNOWN_EXIT_CODE = 255  # it ended and nobody saw how
+_NANOSECONDS = 1_000_000_000
+
+
+def container_view(response: Message) -> ContainerView | None:
+    """Of a verbose ContainerStatusResponse. None: it never ran, or is not one of ours."""
+    status = response.status
+    if status.state == messages.CONTAINER_CREATED or CONFIG_ANNOTATION not in status.annotations:
+        return None
+    started = msgspec.json.decode(status.annotations[CONFIG_ANNOTATION], type=StartedConfig)
+    running = status.state == messages.CONTAINER_RUNNING
+    known = status.state == messages.CONTAINER_EXITED
+    return ContainerView(
+        id=status.id,
+        pod_uid=status.labels[POD_LABEL],
+        name=status.metadata.name,
+        phase=ContainerPhase.RUNNING if running else ContainerPhase.EXITED,
+        attempt=status.metadata.attempt,
+        image=started.image,
+        image_id=status.image_ref,
+        hash=started.hash,
+        hash_without_resources=started.hash_without_resources,
+        pid=_pid(response) if running else 0,
+        started_at=(status.started_at or status.created_at) / _NANOSECONDS,
+        finished_at=None if running else (status.finished_at or status.created_at) / _NANOSECONDS,
+        exit_code=None if running else status.exit_code if known else UNKNOWN_EXIT_CODE,
+        oom_killed=not running and status.reason == OOM_REASON,
+        log_path=status.log_path,
+    )
+
+
+def pod_of(sandbox: Message) -> PodConfig | None:
+    """The pod a PodSandbox was made for. None: not one of ours."""
+    text = sandbox.annotations.get(POD_ANNOTATION)
+    return None if text is None else msgspec.json.decode(text, type=PodConfig)
+
+
+def _pid(response: Message) -> int:
+    """Only the verbose part knows it, as JSON."""
+    try:
+        return int(json.loads(response.info["info"]).get("pid", 0))
+    except (ValueError, KeyError):
+        return 0

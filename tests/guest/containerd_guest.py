@@ -1,0 +1,82 @@
+"""The guest in which containerd meets real control groups of version 2.
+
+As guest/v2_guest.py, with containerd, runc and grpc inside; what runs there is the contract that
+every runtime passes. An emulated CPU needs minutes for it, so it is for the long runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from guest.boot import run_guest
+from guest.python_tree import compiled_entries, python_entries, tree_files
+from guest.v2_guest import DISTRIBUTIONS, MODULES, PROGRAMS, ROOT, Session, inside, parse_session
+from livesize.runtime.containerd.daemon import find_programs
+from livesize.runtime.guest.cpio import Entry, File, HostFile
+from livesize.runtime.guest.host_files import host_entries, program_entries, shared_libraries
+from livesize.runtime.guest.image import GuestRecipe, build_image
+from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
+
+INSIDE = "tests/contract/test_runtime_contract.py"
+NEEDED = (
+    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/containerd_folders.py"),
+    *("tests/guest/report.py", "tests/guest/boot.py", INSIDE),
+)
+MEMORY_MIB = 3072
+LIMIT_SECONDS = 1500
+CONFTEST = (
+    b'"""What runs inside the guest."""\n\n'
+    b'pytest_plugins = ["tiers", "leaks", "containerd_folders"]\n'
+)
+COMMANDS = """\
+(sleep {limit}; echo 'guest: out of time'; poweroff -f) &
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+cd {root}
+export PYTHONPATH={root}/tests:{root}/src PATH={programs}:$PATH
+{python} -m pytest -p guest.report -p no:cacheprovider -v --tier machine --color=no \\
+  -k containerd {tests}
+echo "guest: pytest ended with $?"
+"""
+
+
+def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
+    kernel = fetch_kernel(cache_dir)
+    programs = [Path(path) for path in _containerd_programs()]
+    folders = dict.fromkeys(str(path.parent) for path in programs)
+    commands = COMMANDS.format(
+        root=ROOT,
+        python=sys.executable,
+        programs=":".join(folders),
+        tests=INSIDE,
+        limit=LIMIT_SECONDS + 15,
+    )
+    entries = _entries(cache_dir, programs)
+    recipe = GuestRecipe("containerd-v2", commands, MODULES, entries)
+    return kernel, build_image(recipe, kernel, cache_dir)
+
+
+def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
+    done = run_guest(kernel, image, folder, memory_mib=MEMORY_MIB, limit_seconds=LIMIT_SECONDS)
+    return parse_session(done)
+
+
+def _containerd_programs() -> tuple[str, ...]:
+    programs = find_programs()
+    return (programs.containerd, programs.runc, programs.shim, programs.ctr)
+
+
+def _entries(cache_dir: Path, programs: list[Path]) -> dict[str, Entry]:
+    sources = list(tree_files(ROOT / "src"))
+    own = {inside(path): HostFile(path, 0o644) for path in sources}
+    own |= {inside(ROOT / name): HostFile(ROOT / name, 0o644) for name in NEEDED}
+    return {
+        **program_entries(PROGRAMS),
+        **host_entries([*programs, *shared_libraries(programs)]),
+        **python_entries([*DISTRIBUTIONS, "grpcio", "protobuf"], ["livesize"], cache_dir),
+        **own,
+        inside(ROOT / "tests/conftest.py"): File(CONFTEST),
+        "etc/hosts": File(b"127.0.0.1\tlocalhost\n"),
+        "etc/resolv.conf": File(b""),
+        **compiled_entries(sources, cache_dir),
+    }

@@ -1,0 +1,382 @@
+"""What containerd brings beyond the contract of runtimes, and what its driver does about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from livesize.api.kernel_units import KernelLimits
+from livesize.machinery.clock import SystemClock
+from livesize.runtime import oci
+from livesize.runtime.containerd.daemon import CniFolders
+from livesize.runtime.containerd.messages import PodSandboxFilter
+from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
+from livesize.runtime.interface import (
+    ContainerConfig,
+    ContainerGroup,
+    ContainerPhase,
+    ContainerView,
+    ImageMissingError,
+    PodConfig,
+    PodGroup,
+    RegistryLogin,
+    RuntimeCallError,
+    SetCpu,
+)
+from local_registry import Registry, serving
+
+pytestmark = pytest.mark.containers
+
+UID = "pod-one"
+LIMITS = KernelLimits(512, 50_000, 64 << 20)
+POD = PodConfig(UID, "default", "one", KernelLimits(1024, 100_000, None))
+DAILY_POINTS = ["start/created", "start/started"]
+RARE_POINTS = [
+    "create-pod/group",
+    "create-pod/sandbox",
+    "start/image",
+    "remove-pod/sandbox",
+    "remove-pod/groups",
+]
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+import msgspec
+from livesize.machinery.clock import SystemClock
+from livesize.machinery.steps import CrashPoints
+from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
+from livesize.runtime.interface import ContainerConfig, PodConfig
+
+async def main(state, group, pod, container, crash_at, arm):
+    settings = ContainerdSettings(points=CrashPoints(crash_at=crash_at, arm=arm))
+    runtime = ContainerdRuntime(Path(state), group, SystemClock(), settings=settings)
+    await runtime.open()
+    config = msgspec.json.decode(pod, type=PodConfig)
+    await runtime.create_pod(config)
+    await runtime.start_container(msgspec.json.decode(container, type=ContainerConfig))
+    await runtime.stop_container(config.uid, "main", 0)
+    await runtime.remove_pod(config.uid)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def config(script: str = "sleep 1000", image: str = oci.BUILT_IN_IMAGE) -> ContainerConfig:
+    return ContainerConfig(
+        pod_uid=UID,
+        name="main",
+        image=image,
+        command=("sh", "-c", script),
+        args=(),
+        env=(),
+        working_dir="",
+        hostname="one",
+        limits=LIMITS,
+    )
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, group: str, settings: ContainerdSettings | None = None
+) -> AsyncIterator[ContainerdRuntime]:
+    runtime = ContainerdRuntime(
+        folder, group, SystemClock(), settings=settings or ContainerdSettings()
+    )
+    await runtime.open()
+    try:
+        yield runtime
+    finally:
+        for pod in runtime.list_pods():
+            for container in pod.containers:
+                await runtime.stop_container(pod.uid, container.name, 0)
+            await runtime.remove_pod(pod.uid)
+        await runtime.close()
+
+
+@pytest.fixture
+async def runtime(containerd_folder: Path, root_group: str) -> AsyncIterator[ContainerdRuntime]:
+    async with opened(containerd_folder, root_group) as one:
+        yield one
+
+
+def seen(runtime: ContainerdRuntime) -> ContainerView:
+    pod = runtime.pod(UID)
+    assert pod is not None
+    return pod.containers[0]
+
+
+async def ended(runtime: ContainerdRuntime) -> ContainerView:
+    events = runtime.events()
+    async with asyncio.timeout(10):
+        while seen(runtime).phase is not ContainerPhase.EXITED:
+            await anext(events)
+    return seen(runtime)
+
+
+def daemon_pid(folder: Path) -> int:
+    return int((folder / "containerd" / "containerd.pid").read_text())
+
+
+@pytest.mark.parametrize(
+    "point", [*DAILY_POINTS, *(pytest.param(p, marks=pytest.mark.matrix) for p in RARE_POINTS)]
+)
+async def test_killed_at_any_point_the_next_agent_gets_on(
+    containerd_folder: Path, root_group: str, tmp_path: Path, point: str
+) -> None:
+    (tmp_path / "arm").write_text("1")
+    documents = [msgspec.json.encode(one).decode() for one in (POD, config())]
+    words = [str(containerd_folder), root_group, *documents, point, str(tmp_path / "arm")]
+    killed = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", AGENT, *words], timeout=60, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    async with opened(containerd_folder, root_group) as runtime:
+        await runtime.create_pod(POD)
+        found = runtime.pod(UID)
+        assert found is not None
+        if point == "start/started":
+            assert seen(runtime).phase is ContainerPhase.RUNNING  # not started a second time
+        else:
+            assert found.containers == ()
+        await runtime.start_container(config())
+        assert seen(runtime).phase is ContainerPhase.RUNNING
+        assert runtime.read_limits(ContainerGroup(UID, "main")) == LIMITS
+
+
+async def test_a_killed_containerd_is_started_again_and_goes_on_telling(
+    runtime: ContainerdRuntime, containerd_folder: Path
+) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config("trap 'exit 9' TERM; sleep 1000 & wait"))
+    before = daemon_pid(containerd_folder)
+    os.kill(before, signal.SIGKILL)
+    await runtime.write(ContainerGroup(UID, "main"), SetCpu(256, 20_000))
+    assert runtime.read_limits(ContainerGroup(UID, "main")).cpu_quota_us == 20_000
+    assert daemon_pid(containerd_folder) != before
+    assert seen(runtime) == view
+    os.kill(view.pid, signal.SIGTERM)
+    assert (await ended(runtime)).exit_code == 9
+
+
+async def test_a_containerd_with_older_settings_is_started_anew_below_running_containers(
+    containerd_folder: Path, root_group: str, tmp_path: Path
+) -> None:
+    first = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    await first.open()
+    await first.create_pod(POD)
+    view = await first.start_container(config())
+    before = daemon_pid(containerd_folder)
+    await first.close()
+    assert daemon_pid(containerd_folder) == before
+    settings = ContainerdSettings(cni=CniFolders(str(tmp_path), str(tmp_path)))
+    async with opened(containerd_folder, root_group, settings) as second:
+        assert daemon_pid(containerd_folder) != before
+        assert seen(second) == view
+        await second.write(ContainerGroup(UID, "main"), SetCpu(256, 20_000))
+        assert second.read_limits(ContainerGroup(UID, "main")).cpu_quota_us == 20_000
+
+
+async def test_an_end_while_containerd_is_away_is_found(
+    runtime: ContainerdRuntime, containerd_folder: Path
+) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config())
+    os.kill(daemon_pid(containerd_folder), signal.SIGKILL)
+    os.kill(view.pid, signal.SIGKILL)
+    assert (await ended(runtime)).exit_code == 137
+
+
+async def test_a_dead_sandbox_is_replaced_by_the_next_start(runtime: ContainerdRuntime) -> None:
+    await runtime.create_pod(POD)
+    await runtime.start_container(config("exit 0"))
+    await ended(runtime)
+    pod = runtime._pods[UID]
+    link = runtime._sandboxes._link
+    status = await link.call("PodSandboxStatus", pod_sandbox_id=pod.sandbox.id, verbose=True)
+    os.kill(msgspec.json.decode(status.info["info"])["pid"], signal.SIGKILL)
+    async with asyncio.timeout(10):
+        while status.status.state == 0:
+            status = await link.call("PodSandboxStatus", pod_sandbox_id=pod.sandbox.id)
+    before = pod.sandbox.id
+    started = await runtime.start_container(msgspec.structs.replace(config(), attempt=1))
+    assert started.phase is ContainerPhase.RUNNING
+    assert pod.sandbox.id != before
+    assert runtime.read_limits(PodGroup(UID)) == POD.limits
+
+
+async def test_a_killed_shim_takes_its_pod_with_it_and_the_next_start_works(
+    runtime: ContainerdRuntime,
+) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config())
+    shim = int(Path(f"/proc/{view.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(shim, signal.SIGKILL)
+    assert (await ended(runtime)).exit_code is not None
+    started = await runtime.start_container(msgspec.structs.replace(config(), attempt=1))
+    assert started.phase is ContainerPhase.RUNNING
+    assert runtime.read_limits(ContainerGroup(UID, "main")) == LIMITS
+
+
+async def test_output_is_logged_as_cri_does(runtime: ContainerdRuntime) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config("echo out; echo err >&2; printf part"))
+    await ended(runtime)
+    lines = [line.split(" ", 3)[1:] for line in Path(view.log_path).read_text().splitlines()]
+    assert sorted(lines) == [
+        ["stderr", "F", "err"],
+        ["stdout", "F", "out"],
+        ["stdout", "P", "part"],
+    ]
+
+
+async def test_without_cni_a_pod_network_is_refused_plainly(
+    containerd_folder: Path, root_group: str, tmp_path: Path
+) -> None:
+    cni = CniFolders(str(tmp_path), str(tmp_path))
+    async with opened(containerd_folder, root_group, ContainerdSettings(cni=cni)) as runtime:
+        with pytest.raises(RuntimeCallError, match=r"NetworkNotReady.*hostNetwork: true"):
+            await runtime.create_pod(msgspec.structs.replace(POD, host_network=False))
+        assert runtime.list_pods() == ()
+
+
+# Gives every pod the same address, and asks nothing of the kernel.
+PLUGIN = """#!/bin/sh
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
+ADD)
+  address=10.99.0.7/24
+  [ "$CNI_IFNAME" = lo ] && address=127.0.0.1/8
+  printf '{"cniVersion":"0.3.1","interfaces":[{"name":"%s","sandbox":"%s"}],' \\
+    "$CNI_IFNAME" "$CNI_NETNS"
+  printf '"ips":[{"version":"4","address":"%s","interface":0}]}' "$address" ;;
+esac
+"""
+NETWORK = '{"cniVersion":"0.3.1","name":"test","plugins":[{"type":"livesize-test"}]}'
+
+
+async def test_with_cni_a_pod_has_an_address_of_its_own(
+    containerd_folder: Path, root_group: str, tmp_path: Path
+) -> None:
+    for name in ("loopback", "livesize-test"):
+        (tmp_path / name).write_text(PLUGIN)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "net.d" / "10-test.conflist").write_text(NETWORK)
+    cni = CniFolders(str(tmp_path), str(tmp_path / "net.d"))
+    async with opened(containerd_folder, root_group, ContainerdSettings(cni=cni)) as runtime:
+        await runtime.create_pod(msgspec.structs.replace(POD, host_network=False))
+        pod = runtime.pod(UID)
+        assert pod is not None
+        assert pod.address == "10.99.0.7"
+        view = await runtime.start_container(config())
+        own = Path(f"/proc/{view.pid}/ns/net").readlink()
+        assert own != Path("/proc/self/ns/net").readlink()
+
+
+async def test_an_image_is_pulled_with_the_login_that_is_accepted(
+    runtime: ContainerdRuntime, tmp_path: Path
+) -> None:
+    archive = tmp_path / "image.tar"
+    oci.write_busybox_image(archive, ref="unused:1")
+    registry = Registry(archive, "reader", "secret")
+    with serving(registry) as address:
+        ref = f"{address}/team/app:{os.getpid()}"
+        wrong = RegistryLogin(username="reader", password="wrong")
+        right = RegistryLogin(username="reader", password="secret")
+        with pytest.raises(ImageMissingError, match="could not be pulled"):
+            await runtime.pull_image(ref, (wrong,))
+        assert (bool(registry.refused), registry.served) == (True, [])
+        with pytest.raises(ImageMissingError):
+            await runtime.pull_image(ref, ())
+        await runtime.pull_image(ref, (wrong, right))
+    assert registry.served
+    assert ref in runtime.images()
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config(image=ref))
+    assert (view.phase, view.image) == (ContainerPhase.RUNNING, ref)
+
+
+async def test_an_image_imported_again_under_its_name_is_the_one_that_runs(
+    runtime: ContainerdRuntime, tmp_path: Path
+) -> None:
+    await runtime.create_pod(POD)
+    program = oci.LayerFile(oci.find_static_busybox().read_bytes(), 0o755)
+    for attempt, word in enumerate(("first", "second")):
+        layer = {
+            "bin": oci.LayerFolder(),
+            "bin/sh": program,
+            "bin/cat": program,
+            "word": oci.LayerFile(word.encode()),
+        }
+        settings = oci.ImageSettings(command=("/bin/cat", "/word"))
+        oci.write_image(tmp_path / "image.tar", "localhost/word:1", [layer], settings)
+        runtime.image_store.import_tar(tmp_path / "image.tar")
+        wanted = msgspec.structs.replace(
+            config(image="localhost/word:1"), command=(), attempt=attempt
+        )
+        view = await runtime.start_container(wanted)
+        await ended(runtime)
+        assert Path(view.log_path).read_text().rstrip().endswith(word)
+
+
+async def test_a_foreign_containerd_is_shared_and_strangers_are_left_alone(
+    runtime: ContainerdRuntime, root_group: str, tmp_path: Path
+) -> None:
+    await runtime.create_pod(POD)
+    theirs = await runtime.start_container(config())
+    assert runtime._connection is not None
+    settings = ContainerdSettings(endpoint=runtime._connection.link.socket)
+    other_group = f"{root_group}/other"
+    async with opened(tmp_path / "other", other_group, settings) as guest:
+        assert guest.list_pods() == ()
+        mine = msgspec.structs.replace(POD, uid="pod-two", name="two")
+        await guest.create_pod(mine)
+        started = await guest.start_container(msgspec.structs.replace(config(), pod_uid="pod-two"))
+        assert [pod.uid for pod in runtime.list_pods()] == [UID]
+        await guest.write(ContainerGroup("pod-two", "main"), SetCpu(512, 20_000))
+        assert guest.read_limits(ContainerGroup("pod-two", "main")).cpu_quota_us == 20_000
+        assert started.pid != theirs.pid
+    assert seen(runtime) == theirs
+    assert runtime.read_limits(ContainerGroup(UID, "main")) == LIMITS
+
+
+async def test_a_containerd_with_pods_of_a_kubelet_is_refused(
+    runtime: ContainerdRuntime, root_group: str, tmp_path: Path
+) -> None:
+    link = runtime._sandboxes._link
+    strange = runtime._sandboxes.config(POD, 0)
+    strange.labels.clear()
+    strange.labels["io.kubernetes.pod.uid"] = UID
+    strange.linux.cgroup_parent = f"/{root_group}/strange"
+    await runtime._images.require(oci.BUILT_IN_IMAGE)
+    made = await link.call("RunPodSandbox", config=strange)
+    try:
+        settings = ContainerdSettings(endpoint=link.socket)
+        second = ContainerdRuntime(tmp_path, root_group, SystemClock(), settings=settings)
+        with pytest.raises(RuntimeCallError, match="kubelet"):
+            await second.open()
+        everything = PodSandboxFilter()
+        (left,) = (await link.call("ListPodSandbox", filter=everything)).items
+        assert left.id == made.pod_sandbox_id
+    finally:
+        await link.call("StopPodSandbox", pod_sandbox_id=made.pod_sandbox_id)
+        await link.call("RemovePodSandbox", pod_sandbox_id=made.pod_sandbox_id)
+        await runtime._leftovers.remove_path(f"{root_group}/strange")
+
+
+async def test_no_containerd_at_the_endpoint_is_one_sentence(
+    needs_containerd: None, root_group: str, tmp_path: Path
+) -> None:
+    settings = ContainerdSettings(endpoint=tmp_path / "nothing.sock")
+    runtime = ContainerdRuntime(tmp_path / "state", root_group, SystemClock(), settings=settings)
+    with pytest.raises(RuntimeCallError, match=r"nothing.sock is not a socket"):
+        await runtime.open()

@@ -1,0 +1,163 @@
+"""Limits of containers that containerd runs: what is asked, and what a refusal leaves behind.
+
+The kernel's part is played by files, containerd's by what it does to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livesize.api.kernel_units import KernelLimits
+from livesize.runtime.cgroups.v2 import CgroupsV2
+from livesize.runtime.containerd.link import RefusedError
+from livesize.runtime.containerd.resizing import Resizer
+from livesize.runtime.interface import (
+    GoneError,
+    MemoryInUseError,
+    RuntimeCallError,
+    SetCpu,
+    SetMemory,
+)
+
+MIB = 1 << 20
+PATH = "pod-u/c1"
+LIMITS = KernelLimits(39, 50_000, 64 * MIB)
+
+
+class Kernel:
+    """The files of one group of version 2."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / PATH
+        self.folder.mkdir(parents=True)
+        self.put("cpu.weight", "39")
+        self.put("cpu.max", "50000 100000")
+        self.put("cpu.stat", "usage_usec 0")
+        self.put("memory.max", str(64 * MIB))
+        self.put("memory.events", "oom_kill 0")
+        self.put("memory.reclaim", "")
+        self.hold(10 * MIB)
+
+    def put(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def hold(self, held_bytes: int) -> None:
+        self.put("memory.current", str(held_bytes))
+        self.put("memory.stat", f"active_anon {held_bytes}\nkernel 0")
+
+
+class Containerd:
+    """Does what it is asked, or fails after having done a part of it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.asked: list[object] = []
+        self.refuses: Callable[[object], str] = lambda _: ""
+        self.does_a_part = False
+
+    async def set_cpu(self, container_id: str, weight: int | None, quota_us: int | None) -> None:
+        change = SetCpu(weight, quota_us)
+        self.asked.append(change)
+        refusal = self.refuses(change)
+        if weight is not None and (not refusal or self.does_a_part):
+            self.kernel.put("cpu.weight", str(weight))
+        if refusal:
+            raise RefusedError(refusal)
+        self.kernel.put("cpu.max", f"{'max' if quota_us is None else quota_us} 100000")
+
+    async def set_memory(self, container_id: str, limit_bytes: int | None) -> None:
+        change = SetMemory(limit_bytes)
+        self.asked.append(change)
+        refusal = self.refuses(change)
+        if refusal:
+            raise RefusedError(refusal)
+        self.kernel.put("memory.max", "max" if limit_bytes is None else str(limit_bytes))
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    return Kernel(tmp_path)
+
+
+@pytest.fixture
+def containerd(kernel: Kernel) -> Containerd:
+    return Containerd(kernel)
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path, kernel: Kernel) -> CgroupsV2:
+    return CgroupsV2(str(tmp_path))
+
+
+@pytest.fixture
+def resizer(containerd: Containerd, cgroups: CgroupsV2) -> Resizer:
+    stand_in: Any = containerd
+    return Resizer(stand_in, cgroups, asyncio.to_thread)
+
+
+async def test_a_change_is_asked_of_containerd_and_nobody_else(
+    resizer: Resizer, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    for change in (SetCpu(50, 20_000), SetMemory(128 * MIB), SetMemory(32 * MIB)):
+        await resizer.write(PATH, change)
+    assert containerd.asked == [SetCpu(50, 20_000), SetMemory(128 * MIB), SetMemory(32 * MIB)]
+    assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 32 * MIB)
+
+
+async def test_a_limit_that_would_kill_is_never_asked_for(
+    resizer: Resizer, containerd: Containerd, kernel: Kernel, cgroups: CgroupsV2
+) -> None:
+    """There the kernel kills, and the call says OK."""
+    kernel.hold(40 * MIB)
+    with pytest.raises(MemoryInUseError) as refused:
+        await resizer.write(PATH, SetMemory(32 * MIB))
+    assert refused.value.usage_bytes >= 40 * MIB
+    assert containerd.asked == []
+    assert cgroups.read_limits(PATH) == LIMITS
+
+
+async def test_what_was_done_in_part_is_set_back(
+    resizer: Resizer, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    containerd.refuses = lambda change: "no" if change == SetCpu(50, 900) else ""
+    containerd.does_a_part = True
+    with pytest.raises(RefusedError, match="no"):
+        await resizer.write(PATH, SetCpu(50, 900))
+    assert cgroups.read_limits(PATH) == LIMITS
+
+
+@pytest.mark.parametrize(
+    ("words", "held_bytes", "error"),
+    [
+        pytest.param("device or resource busy", 1 * MIB, MemoryInUseError, id="its words say so"),
+        pytest.param("exit status 1", 200 * MIB, MemoryInUseError, id="the kernel says so"),
+        pytest.param("exit status 1", 1 * MIB, RefusedError, id="something else"),
+    ],
+)
+async def test_memory_in_use_is_told_from_other_refusals(
+    resizer: Resizer,
+    containerd: Containerd,
+    kernel: Kernel,
+    words: str,
+    held_bytes: int,
+    error: type[RuntimeCallError],
+) -> None:
+    containerd.refuses = lambda _: words
+    kernel.put("memory.max", str(100 * MIB))
+    kernel.hold(held_bytes)
+    with pytest.raises(error):
+        await resizer.write(PATH, SetMemory(128 * MIB))
+
+
+async def test_a_container_that_is_gone_is_told_as_gone(
+    resizer: Resizer, containerd: Containerd, kernel: Kernel
+) -> None:
+    kernel.folder.rename(kernel.folder.with_name("elsewhere"))
+    with pytest.raises(GoneError):
+        await resizer.write(PATH, SetCpu(50, 20_000))
+    assert containerd.asked == []

@@ -1,0 +1,244 @@
+"""What containerd is asked for and what it says, without a containerd."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.runtime.cgroups.detect import hierarchy_mounts
+from livesize.runtime.containerd import messages
+from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
+from livesize.runtime.containerd.link import plain_words
+from livesize.runtime.containerd.requests import (
+    CONFIG_ANNOTATION,
+    NODE_LABEL,
+    POD_LABEL,
+    container_config,
+    cpu_resources,
+    memory_resources,
+    sandbox_config,
+)
+from livesize.runtime.containerd.views import UNKNOWN_EXIT_CODE, container_view, pod_of
+from livesize.runtime.interface import ContainerConfig, ContainerPhase, PodConfig
+
+MIB = 1 << 20
+LIMITS = KernelLimits(512, 50_000, 64 * MIB)
+POD = PodConfig("uid-1", "default", "db", LIMITS)
+CONFIG = ContainerConfig(
+    pod_uid="uid-1",
+    name="main",
+    image="localhost/x:1",
+    command=("sh",),
+    args=("-c", "true"),
+    env=(("A", "1"),),
+    working_dir="/tmp",
+    hostname="db",
+    limits=LIMITS,
+    attempt=3,
+    hash="h1",
+    hash_without_resources="h2",
+)
+
+
+def asked(
+    config: ContainerConfig, version: CgroupVersion = CgroupVersion.V1, pod: PodConfig = POD
+) -> messages.Message:
+    return container_config(
+        config, pod, node_uid="node", image_id="sha256:1", log_path="main/3.log", version=version
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight", "quota_us", "version", "shares", "quota", "unified"),
+    [
+        (512, 20_000, CgroupVersion.V1, 512, 20_000, {}),
+        (None, 20_000, CgroupVersion.V1, 0, 20_000, {}),
+        (512, None, CgroupVersion.V1, 512, -1, {}),
+        (39, 20_000, CgroupVersion.V2, 0, 20_000, {"cpu.weight": "39"}),
+        (None, None, CgroupVersion.V2, 0, -1, {}),
+    ],
+)
+def test_a_change_of_cpu_touches_nothing_else(
+    weight: int | None,
+    quota_us: int | None,
+    version: CgroupVersion,
+    shares: int,
+    quota: int,
+    unified: dict[str, str],
+) -> None:
+    made = cpu_resources(weight, quota_us, version)
+    assert (made.cpu_shares, made.cpu_quota, made.cpu_period) == (shares, quota, 100_000)
+    assert dict(made.unified) == unified
+    assert (made.memory_limit_in_bytes, made.oom_score_adj) == (0, 0)
+
+
+@given(st.one_of(st.none(), st.integers(4096, 1 << 50)))
+def test_a_change_of_memory_touches_nothing_else(limit_bytes: int | None) -> None:
+    made = memory_resources(limit_bytes)
+    assert made.memory_limit_in_bytes == (-1 if limit_bytes is None else limit_bytes)
+    assert (made.cpu_quota, made.cpu_period, made.cpu_shares, dict(made.unified)) == (0, 0, 0, {})
+
+
+@pytest.mark.parametrize(("score", "sent"), [(None, 1), (0, 1), (-997, -997), (500, 500)])
+def test_a_score_of_zero_is_never_sent(score: int | None, sent: int) -> None:
+    """Zero is "not given", and then a runtime may leave the score of its own shim."""
+    config = msgspec.structs.replace(CONFIG, oom_score_adj=score)
+    assert asked(config).linux.resources.oom_score_adj == sent
+
+
+def test_a_container_without_limits_is_made_without() -> None:
+    config = msgspec.structs.replace(CONFIG, limits=KernelLimits(2, None, None))
+    resources = asked(config).linux.resources
+    assert (resources.cpu_quota, resources.memory_limit_in_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("host", "mode"), [(True, messages.NODE_NETWORK), (False, 0)])
+def test_pod_and_container_agree_about_the_network(host: bool, mode: int) -> None:
+    pod = msgspec.structs.replace(POD, host_network=host)
+    sandbox = sandbox_config(pod, node_uid="node", attempt=0, cgroup_parent="a/b", log_directory="")
+    container = asked(CONFIG, pod=pod)
+    assert sandbox.linux.security_context.namespace_options.network == mode
+    assert container.linux.security_context.namespace_options.network == mode
+    assert sandbox.linux.cgroup_parent == "/a/b"
+    assert bool(sandbox.hostname) is not host
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "sent"), [(None, None, (None, None)), (5, None, (5, None)),
+                                (5, 6, (5, 6)), (None, 6, (0, 6))]
+)  # fmt: skip
+def test_a_group_is_sent_only_beside_a_user(
+    user: int | None, group: int | None, sent: tuple[int | None, int | None]
+) -> None:
+    config = msgspec.structs.replace(CONFIG, run_as_user=user, run_as_group=group)
+    security = asked(config).linux.security_context
+    found = tuple(
+        getattr(security, name).value if security.HasField(name) else None
+        for name in ("run_as_user", "run_as_group")
+    )
+    assert found == sent
+
+
+def status(state: int, **fields: object) -> messages.Message:
+    """What containerd answers about CONFIG."""
+    config = asked(CONFIG)
+    answer = messages.ContainerStatusResponse()
+    answer.status.id = "id-1"
+    answer.status.metadata.CopyFrom(config.metadata)
+    answer.status.state = state
+    answer.status.labels.update(dict(config.labels))
+    answer.status.annotations.update(dict(config.annotations))
+    answer.status.image_ref = "sha256:1"
+    answer.status.created_at = 1_000_000_000
+    for name, value in fields.items():
+        setattr(answer.status, name, value)
+    answer.info["info"] = json.dumps({"pid": 77})
+    return answer
+
+
+def test_what_was_asked_is_found_again_in_the_answer() -> None:
+    view = container_view(status(messages.CONTAINER_RUNNING, started_at=2_500_000_000))
+    assert view is not None
+    assert (view.name, view.attempt, view.image, view.hash, view.hash_without_resources) == (
+        "main",
+        3,
+        "localhost/x:1",
+        "h1",
+        "h2",
+    )
+    assert (view.pod_uid, view.phase, view.pid) == ("uid-1", ContainerPhase.RUNNING, 77)
+    assert (view.started_at, view.finished_at, view.exit_code) == (2.5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "oom"),
+    [
+        (messages.CONTAINER_EXITED, "Completed", 7, False),
+        (messages.CONTAINER_EXITED, "OOMKilled", 7, True),
+        (messages.CONTAINER_UNKNOWN, "", UNKNOWN_EXIT_CODE, False),
+    ],
+)
+def test_how_it_ended(state: int, reason: str, code: int, oom: bool) -> None:
+    answer = status(state, exit_code=7, reason=reason, finished_at=3_000_000_000)
+    view = container_view(answer)
+    assert view is not None
+    assert (view.phase, view.exit_code, view.oom_killed) == (ContainerPhase.EXITED, code, oom)
+    assert (view.pid, view.finished_at) == (0, 3.0)
+
+
+def test_what_never_ran_or_is_not_ours_is_no_container() -> None:
+    assert container_view(status(messages.CONTAINER_CREATED)) is None
+    strange = status(messages.CONTAINER_RUNNING)
+    del strange.status.annotations[CONFIG_ANNOTATION]
+    assert container_view(strange) is None
+
+
+def test_a_pod_is_found_again_in_its_sandbox() -> None:
+    config = sandbox_config(POD, node_uid="node", attempt=0, cgroup_parent="a", log_directory="")
+    sandbox = messages.PodSandbox(annotations=dict(config.annotations))
+    assert pod_of(sandbox) == POD
+    assert dict(config.labels) == {NODE_LABEL: "node", POD_LABEL: "uid-1"}
+    assert pod_of(messages.PodSandbox()) is None
+
+
+def kubelet(proc: Path, *words: str, comm: str = "kubelet") -> None:
+    folder = proc / "42"
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{comm}\n")
+    (folder / "cmdline").write_text("\0".join(("/usr/bin/kubelet", *words)))
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        pytest.param((), True, id="it does not say which runtime"),
+        pytest.param(("--container-runtime-endpoint=unix://{socket}",), True, id="this one"),
+        pytest.param(("--container-runtime-endpoint", "{socket}"), True, id="in two words"),
+        pytest.param(("--container-runtime-endpoint=unix:///run/other",), False, id="another"),
+    ],
+)
+def test_a_containerd_of_a_kubelet(tmp_path: Path, words: tuple[str, ...], refused: bool) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.fspath(path))
+        kubelet(tmp_path / "proc", *(word.format(socket=path) for word in words))
+        assert bool(kubelet_at(path, tmp_path / "proc")) is refused
+
+
+def test_other_processes_are_no_kubelets(tmp_path: Path) -> None:
+    kubelet(tmp_path, comm="sh")
+    assert kubelet_at(tmp_path / "s", tmp_path) == ""
+
+
+def test_pods_of_a_kubelet_are_told_from_ours() -> None:
+    theirs, ours = {"io.kubernetes.pod.uid": "1"}, {NODE_LABEL: "n", "io.kubernetes.pod.uid": "2"}
+    assert has_kubelet_pods([ours, theirs], NODE_LABEL)
+    assert not has_kubelet_pods([ours, {"made": "by hand"}], NODE_LABEL)
+
+
+def test_containerd_speaks_plainly() -> None:
+    words = "failed to start: rpc error: code = Unknown desc = runc: no such file: unknown"
+    assert plain_words(words) == "failed to start: runc: no such file"
+    assert plain_words("") == "no reason was given"
+
+
+def test_every_hierarchy_is_found_also_those_without_controllers() -> None:
+    lines = [
+        "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw",
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+        "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd",
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+    ]
+    assert hierarchy_mounts("\n".join(lines)) == (
+        "/sys/fs/cgroup/cpu",
+        "/sys/fs/cgroup/systemd",
+        "/sys/fs/cgroup/unified",
+    )
