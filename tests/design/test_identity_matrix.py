@@ -14,6 +14,7 @@ import pytest
 
 from design.test_who_may_what import EXPECTED, TARGETS, target_name
 from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.metrics_kinds import METRICS
 from livesize.api.objects import Object
 from livesize.api.review_kinds import REVIEWS
 from livesize.apiserver.auth.identities import Role
@@ -193,6 +194,27 @@ async def test_everybody_known_may_ask_who_they_are_and_what_they_may(rig: Rig, 
         assert answer.status == (201 if token else 401), review.plural
     for path in ("/metrics", "/openapi/v3", "/api", "/apis", "/api/v1", "/apis/policy/v1"):
         assert (await rig.get(path, token=token)).status == (200 if token else 401), path
+
+
+@pytest.mark.parametrize("token", sorted(IDENTITIES))
+async def test_who_may_read_an_object_may_read_what_it_uses_and_nobody_writes_it(
+    rig: Rig, token: str
+) -> None:
+    for measured in METRICS:
+        about = next(one for one in RESOURCES if one.kind == measured.kind.removesuffix("Metrics"))
+        namespace, body = OBJECTS[about.plural]
+        name = body["metadata"]["name"]
+        for verb in ("get", "list"):
+            path = measured.path(namespace, name if verb == "get" else "")
+            code = (await rig.get(path, token=token)).status
+            readable = let_in(token, verb, about, "")
+            assert code in ((200, 404) if readable else (403,)), (token, verb, path)
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            for path in (measured.path(namespace), measured.path(namespace, name)):
+                answer = await rig.request(
+                    method, path, {}, token=token, content_type="application/merge-patch+json"
+                )
+                assert answer.status in (403, 404, 405), (token, method, path)
 
 
 def secured(**context: Any) -> Object:

@@ -6,6 +6,7 @@ Design 6, "Safe: bad input gets a clear 4xx with the field and the reason, never
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,47 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from design.test_identity_matrix import OBJECTS
+from livesize.api.kinds import RESOURCES
 from system.up import Up
 
 pytestmark = [pytest.mark.door, pytest.mark.filterwarnings("ignore")]
 
 QUARTER = 1500
+NAMES = ("a", "b", "c")
 
 
-def fuzz(up: Up, examples: int, seed_of_cases: st.SearchStrategy[Any]) -> None:
+def furnish(up: Up) -> None:
+    """Something of each kind, under each of the names, where it is not there by now."""
+    for resource in RESOURCES:
+        _, body = OBJECTS[resource.plural]
+        for name in NAMES:
+            named = {**body, "metadata": {**body["metadata"], "name": name}}
+            code, answer = up.request("POST", resource.path("default"), named)
+            assert code in (201, 409, 403), answer
+
+
+def known_place(case: Any, name: str) -> None:
+    """Most that is made up is nowhere. Here it is where things are: few names, one namespace."""
+    for parameter, word in (("namespace", "default"), ("name", name)):
+        if parameter in (case.path_parameters or {}):
+            case.path_parameters[parameter] = word
+    if case.method in ("POST", "PUT"):
+        case.media_type = "application/json"
+    if isinstance(case.body, dict) and isinstance(case.body.get("metadata"), dict):
+        case.body["metadata"] |= {"name": name, "namespace": "default"}
+        for version in ("resourceVersion", "uid", "generateName"):
+            case.body["metadata"].pop(version, None)
+
+
+def fuzz(up: Up, examples: int, seed_of_cases: st.SearchStrategy[Any]) -> Counter[int]:
+    """How often it was answered what."""
+    furnish(up)
     config = yaml.safe_load(up.kubeconfig.read_text())
     url = config["clusters"][0]["cluster"]["server"]
     token = config["users"][0]["user"]["token"]
     session = requests.Session()
+    answers: Counter[int] = Counter()
     authority = str(up.directory / "control" / "tls" / "ca.crt")
 
     @settings(
@@ -37,8 +67,10 @@ def fuzz(up: Up, examples: int, seed_of_cases: st.SearchStrategy[Any]) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=seed_of_cases)
-    def run(case: Any) -> None:
+    @given(case=seed_of_cases, name=st.sampled_from(["", *NAMES]))
+    def run(case: Any, name: str) -> None:
+        if name:
+            known_place(case, name)
         query = dict(case.query or {})
         query.pop("watch", None)  # a watch stays open, as it should
         case.query = query
@@ -49,6 +81,7 @@ def fuzz(up: Up, examples: int, seed_of_cases: st.SearchStrategy[Any]) -> None:
             )
         except (requests.exceptions.InvalidHeader, UnicodeEncodeError):
             return  # cannot be sent at all
+        answers[answer.status_code] += 1
         if answer.status_code == 504 and "resource version" in answer.text:
             return  # one that is still to come, as Kubernetes answers it
         assert answer.status_code < 500, (case.method, case.formatted_path, case.body, answer.text)
@@ -56,6 +89,8 @@ def fuzz(up: Up, examples: int, seed_of_cases: st.SearchStrategy[Any]) -> None:
     with session, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run()
+    assert answers[200] > examples / 20, answers  # not all of it is nonsense
+    return answers
 
 
 def cases(up: Up) -> st.SearchStrategy[Any]:

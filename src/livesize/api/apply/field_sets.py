@@ -20,6 +20,7 @@ NOTHING: FieldSet = {ITSELF: None}
 """The set without any field, and the only one: told by its identity, never stored."""
 
 _KEPT_SETS = 4096
+_KEPT_CHARACTERS = 16 * 1024  # of one set: a few times that of a pod; larger ones are no one's make
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
@@ -128,7 +129,8 @@ def is_field_set(value: Any, depth: int = 0) -> bool:
 def shared(fields: FieldSet) -> FieldSet:
     """The one copy of equal sets: objects of one make have the same owners, so a thousand of them
     keep one tree."""
-    return _kept(json.dumps(fields, separators=(",", ":")))
+    text = json.dumps(fields, separators=(",", ":"))
+    return _kept(text) if len(text) <= _KEPT_CHARACTERS else fields
 
 
 @functools.lru_cache(_KEPT_SETS)

@@ -20,6 +20,7 @@ _TWO_KEYS: Mapping[str, tuple[str, ...]] = {
     "port": ("port", "protocol"),
     "topologyKey": ("topologyKey", "whenUnsatisfiable"),
 }
+_LONGEST_KEPT = 256
 _KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
 
 WHOLE = frozenset(
@@ -88,7 +89,7 @@ def elements(value: list[Any], schema: MergeKeys) -> dict[str, Any] | None:
 def _plain_name(keys: tuple[str, ...], item: dict[str, Any]) -> str | None:
     """The usual case, quickly: one key, and its value a text."""
     value = item.get(keys[0])
-    if len(keys) > 1 or not isinstance(value, str):
+    if len(keys) > 1 or not isinstance(value, str) or len(value) > _LONGEST_KEPT:
         return None
     return _one_text(keys[0], value)
 
@@ -101,12 +102,18 @@ def _one_text(key: str, value: str) -> str:
 def _element_name(pairs: tuple[tuple[str, Any], ...]) -> str | None:
     if any(isinstance(value, dict | list) for _, value in pairs):
         return None
+    if any(isinstance(value, str) and len(value) > _LONGEST_KEPT for _, value in pairs):
+        return _format(pairs)  # not to be kept: names are short, and memory is not for nonsense
     return _formatted(pairs, tuple(type(value) for _, value in pairs))
 
 
 @functools.lru_cache(4096)
 def _formatted(pairs: tuple[tuple[str, Any], ...], _types: tuple[type, ...]) -> str | None:
     """``_types`` tells 1 from true in the cache."""
+    return _format(pairs)
+
+
+def _format(pairs: tuple[tuple[str, Any], ...]) -> str | None:
     given = {key: value for key, value in sorted(pairs) if value is not None}
     if not given:
         return None
