@@ -114,6 +114,7 @@ def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSetti
     memory = settings.allocatable.memory_bytes
     if memory is None:
         memory = int(machine.memory_bytes * (1 - MEMORY_KEPT_FOR_THE_HOST))
+    accept_delay = accept_delay_seconds(settings.runtime)
     return AgentSettings(
         node_name=settings.name,
         host_ip=settings.address,
@@ -121,8 +122,8 @@ def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSetti
         allocatable_memory_bytes=memory,
         version=VERSION,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
-        event_delay_seconds=EVENT_DELAY_SECONDS,
-        accept_delay_seconds=accept_delay_seconds(settings.runtime),
+        event_delay_seconds=EVENT_DELAY_SECONDS + accept_delay,
+        accept_delay_seconds=accept_delay,
     )
 
 

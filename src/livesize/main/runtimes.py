@@ -74,7 +74,7 @@ def observe_containerd() -> ContainerdTools:
 def accept_delay_seconds(choice: RuntimeChoice) -> float:
     """A resize of containers is applied by then, and told in one commit instead of two. Writing
     files takes less than a millisecond; containerd starts a program for each call."""
-    return 0.05 if choice.kind == "containerd" else 0.005
+    return 0.1 if choice.kind == "containerd" else 0.005
 
 
 def make_runtime(
