@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,32 @@ def manifest(cpu: str, **more: Any) -> str:
 def lives(group: GroupFiles) -> tuple[int, int]:
     pid = group.main_pid()
     return pid, start_time(pid)
+
+
+def test_the_oom_score_follows_the_request(up: Up) -> None:
+    """For Burstable pods, a request value for memory resource determines the value of a score for
+    the OOM killer [...] So, the change to a memory request value doesn't take effect for Burstable
+    pods on the OOM killer's behavior. (It does here.)"""
+    app = container("app", "200m", "64Mi")
+    app["resources"] = {"requests": {"memory": "64Mi"}, "limits": {"memory": "700Mi"}}
+    spec = {"containers": [app], "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "burst"}, "spec": spec}
+    up.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    up.wait_running("burst")
+    group = group_of(up, "burst", "app")
+    before, first = lives(group), oom_scores(group)
+    up.livesize("resize", "pod/burst", "--memory", "640Mi:700Mi", "--wait")
+    later = oom_scores(group)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert first == {1000 - 1000 * (64 << 20) // memory}
+    assert later == {1000 - 1000 * (640 << 20) // memory}
+    assert lives(group) == before
+    up.delete_pod("burst")
+
+
+def oom_scores(group: GroupFiles) -> set[int]:
+    """Of every process in the container's group."""
+    return {int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in group.processes()}
 
 
 def by_set(up: Up) -> None:

@@ -13,6 +13,7 @@ from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
     ContainerConfig,
+    ContainerGroup,
     ContainerView,
     Group,
     MachineFacts,
@@ -92,6 +93,9 @@ class CombinedRuntime:
 
     async def write(self, group: Group, change: Change) -> None:
         await self._of(group.pod_uid).write(group, change)
+
+    def set_oom_score(self, group: ContainerGroup, score: int) -> None:
+        self._of(group.pod_uid).set_oom_score(group, score)
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._feed.listen()

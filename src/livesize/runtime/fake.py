@@ -111,6 +111,7 @@ class FakeMachine:
             runtime_version="fake://1",
         )
         self.pods: dict[str, _Pod] = {}
+        self.oom_scores: dict[ContainerGroup, int] = {}
         self.vms: dict[str, FakeVm] = {}  # by pod uid
         self.groups: dict[Group, _Group] = {}
         self.feed = EventFeed()
@@ -403,6 +404,9 @@ class FakeRuntime:
         self.world.apply(group, change)
         self.world.writes.append((group, change))
         self.world.actions.append(change)
+
+    def set_oom_score(self, group: ContainerGroup, score: int) -> None:
+        self.world.oom_scores[group] = score
 
     def vm(self, pod_uid: str) -> VmView | None:
         vm = self.world.vms.get(pod_uid)

@@ -241,4 +241,9 @@ class Runtime(Protocol):
         the workload is refused with MemoryInUseError and nothing is changed."""
         ...
 
+    def set_oom_score(self, group: ContainerGroup, score: int) -> None:
+        """How readily the kernel kills what runs in there when memory runs short (-1000 to 1000).
+        What this machine does not allow is left as it is, and logged."""
+        ...
+
     def events(self) -> AsyncIterator[RuntimeEvent]: ...

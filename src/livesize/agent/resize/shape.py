@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
-from livesize.agent.pods.config import start_limits, wanted_limits, wanted_pod_limits
+from livesize.agent.pods.config import (
+    oom_score_adj,
+    start_limits,
+    wanted_limits,
+    wanted_pod_limits,
+)
+from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.api.kernel_units import KernelLimits
-from livesize.runtime.interface import Runtime
+from livesize.api.objects import Object, lookup
+from livesize.machinery.steps import Step
+from livesize.runtime.interface import ContainerGroup, Runtime
 
 
 @dataclass(frozen=True)
 class ContainersShape:
     runtime: Runtime
+    record: PodRecord
+    node_memory_bytes: int
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return wanted_pod_limits(entry, self.runtime.cgroup_version)
@@ -47,7 +58,31 @@ class ContainersShape:
             self.pod_limits(entry),
         )
         names = tuple(step.name for step in plan.steps)
-        return MachineWork(tuple(group_steps(self.runtime, entry.uid, plan)), names)
+        steps = [*group_steps(self.runtime, entry.uid, plan), *self._score_steps(entry, staying)]
+        return MachineWork(tuple(steps), names)
+
+    def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
+        """Where the request decides who is killed first, it does so from now on (IBM)."""
+        pod, node_bytes = self.record.pod, self.node_memory_bytes
+        steps = []
+        for name in sorted(names):
+            if _requested(entry.size_before(name)) == _requested(entry.size(name)):
+                continue
+            before = oom_score_adj(pod, entry.size_before(name), node_bytes)
+            after = oom_score_adj(pod, entry.size(name), node_bytes)
+            if before != after:
+                steps.append(self._score_step(ContainerGroup(entry.uid, name), after))
+        return steps
+
+    def _score_step(self, group: ContainerGroup, score: int) -> Step:
+        async def set_score() -> None:
+            self.runtime.set_oom_score(group, score)
+
+        return Step(f"container:{group.container}:oom-score", set_score)
 
     async def tidy(self, snapshot: PodSnapshot) -> None:
         """Nothing of a container's grows beside its limits."""
+
+
+def _requested(size: Object) -> str:
+    return str(lookup(size, "requests", "memory", default=""))

@@ -15,6 +15,7 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
+from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.interface import (
     Change,
     GoneError,
@@ -102,6 +103,9 @@ class PodGroups:
                     await loop.run_in_executor(self._threads, call, path, limit_bytes)
                 else:
                     self.cgroups.write_memory(path, limit_bytes)
+
+    def set_oom_score(self, path: str, score: int) -> None:
+        set_oom_scores(lambda: self.cgroups.processes(path), score)
 
     def kill(self, group: Group) -> None:
         with contextlib.suppress(GoneError):

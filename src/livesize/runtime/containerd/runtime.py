@@ -274,6 +274,9 @@ class ContainerdRuntime:
             case ContainerGroup():
                 await self._resizer.write(self._path(group), change)
 
+    def set_oom_score(self, group: ContainerGroup, score: int) -> None:
+        self._groups.set_oom_score(self._path(group), score)
+
     # What the watcher tells
 
     async def task_ended(self, container_id: str) -> None:

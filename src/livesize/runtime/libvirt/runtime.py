@@ -250,6 +250,9 @@ class LibvirtRuntime:
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)
 
+    def set_oom_score(self, group: ContainerGroup, score: int) -> None:
+        self._groups.set_oom_score(self._groups.path(group), score)
+
     # What only VMs have.
 
     async def refresh_vm(self, pod_uid: str) -> VmView:

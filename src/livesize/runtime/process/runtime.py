@@ -246,6 +246,9 @@ class ProcessRuntime:
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)
 
+    def set_oom_score(self, group: ContainerGroup, score: int) -> None:
+        self._groups.set_oom_score(self._groups.path(group), score)
+
     def _attach_pod(self, config: PodConfig) -> _Pod:
         pod = _Pod(config)
         for name in self._records.container_names(config.uid):
