@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
@@ -11,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from livesize.api.errors import bad_request, too_large
+from livesize.api.kept import kept
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
 
 _BODY_HEADERS = frozenset({"content-length", "transfer-encoding"})
@@ -74,7 +74,7 @@ class Request(msgspec.Struct, frozen=True):
         return token.strip() if scheme.lower() == "bearer" else ""
 
 
-@functools.lru_cache(256)
+@kept(256, longest=512)
 def accepted_form(accept: str) -> Form:
     """The first acceptable of what the client offers; JSON is acceptable always."""
     for offered in accept.split(","):
