@@ -7,10 +7,10 @@ wrong shape comes back as it is, for validation to refuse.
 from __future__ import annotations
 
 import base64
-import functools
 from collections.abc import Callable
 from typing import Any
 
+from livesize.api.kept import kept
 from livesize.api.kinds import (
     LIMIT_RANGES,
     PRIORITY_CLASSES,
@@ -19,7 +19,7 @@ from livesize.api.kinds import (
     SERVICES,
 )
 from livesize.api.objects import Object
-from livesize.api.quantity import QuantityError, canonical
+from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, canonical
 
 _SERVICE_SPEC: Object = {
     "type": "ClusterIP",
@@ -38,7 +38,7 @@ def canonical_quantities(quantities: Any) -> Any:
     }
 
 
-@functools.lru_cache(4096)
+@kept(4096, longest=MAXIMUM_CHARACTERS)
 def _canonical_text(text: str) -> Any:
     return canonical_quantity(text)
 

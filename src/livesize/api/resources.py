@@ -73,7 +73,7 @@ def parse_amounts(quantities: Object | None) -> Amounts:
         return NOTHING
     cpu, memory = quantities.get("cpu"), quantities.get("memory")
     if isinstance(cpu, str) and isinstance(memory, str):
-        return _usual_amounts(cpu, memory)
+        return _usual_amounts(cpu, memory)  # one that cannot be read is not kept
     return Amounts(
         None if cpu is None else cpu_milli(cpu),
         None if memory is None else memory_bytes(memory),

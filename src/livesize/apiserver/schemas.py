@@ -17,9 +17,10 @@ import jsonschema_rs
 import msgspec
 
 from livesize.api import types
+from livesize.api.kept import kept
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object, unshared
-from livesize.api.quantity import QuantityError, parse_quantity
+from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, parse_quantity
 from livesize.apiserver.descriptions import described
 
 QUANTITY_FORMAT = "quantity"
@@ -165,7 +166,7 @@ def _needed(name: str) -> Object:
     return needed
 
 
-@functools.lru_cache(4096)
+@kept(4096, longest=MAXIMUM_CHARACTERS)
 def _is_quantity(text: str) -> bool:
     try:
         parse_quantity(text)

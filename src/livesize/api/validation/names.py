@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import functools
 import re
 
 from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kept import kept
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -20,6 +20,7 @@ _LABEL_VALUE_PATTERN = re.compile(_LABEL_VALUE)
 
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
+LONGEST_KEY = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH
 
 
 class DnsRule(enum.Enum):
@@ -80,7 +81,7 @@ def validate_key(key: str, field: str) -> list[FieldError]:
     ]
 
 
-@functools.lru_cache(1024)
+@kept(1024, longest=LONGEST_KEY)
 def key_problems(key: str) -> tuple[str, ...]:
     """Kept, because all objects together have few different keys."""
     prefix, slash, name = key.rpartition("/")

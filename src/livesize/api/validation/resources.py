@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kept import kept
 from livesize.api.objects import Object
-from livesize.api.quantity import QuantityError, parse_quantity
+from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, parse_quantity
 from livesize.api.resize_policy import (
     LIST_POLICIES,
     MAP_POLICIES,
@@ -51,7 +51,7 @@ def validate_quantities(quantities: Object, field: str) -> list[FieldError]:
     return errors
 
 
-@functools.lru_cache(4096)
+@kept(4096, longest=MAXIMUM_CHARACTERS)
 def _is_amount(text: str) -> bool:
     """Quickly, for nearly all: sizes repeat."""
     return not validate_quantity(text, "")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import msgspec
 
 from livesize.api.apply.owners import MAX_MANAGER_LENGTH
@@ -14,6 +12,7 @@ from livesize.api.errors import (
     bad_request,
     invalid,
 )
+from livesize.api.kept import kept
 from livesize.apiserver.asked import FieldValidation, ListOptions, WatchOptions, WriteOptions
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.reading import check_initial_events
@@ -63,7 +62,7 @@ def _manager(request: Request) -> str:
     return given or _agent_name(request.headers.get("user-agent", ""))
 
 
-@functools.lru_cache(256)
+@kept(256, longest=512)
 def _agent_name(user_agent: str) -> str:
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
     return name[:MAX_MANAGER_LENGTH] or "unknown"

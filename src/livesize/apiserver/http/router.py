@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import msgspec
 
 from livesize.api.errors import path_not_found
+from livesize.api.kept import kept
 from livesize.api.kinds import NAMESPACES, RESOURCES, Resource
 from livesize.api.metrics_kinds import METRICS
 
@@ -31,7 +30,7 @@ def parse_route(path: str) -> Route:
     return route
 
 
-@functools.lru_cache(4096)
+@kept(4096, longest=512)
 def find_route(path: str) -> Route | None:
     """None for a path that means nothing. Kept, because clients come back."""
     parts = path.strip("/").split("/")
