@@ -19,7 +19,9 @@ AUDIT_LOG = "audit/audit.log"
 _running: dict[str, Up] = {}
 
 
-@pytest.fixture
+# Of a module, so that fixtures of modules can use them; and so that they are asked for again when a
+# test gets its second chance, after the others have ended.
+@pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Up:
     if "process" not in _running:
         started = Up(tmp_path_factory.mktemp("up"), allocatable="cpu=4,memory=4Gi")
@@ -27,13 +29,13 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Up:
     return _running["process"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fake_up(tmp_path_factory: pytest.TempPathFactory) -> Up:
     if "fake" not in _running:
         folder = tmp_path_factory.mktemp("fake-up")
         folder.chmod(0o755)  # the audit log is somebody else's
         _start(
-            Up(folder / "data", runtime="fake"),
+            Up(folder / "data", runtime="fake", allocatable="cpu=8,memory=8Gi"),
             "fake",
             *("--audit-log", str(folder / AUDIT_LOG), "--audit-level", "request"),
         )

@@ -18,7 +18,7 @@ import pytest
 from clients.interface import JSON, MERGE, STRATEGIC, Change, Library, RefusedError, Tree
 from clients.javascript_client import FOLDER
 from livesize.api.usage import USAGE_ANNOTATION, NodeUsage, Usage, format_usage
-from system.up import IMAGE, Up, running_up
+from system.up import IMAGE, Up
 
 pytestmark = pytest.mark.door
 
@@ -34,10 +34,8 @@ BIGGER = {"requests": {"cpu": "300m"}, "limits": {"cpu": "300m"}}
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    folder = tmp_path_factory.mktemp("libraries")
-    with running_up(folder, runtime="fake", allocatable="cpu=8,memory=8Gi") as running:
-        yield running
+def up(fake_up: Up) -> Up:
+    return fake_up
 
 
 @pytest.fixture(scope="module", params=sorted(LIBRARIES))

@@ -115,6 +115,7 @@ async def survive(up: Up, kills: int, seed: int) -> None:
             tasks[0].cancel()
         assert sorted(load.watched) == sorted(ours.items())
         assert load.watched == sorted(load.watched, key=lambda one: one[1])
+    await asyncio.sleep(0.1)  # connections with TLS take a moment to close
 
 
 async def until_more(load: Load, count: int) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from system.up import IMAGE, Up, running_up
+from system.up import IMAGE, Up
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 
@@ -24,10 +23,8 @@ SIZE = {"cpu": "200m", "memory": "64Mi"}
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    folder = tmp_path_factory.mktemp("flows")
-    with running_up(folder, runtime="fake", allocatable="cpu=8,memory=8Gi") as running:
-        yield running
+def up(fake_up: Up) -> Up:
+    return fake_up
 
 
 def manifest(name: str, **metadata: Any) -> dict[str, Any]:

@@ -160,6 +160,70 @@ async def test_a_body_that_never_comes_gives_its_place_back(
     assert not rig.app._limits.in_flight()
 
 
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Unread:
+    """A GET of a long answer, of which nothing is read until it is told to."""
+
+    def __init__(self, rig: Any, token: str) -> None:
+        self.status = 0
+        self.size = 0
+        self.read = asyncio.Event()
+        scope = rig._scope("GET", MAPS, {}, {"authorization": f"Bearer {token}"})
+        self.task = asyncio.create_task(rig.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        if self.status == 200:
+            await self.read.wait()
+        self.size += len(message["body"])
+
+
+async def large_maps(rig: Any) -> None:
+    for name in "ab":
+        body = {"metadata": {"name": name}, "data": {"a": "x" * 400_000}}
+        assert (await rig.request("POST", MAPS, body)).status == 201
+
+
+async def test_large_answers_that_are_not_read(rig: Any) -> None:
+    bounded(rig, unread_bytes=1_700_000)
+    await large_maps(rig)
+    editor = [Unread(rig, "editor") for _ in range(3)]
+    viewer = Unread(rig, "viewer")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [one.status for one in (*editor, viewer)] == [200, 200, 429, 200]
+    for one in (*editor, viewer):
+        one.read.set()
+        await one.task
+    assert editor[0].size > 800_000
+    assert not rig.app._limits._unread
+    assert not rig.app._limits.in_flight()
+    again = Unread(rig, "editor")
+    again.read.set()
+    await again.task
+    assert again.status == 200
+
+
+async def test_who_never_reads_gives_the_place_back(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.apiserver.http.responses.UNREAD_SECONDS", 0.01)
+    await large_maps(rig)
+    stuck = Unread(rig, "editor")
+    async with asyncio.timeout(5):
+        await stuck.task
+    assert stuck.size == 0
+    assert not rig.app._limits._unread
+    assert not rig.app._limits.in_flight()
+
+
 async def test_open_watches(rig: Any) -> None:
     bounded(rig, watches=1)
     first = await rig.watch(PODS, token="viewer")

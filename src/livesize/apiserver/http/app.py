@@ -41,6 +41,7 @@ from livesize.apiserver.http.requests import (
     read_head,
 )
 from livesize.apiserver.http.responses import (
+    PIECE_BYTES,
     Answer,
     json_answer,
     refusal_answer,
@@ -119,6 +120,8 @@ class App:
             return
         try:
             await self._send(served, began, receive, send)
+        except ClientGoneError:
+            _log.warning("answer not read", method=head.method, path=head.path)
         finally:
             if served.leave is not None:
                 served.leave()
@@ -146,6 +149,8 @@ class App:
             leave = self._limits.enter(ask.by, verb=labels[0])
             try:
                 answer = await ask.answer(await read_body(receive, ask.head))
+                if isinstance(answer, Answer) and len(answer.body) > PIECE_BYTES:
+                    leave = self._limits.hold(ask.by, len(answer.body), leave)
             except BaseException:
                 leave()
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +12,14 @@ import orjson
 from livesize.api.errors import StatusError
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object
-from livesize.apiserver.http.requests import Send
+from livesize.apiserver.http.requests import ClientGoneError, Send
 from livesize.apiserver.records import Record
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 PIECE_BYTES = 256 * 1024
+UNREAD_SECONDS = 60.0
+"""Who has read nothing of a long answer for so long does not get the rest."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -77,5 +80,9 @@ async def _send_pieces(send: Send, body: bytes) -> bytes:
     last piece."""
     for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
         piece = memoryview(body)[start : start + PIECE_BYTES]
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        try:
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except TimeoutError:
+            raise ClientGoneError from None
     return body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]
