@@ -27,10 +27,11 @@ STEPS = (
 AGENT_POINTS = [f"resize/{step}/{side}" for step in STEPS for side in ("before", "after")]
 DOOR_POINTS = ["door/commit/before", "door/commit/after"]
 
-# Between "after" one step and "before" the next nothing happens: one of the two is enough daily.
-DAILY_AGENT_POINTS = [f"resize/{step}/before" for step in STEPS] + ["resize/report/after"]
-# The first, second and third commit of a resize: asked, accepted, done (or an event).
-DAILY_DOOR_CRASHES = [("door/commit/before", 1), *(("door/commit/after", n) for n in (1, 2, 3))]
+# Daily: nothing promised, promised and not applied, half applied, applied and not told, told.
+DAILY_STEPS = ("checkpoint", "pod:cpu", "container:app:memory", "report")
+DAILY_AGENT_POINTS = [f"resize/{step}/before" for step in DAILY_STEPS] + ["resize/report/after"]
+# The first and the third commit of a resize: asked, done (or an event).
+DAILY_DOOR_CRASHES = [("door/commit/before", 1), *(("door/commit/after", n) for n in (1, 3))]
 RARE_DOOR_CRASHES = [
     (point, count)
     for point in DOOR_POINTS
