@@ -64,6 +64,8 @@ class EventReason(enum.StrEnum):
     RESIZE_DEFERRED = "ResizeDeferred"
     RESIZE_INFEASIBLE = "ResizeInfeasible"
     RESIZE_ERROR = "ResizeError"
+    RESIZE_REVERTED = "ResizeReverted"
+    RESIZE_EVICTED = "ResizeEvicted"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"
@@ -84,6 +86,8 @@ _WARNINGS = frozenset(
         EventReason.RESIZE_DEFERRED,
         EventReason.RESIZE_INFEASIBLE,
         EventReason.RESIZE_ERROR,
+        EventReason.RESIZE_REVERTED,
+        EventReason.RESIZE_EVICTED,
         EventReason.FAILED_SCHEDULING,
         EventReason.BACK_OFF,
         EventReason.FAILED,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from livesize.api.errors import conflict
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
+from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_phase import (
     APPLYING,
     MESSAGES,
@@ -122,7 +123,18 @@ def request_resize(
         "transitionTime": now,
         "steps": [],
     }
+    if deadline_of(new_spec_pod) is not None:
+        state["requestedTime"] = now
+        state["previous"] = _previous(stored_pod, allocated)
     return evolve(new_spec_pod, ("status", "resizeState"), state)
+
+
+def _previous(pod: Object, allocated: dict[str, Object]) -> list[Object]:
+    """What the pod had before anything was asked that is not done yet: where it can go back to."""
+    before: list[Object] | None = resize_state(pod).get("previous")
+    if before is not None and phase_of(pod) in UNFINISHED:
+        return before
+    return list(allocated.values())
 
 
 def apply_resizing(

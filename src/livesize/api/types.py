@@ -239,6 +239,8 @@ class ResizeState(TypedDict, total=False):
     requestedBy: str
     desired: list[ContainerSize]
     allocated: list[ContainerSize]
+    previous: list[ContainerSize]
+    requestedTime: str
     phase: str
     reason: str
     message: str

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import click
 import msgspec
 
+from livesize.api.duration import parse_duration
 from livesize.api.kinds import PODS, RESOURCES, Resource
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -36,14 +33,6 @@ class Duration(click.ParamType[float]):
         if seconds is None:
             self.fail(f"{text!r} is not a duration such as 30s or 2m", param, ctx)
         return seconds
-
-
-def parse_duration(text: str) -> float | None:
-    """Seconds, or None where the text says no duration."""
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        return None
-    return sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
 
 
 def find_resource(word: str) -> Resource | None:

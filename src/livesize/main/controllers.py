@@ -13,6 +13,7 @@ from livesize.client.interface import Client
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
 from livesize.controllers.quota.reconciler import QuotaCounter
+from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
 from livesize.machinery.clock import Clock
 from livesize.main.settings_table import Part
 
@@ -23,7 +24,12 @@ class Controller(Protocol):
         ...
 
 
-CONTROLLERS: tuple[Callable[..., Controller], ...] = (GarbageCollector, NodeLifecycle, QuotaCounter)
+CONTROLLERS: tuple[Callable[..., Controller], ...] = (
+    GarbageCollector,
+    NodeLifecycle,
+    QuotaCounter,
+    ResizeDeadlines,
+)
 
 
 async def control(client: Client, clock: Clock) -> None:

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from livesize.api.duration import parse_duration
 from livesize.api.kinds import EVENTS, LEASES, NODES, PODS
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.cli.app import cli
@@ -18,7 +19,7 @@ from livesize.cli.apply import parse_manifests, placed
 from livesize.cli.connection import Failure
 from livesize.cli.output import Table, column_widths, format_row, print_table
 from livesize.cli.tables import format_age, pod_status, resize_word, table_of
-from livesize.cli.targets import Target, find_resource, parse_duration, parse_pod, parse_targets
+from livesize.cli.targets import Target, find_resource, parse_pod, parse_targets
 
 
 @pytest.mark.parametrize("word", ["pod", "pods", "po", "Pod", "PODS"])

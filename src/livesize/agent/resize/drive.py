@@ -30,9 +30,11 @@ from livesize.agent.resize.restarts import is_due, plan_restarts
 from livesize.agent.shape import MachineWork, Onlookers, Shape
 from livesize.api.objects import lookup
 from livesize.api.reasons import EventReason
+from livesize.api.resize_deadline import OnDeadline, deadline_of
 from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resources import containers_of, size_of
+from livesize.machinery.clock import parse_time
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase
@@ -131,12 +133,23 @@ class ResizeDriver:
         return asked and phase_of(pod) in UNFINISHED and not self._record.gone
 
     def _decide_restarts(self, target: Allocation, snapshot: PodSnapshot) -> Allocation:
-        restarting = plan_restarts(self._record.pod, target, snapshot.containers)
+        pod, overdue = self._record.pod, self._is_overdue(target)
+        restarting = plan_restarts(pod, target, snapshot.containers, overdue=overdue)
         if restarting == target.restarting:
             return target
         target = target.with_restarts(restarting)
         self._books.ledger.record(target)
         return target
+
+    def _is_overdue(self, target: Allocation) -> bool:
+        """The pod wants a restart rather than to wait any longer. Times are written in whole
+        seconds, rounded down."""
+        pod = self._record.pod
+        deadline, asked = deadline_of(pod), resize_state(pod).get("requestedTime")
+        if deadline is None or deadline.action is not OnDeadline.RESTART or not asked:
+            return False
+        overdue = self._outside.clock.now() > parse_time(asked) + 1 + deadline.seconds
+        return overdue and self._is_asked(target)
 
     def _is_overtaken(self, target: Allocation) -> bool:
         """A newer promise was made, or the pod is on its way out."""

@@ -13,18 +13,19 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.pods.config import started_hash
 from livesize.api.objects import Object
 from livesize.api.resize_policy import ResizeAction, action_for, strongest
-from livesize.api.resources import containers_of, parse_resources
+from livesize.api.resources import containers_of, parse_resources, same_size
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
 
 def plan_restarts(
-    pod: Object, entry: Allocation, views: Mapping[str, ContainerView]
+    pod: Object, entry: Allocation, views: Mapping[str, ContainerView], *, overdue: bool = False
 ) -> dict[str, int]:
-    """Containers that restart to reach ``entry``'s sizes, with the attempt they are to reach."""
+    """Containers that restart to reach ``entry``'s sizes, with the attempt they are to reach.
+    ``overdue``: the pod says that those which do not have their size by now are to restart."""
     if entry.settled:
         return {}
     restarting = dict(entry.restarting)
-    for container in _demanded(pod, entry):
+    for container in _changed(pod, entry) if overdue else _demanded(pod, entry):
         view = views.get(container["name"])
         if view is None or view.phase is not ContainerPhase.RUNNING:
             continue
@@ -41,6 +42,14 @@ def plan_restarts(
 
 def is_due(entry: Allocation, view: ContainerView) -> bool:
     return view.attempt < entry.restarting.get(view.name, 0)
+
+
+def _changed(pod: Object, entry: Allocation) -> list[Object]:
+    return [
+        container
+        for container in containers_of(pod)
+        if not same_size(entry.size_before(container["name"]), entry.size(container["name"]))
+    ]
 
 
 def _demanded(pod: Object, entry: Allocation) -> list[Object]:

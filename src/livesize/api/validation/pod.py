@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from livesize.api.duration import parse_duration
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
+from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, OnDeadline
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
@@ -53,6 +55,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
     errors = [*_validate_scalars(spec), *_validate_volumes(spec), *validate_placement(spec)]
+    errors += _validate_deadline(pod, never=never)
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):
@@ -105,6 +108,22 @@ def _validate_pod_level(spec: Object) -> list[FieldError]:
     if not spec.get("resources"):
         return []
     return [FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL)]
+
+
+def _validate_deadline(pod: Object, *, never: bool) -> list[FieldError]:
+    annotations = lookup(pod, "metadata", "annotations", default={})
+    errors: list[FieldError] = []
+    if DEADLINE in annotations and parse_duration(annotations[DEADLINE]) is None:
+        field, value = f"metadata.annotations[{DEADLINE}]", annotations[DEADLINE]
+        detail = "must be a duration such as 30s, 5m or 1h30m"
+        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
+    if ON_DEADLINE in annotations:
+        field, value = f"metadata.annotations[{ON_DEADLINE}]", annotations[ON_DEADLINE]
+        errors += one_of(value, OnDeadline, field)
+        if value == OnDeadline.RESTART and never:
+            detail = "a pod with restartPolicy Never has no containers that may restart"
+            errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
+    return errors
 
 
 def _validate_volumes(spec: Object) -> list[FieldError]:

@@ -1,0 +1,46 @@
+"""How long a resize may take, and what is done then: two annotations of the pod (decisions 13).
+
+    livesize.dev/resize-deadline   a duration from when it was asked: 30s, 5m, 1h30m
+    livesize.dev/on-deadline       Keep     goes on trying (the default)
+                                   Revert   back to the sizes before it
+                                   Restart  the containers that do not have it yet restart with it
+                                   Evict    the pod goes; its replacement has the new size
+
+With an action and without a duration it is 30 s; with a duration and without an action nothing is
+done. What can never fit its node is not waited for. Pure.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from livesize.api.duration import parse_duration
+from livesize.api.objects import Object, lookup
+
+DEADLINE = "livesize.dev/resize-deadline"
+ON_DEADLINE = "livesize.dev/on-deadline"
+DEFAULT_SECONDS = 30.0
+
+
+class OnDeadline(enum.StrEnum):
+    KEEP = "Keep"
+    REVERT = "Revert"
+    RESTART = "Restart"
+    EVICT = "Evict"
+
+
+class Deadline(msgspec.Struct, frozen=True):
+    seconds: float
+    action: OnDeadline
+
+
+def deadline_of(pod: Object) -> Deadline | None:
+    """None: nothing is ever done. What validation would refuse counts as not said."""
+    annotations = lookup(pod, "metadata", "annotations", default={})
+    word = annotations.get(ON_DEADLINE, OnDeadline.KEEP)
+    if word not in tuple(OnDeadline) or word == OnDeadline.KEEP:
+        return None
+    seconds = parse_duration(annotations.get(DEADLINE, ""))
+    return Deadline(DEFAULT_SECONDS if seconds is None else seconds, OnDeadline(word))

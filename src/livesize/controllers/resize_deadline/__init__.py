@@ -1,0 +1,1 @@
+"""Resizes that take longer than their pod allows."""
