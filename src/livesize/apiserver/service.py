@@ -446,9 +446,9 @@ class Service:
         self, resource: Resource, namespace: str, new: Object
     ) -> Sequence[Check]:
         """The namespace is there and stays so until the commit."""
+        await self.cache.fresh()  # what was there may be gone, through another server
         if not resource.namespaced:
             return []
-        await self.cache.fresh()
         record = self.cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
         if record is None:
             raise not_found(NAMESPACES, namespace)
