@@ -171,7 +171,7 @@ class _Closable(Protocol):
 
 def _key(obj: Object) -> tuple[str, str]:
     metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    return metadata.get("namespace", ""), metadata.get("name", "")
 
 
 def _version_order(obj: Object) -> tuple[int, str]:

@@ -18,6 +18,7 @@ Two connections: every write, sweep and checkpoint happens on ``_writing``, by t
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -152,14 +153,14 @@ class LogFile:
     def append(self, commits: Sequence[Commit]) -> None:
         """The writer's thread. All or nothing; durable when it returns."""
         rows = [row for commit in commits for row in _rows(commit, self._first)]
-        # One statement is its own transaction: the common case costs a single call, and each
-        # call may have to wait for the interpreter's lock when the loop is busy.
-        if len(rows) == 1:
+        # One statement is its own transaction: the common case costs a single call, and after
+        # each call the thread may have to wait for the interpreter's lock when the loop is busy.
+        if 1 <= len(rows) <= _ROWS_AT_ONCE:
             self._insert(rows)
         elif rows:
             with Transaction(self._writing):
-                for chunk in _chunks(rows):
-                    self._insert(chunk)
+                for start in range(0, len(rows), _ROWS_AT_ONCE):
+                    self._insert(rows[start : start + _ROWS_AT_ONCE])
         self._bytes_in_wal += sum(PAGE_BYTES + len(row[4] or b"") for row in rows)
 
     def is_log_over(self, limit_bytes: int) -> bool:
@@ -224,9 +225,8 @@ class LogFile:
         return {**self._places(after, until), "prefix": prefix, "width": len(prefix)}
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        marks = ",".join(["(?,?,?,?,?)"] * len(rows))
         values = [value for row in rows for value in row]
-        self._writing.execute(f"INSERT INTO log VALUES {marks}", values)  # noqa: S608
+        self._writing.execute(_insertion(len(rows)), values)
 
     def _set_meta(self, **values: str) -> None:
         marks = ",".join(["(?,?)"] * len(values))
@@ -250,13 +250,11 @@ def _rows(commit: Commit, first: int) -> Iterator[tuple[int, str, int, int, byte
         )
 
 
-def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Pieces whose sizes are powers of two: few different statements, so all stay prepared."""
-    start = 0
-    while start < len(rows):
-        size = min(_ROWS_AT_ONCE, 1 << (len(rows) - start).bit_length() - 1)
-        yield rows[start : start + size]
-        start += size
+@functools.cache
+def _insertion(rows: int) -> str:
+    """The statement for so many rows: at most _ROWS_AT_ONCE different ones, which all stay
+    prepared (apsw keeps a hundred)."""
+    return f"INSERT INTO log VALUES {','.join(['(?,?,?,?,?)'] * rows)}"  # noqa: S608
 
 
 def _change(row: tuple[Any, ...], first: int) -> Change:

@@ -23,6 +23,7 @@ _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
 _SIDES = ("requests", "limits")
 _RESIZABLE = frozenset(name.value for name in ResourceName)
 _CHANGEABLE = frozenset({*_SIDES, "resizePolicy"})
+_RESIZABLE_PARTS = ("containers", "initContainers", "virtualMachine", "resources")
 _NONE: Object = {}
 
 
@@ -104,11 +105,17 @@ def _keep_policy(before: Object, after: Object) -> Object:
 
 def validate_pod_resize(new: Object, old: Object) -> list[FieldError]:
     """Everything wrong with resizing ``old`` (stored) to ``new`` (defaulted)."""
-    if errors := check_shape(PODS, new, old):
+    if errors := check_shape(PODS, _resizable_part(new)):
         return errors
     if errors := _added_or_moved(new, old):
         return errors
     return [*validate_pod_sizes(new), *resize_errors(new, old)]
+
+
+def _resizable_part(pod: Object) -> Object:
+    """Where a resize can have changed something; the rest has the shape it was stored with."""
+    spec = pod["spec"]
+    return {"spec": {part: spec[part] for part in _RESIZABLE_PARTS if part in spec}}
 
 
 def resize_errors(new: Object, old: Object) -> list[FieldError]:

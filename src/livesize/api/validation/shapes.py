@@ -30,7 +30,7 @@ from livesize.api.kinds import (
     SERVICES,
     Resource,
 )
-from livesize.api.objects import Object, unshared
+from livesize.api.objects import Object
 
 
 class Map(msgspec.Struct, frozen=True):
@@ -265,12 +265,10 @@ _WORDS: dict[type, str] = {
 }
 
 
-def check_shape(resource: Resource, obj: Object, known: Object | None = None) -> list[FieldError]:
-    """Every field we know that has the wrong JSON type; none of ``known`` has, and shapes require
-    nothing, so that what is shared with it need not be looked at."""
-    news = obj if known is None else unshared(obj, known)
+def check_shape(resource: Resource, obj: Object) -> list[FieldError]:
+    """Every field we know that has the wrong JSON type."""
     try:
-        msgspec.convert(news, _compiled(resource.plural))
+        msgspec.convert(obj, _compiled(resource.plural))
     except msgspec.ValidationError:
         return _check(obj, _shape(resource.plural), "")
     return []

@@ -30,9 +30,14 @@ def parse_route(path: str) -> Route:
     return route
 
 
-@kept(4096, longest=512)
 def find_route(path: str) -> Route | None:
-    """None for a path that means nothing. Kept, because clients come back."""
+    """None for a path that means nothing."""
+    return _read_route(path)
+
+
+@kept(4096, longest=512)
+def _read_route(path: str) -> Route | None:
+    """Kept, because clients come back."""
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     prefix, rest = "/" + "/".join(parts[:length]), parts[length:]
