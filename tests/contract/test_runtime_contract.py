@@ -72,11 +72,13 @@ class Machine:
         return self.runtime
 
     async def clear(self) -> None:
-        for pod in self.runtime.list_pods():
-            for container in pod.containers:
-                await self.runtime.stop_container(pod.uid, container.name, 0)
-            await self.runtime.remove_pod(pod.uid)
-        await self.runtime.close()
+        try:
+            for pod in self.runtime.list_pods():
+                for container in pod.containers:
+                    await self.runtime.stop_container(pod.uid, container.name, 0)
+                await self.runtime.remove_pod(pod.uid)
+        finally:
+            await self.runtime.close()
 
 
 @pytest.fixture(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.containers
 
 STEPS = ("checkpoint", "accept", "pod:cpu", "container:app:cpu", "pod:memory",
          "container:app:memory", "actuated", "report")  # fmt: skip
-DAILY = ("container:app:cpu", "report")
+DAILY = ("container:app:cpu",)
 KILLS = 4
 MANY_KILLS = 100
 
@@ -132,6 +132,7 @@ def test_containerd_is_killed_in_the_middle_of_resizes(up: Up, kills: int) -> No
         up.wait_until(lambda: is_containerd(containerd_pid(up)), "containerd runs again")
 
 
+@pytest.mark.matrix
 def test_both_are_killed_and_the_container_ends_meanwhile(up: Up) -> None:
     """The end of a container that nobody saw is found, and the pod goes on with a restart."""
     up.start()

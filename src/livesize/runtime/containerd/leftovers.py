@@ -6,6 +6,7 @@ without our controllers too; the pod's own directory it never removes.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from livesize.machinery.clock import Clock
@@ -13,7 +14,7 @@ from livesize.runtime.cgroups.detect import hierarchy_mounts
 from livesize.runtime.cgroups.files import child_directories, remove_directory
 from livesize.runtime.cgroups.interface import POD_PREFIX
 from livesize.runtime.cgroups.pod_groups import REMOVE_DELAYS, PodGroups
-from livesize.runtime.interface import PodGroup, RuntimeCallError
+from livesize.runtime.interface import GoneError, PodGroup, RuntimeCallError
 
 
 class Leftovers:
@@ -55,9 +56,9 @@ class Leftovers:
 
     def _kill_below(self, path: str) -> None:
         cgroups = self._groups.cgroups
-        for name in cgroups.children(path):
-            cgroups.kill(f"{path}/{name}")
-        cgroups.kill(path)
+        for name in (path, *(f"{path}/{child}" for child in cgroups.children(path))):
+            with contextlib.suppress(GoneError):  # containerd removes them at the same time
+                cgroups.kill(name)
 
     def _names(self, path: str) -> list[str]:
         found = {name for mount in self._mounts for name in child_directories(f"{mount}/{path}")}
