@@ -37,8 +37,9 @@ check-layers:
 check-types:
 	@$(BIN)/mypy
 
+# Three on two cores: tests wait a third of their time.
 check-unit:
-	@$(BIN)/pytest -q --tier none -n 2 --dist worksteal -p no:schemathesis \
+	@$(BIN)/pytest -q --tier none -n 3 --dist worksteal -p no:schemathesis \
 		--ignore tests/machine --ignore tests/integration
 
 test: check test-machine ## check, then every machine test: real API server, cgroups, guests
