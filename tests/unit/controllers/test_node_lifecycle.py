@@ -138,7 +138,7 @@ async def test_a_node_goes_silent_and_comes_back(rig: Rig) -> None:
     path = "/api/v1/nodes/n9"
     leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
     await rig.request("POST", "/api/v1/nodes", {"metadata": {"name": "n9"}})
-    lease = {"metadata": {"name": "n9"}, "spec": {"leaseDurationSeconds": 1}}
+    lease = {"metadata": {"name": "n9"}, "spec": {"leaseDurationSeconds": 2}}
     await rig.request("POST", leases, lease)
     await rig.patch(f"{path}/status", {"status": {"conditions": [READY]}})
 
@@ -150,14 +150,18 @@ async def test_a_node_goes_silent_and_comes_back(rig: Rig) -> None:
     async def silent() -> bool:
         return await state() == ("Unknown", [UNREACHABLE])
 
-    for number in range(6):  # a heart that beats: longer than the lease lasts, all in all
+    for number in range(11):  # a heart that beats: longer than the lease lasts, all in all
         await asyncio.sleep(0.2)
         spec = {"renewTime": f"2026-01-31T12:00:{number:02}.000000Z"}
         await rig.patch(f"{leases}/n9", {"spec": spec})
         assert await state() == ("True", None)
     await until(silent)
-    events = (await rig.get("/api/v1/namespaces/default/events")).json["items"]
-    assert [event["reason"] for event in events] == ["NodeNotReady"]
+
+    async def told() -> bool:
+        events = (await rig.get("/api/v1/namespaces/default/events")).json["items"]
+        return [event["reason"] for event in events] == ["NodeNotReady"]
+
+    await until(told)
     back = {**READY, "lastHeartbeatTime": "2026-01-31T12:10:00Z"}
     await rig.patch(f"{path}/status", {"status": {"conditions": [back]}})
 
