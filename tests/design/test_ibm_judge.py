@@ -31,6 +31,7 @@ async def judging(system: OneProcess) -> AsyncIterator[None]:
     scheduler = Scheduler(client, clock=SystemClock(), judges_resizes=True)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(scheduler.run())
+        await scheduler.synced()
         yield
         running.cancel()
 

@@ -126,10 +126,14 @@ class Scheduler:
         for uid in list(self._without_node):
             self._try(uid)
 
-    async def _take_turns(self) -> None:
-        # With half of the picture a full node would look empty.
+    async def synced(self) -> None:
+        """Return when the first lists were read: with half of the picture a full node would look
+        empty."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
+
+    async def _take_turns(self) -> None:
+        await self.synced()
         while True:
             await self._wake.wait()
             self._wake.clear()
