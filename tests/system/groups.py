@@ -76,9 +76,9 @@ def group_of(up: Up, pod: str, container: str) -> GroupFiles:
     """Groups are called after the container, or by containerd after its id."""
     found_pod = up.pod(pod)
     uid = found_pod["metadata"]["uid"]
-    statuses = found_pod["status"]["containerStatuses"]
-    (status,) = [one for one in statuses if one["name"] == container]
-    runtime, _, identity = status["containerID"].partition("://")
+    statuses = found_pod["status"].get("containerStatuses", [])
+    status = next((one for one in statuses if one["name"] == container), {})  # VMs have none
+    runtime, _, identity = status.get("containerID", "").partition("://")
     name = identity if runtime == "containerd" else f"c-{container}"
     base = ROOT if IS_V2 else ROOT / "memory"
     found = [path for path in base.glob(f"livesize/**/*{uid}*/{name}") if path.is_dir()]
