@@ -29,6 +29,9 @@ def container_view(response: Message) -> ContainerView | None:
     started = msgspec.json.decode(status.annotations[CONFIG_ANNOTATION], type=StartedConfig)
     running = status.state == messages.CONTAINER_RUNNING
     known = status.state == messages.CONTAINER_EXITED
+    started_ns = status.started_at or status.created_at
+    # What ends at once may have ended before containerd noted that it had begun.
+    finished_ns = max(status.finished_at, started_ns)
     return ContainerView(
         id=status.id,
         pod_uid=status.labels[POD_LABEL],
@@ -40,8 +43,8 @@ def container_view(response: Message) -> ContainerView | None:
         hash=started.hash,
         hash_without_resources=started.hash_without_resources,
         pid=_pid(response) if running else 0,
-        started_at=(status.started_at or status.created_at) / _NANOSECONDS,
-        finished_at=None if running else (status.finished_at or status.created_at) / _NANOSECONDS,
+        started_at=started_ns / _NANOSECONDS,
+        finished_at=None if running else finished_ns / _NANOSECONDS,
         exit_code=None if running else status.exit_code if known else UNKNOWN_EXIT_CODE,
         oom_killed=not running and status.reason == OOM_REASON,
         log_path=status.log_path,
