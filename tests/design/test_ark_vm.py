@@ -55,6 +55,7 @@ def test_memory_up_and_back(guest: Witness) -> None:
     guest.reaches(C, X)
 
 
+@pytest.mark.matrix
 def test_memory_up_twice_and_back(guest: Witness) -> None:
     """2. set memory to X + Delta; repeat to increase memory to X + 3*Delta; then reduce memory
     to X"""

@@ -97,6 +97,7 @@ def test_a_shrink_says_how_far_it_is(vm: Vm) -> None:
     assert vm.boot_id() == boot_id
 
 
+@pytest.mark.matrix
 def test_a_resize_asked_while_the_guest_boots_waits_for_it(vm: Vm) -> None:
     young = Vm(vm.up, "young")
     young.ask_for("1", "768Mi")
