@@ -67,8 +67,8 @@ def test_a_setting_is_documented_with_its_default_and_variable(setting: Setting)
     assert variable == f"`{setting.variable}`"
     if setting.default:
         assert default == f"`{setting.default}`"
-    if setting.placeholder:
-        assert option == f"`--{setting.name} {setting.placeholder}`"
+    if setting.metavar:
+        assert option == f"`--{setting.name} {setting.metavar}`"
     if setting.kind is Kind.FLAG:
         assert default == "off"
     assert "¦".join(setting.choices) in option

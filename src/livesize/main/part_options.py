@@ -45,7 +45,7 @@ def option_of(setting: Setting) -> Callable[[Command], Command]:
     return click.option(
         f"--{setting.name}",
         type=_type_of(setting),
-        metavar=setting.placeholder or None,
+        metavar=setting.metavar or None,
         envvar=setting.variable,
         help="  ".join(filter(None, (setting.meaning, otherwise))),
         **more,

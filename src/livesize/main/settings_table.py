@@ -45,7 +45,7 @@ class Setting(NamedTuple):
     default: str = ""
     otherwise: str = ""
     choices: tuple[str, ...] = ()
-    placeholder: str = ""
+    metavar: str = ""
 
     @property
     def variable(self) -> str:
@@ -70,14 +70,14 @@ SETTINGS: tuple[Setting, ...] = (
         SERVERS,
         "Where the API server answers; port 0 takes a free one.",
         default=DEFAULT_LISTEN,
-        placeholder="HOST:PORT",
+        metavar="HOST:PORT",
     ),
     Setting(
         "tls-names",
         SERVERS,
         "Further names and addresses by which others reach the API server.",
         Kind.LIST,
-        placeholder="NAME,NAME…",
+        metavar="NAME,NAME…",
     ),
     Setting(
         "http",
@@ -92,7 +92,7 @@ SETTINGS: tuple[Setting, ...] = (
         (Part.SCHEDULER, Part.CONTROLLERS),
         "How to reach the API server, and who we are to it. Must be given.",
         Kind.FILE,
-        placeholder="FILE",
+        metavar="FILE",
     ),
     Setting(
         "kubeconfig",
@@ -100,7 +100,7 @@ SETTINGS: tuple[Setting, ...] = (
         "How to reach the API server, and which node we are.",
         Kind.FILE,
         otherwise="the one that `livesize join` wrote",
-        placeholder="FILE",
+        metavar="FILE",
     ),
     Setting(
         "server",
@@ -108,7 +108,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Where API servers answer; one that does not is left for the next.",
         Kind.LIST,
         otherwise="as the kubeconfig says",
-        placeholder="URL,URL…",
+        metavar="URL,URL…",
     ),
     Setting(
         "runtime",
@@ -124,22 +124,22 @@ SETTINGS: tuple[Setting, ...] = (
         NODES,
         "With containerd: use the one that answers there.",
         otherwise="a private one",
-        placeholder="SOCKET",
+        metavar="SOCKET",
     ),
-    Setting("node-name", (Part.UP,), "", otherwise="host name", placeholder="NAME"),
+    Setting("node-name", (Part.UP,), "", otherwise="host name", metavar="NAME"),
     Setting(
         "node-name",
         (Part.AGENT,),
         "",
         otherwise="as it has joined, else the host name",
-        placeholder="NAME",
+        metavar="NAME",
     ),
     Setting(
         "node-ip",
         (Part.AGENT,),
         "The address of this machine.",
         otherwise="the one that reaches the API server",
-        placeholder="ADDRESS",
+        metavar="ADDRESS",
     ),
     Setting(
         "allocatable",
@@ -147,7 +147,7 @@ SETTINGS: tuple[Setting, ...] = (
         "What pods may use of this machine.",
         Kind.PAIRS,
         otherwise="all CPUs, memory less 10 %",
-        placeholder="cpu=…,memory=…",
+        metavar="cpu=…,memory=…",
     ),
     Setting(
         "store",
@@ -162,7 +162,7 @@ SETTINGS: tuple[Setting, ...] = (
         SERVERS,
         "Where etcd answers, for instance https://10.0.0.1:2379.",
         Kind.LIST,
-        placeholder="URL,URL…",
+        metavar="URL,URL…",
     ),
     Setting(
         "etcd-ca",
@@ -181,7 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
         "When stopped, first answer this long that we are not ready, and serve on.",
         Kind.SECONDS,
         "0",
-        placeholder="SECONDS",
+        metavar="SECONDS",
     ),
     Setting(
         "resize-judge",
@@ -196,7 +196,7 @@ SETTINGS: tuple[Setting, ...] = (
         SERVERS,
         "Write a line of JSON for each request there.",
         otherwise="no log",
-        placeholder="FILE",
+        metavar="FILE",
     ),
     Setting(
         "audit-level",
