@@ -36,7 +36,7 @@ from livesize.runtime.libvirt.compose import domain_name
 
 BOOTS = 5
 ROUNDS = 4
-MEMORY_CHANGES = 1
+MEMORY_CHANGES = 3
 VCPUS = 4
 """Under emulation a QEMU can create so many in its life: one at boot, the others are samples."""
 SWITCHES = 3
@@ -96,10 +96,10 @@ async def boots_and_resizes(context: Context) -> list[Measured]:
     boot, plug, off, on, more, less = pairs
     async with both_sides(context.folder) as (product, raw):
         await measure_boots(product, raw, boot)
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             await product.boot()
             await raw.boot()
-            async with contests(product, raw) as contest:
+            async with contests(product, raw, first=number) as contest:
                 await measure_memory(contest, raw, more, less)
                 await measure_vcpus(contest, raw, plug, off, on)
             await product.end()
@@ -134,13 +134,14 @@ async def measure_vcpus(contest: Contest, raw: RawVm, plug: Pair, off: Pair, on:
 
 
 class Contest:
-    """Product and yardstick change the size of their guests in turn."""
+    """Product and yardstick change the size of their guests in turn. An even ``first``: the
+    product begins."""
 
-    def __init__(self, resizer: Resizer, ours: Console, theirs: Console) -> None:
+    def __init__(self, resizer: Resizer, ours: Console, theirs: Console, first: int) -> None:
         self._resizer = resizer
         self._ours = ours
         self._theirs = theirs
-        self._turn = 0
+        self._turn = first
         self._empty_kib: dict[Console, int] = {}
 
     async def begin(self) -> None:
@@ -188,10 +189,10 @@ class Contest:
 
 
 @asynccontextmanager
-async def contests(product: ProductVm, raw: RawVm) -> AsyncIterator[Contest]:
+async def contests(product: ProductVm, raw: RawVm, first: int) -> AsyncIterator[Contest]:
     with watching_console(product.console) as ours, watching_console(raw.console) as theirs:
         async with product.followed() as resizer:
-            contest = Contest(resizer, ours, theirs)
+            contest = Contest(resizer, ours, theirs, first)
             async with asyncio.timeout(WAIT_SECONDS):
                 await contest.begin()
             yield contest

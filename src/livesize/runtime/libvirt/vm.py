@@ -71,6 +71,7 @@ _SILENT_ANSWER_SECONDS = 0.05
 _ENDING_SECONDS = 1.0
 _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 0.25
+_GATHER_SECONDS = 0.02
 
 T = TypeVar("T")
 
@@ -259,12 +260,16 @@ class Vm:
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         """Looks again, less and less often, because a domain's memory moves without a word for
-        up to a second. What the guest said before this began is not relied on."""
+        up to a second. What the guest said before this began is not relied on. To look takes the
+        domain's time: one whose guest speaks up is looked at when it has spoken."""
         clock = self._around.clock
         now = clock.monotonic()
         deadline, pause_seconds, said = now + timeout_seconds, _FIRST_LOOK_SECONDS, self._said
         asking = Asking(speaks_up=self._speaks_up, now=now)
-        view = await self.look(ask_guest=not self._speaks_up)
+        if self._speaks_up and self._reading is not None:
+            view, pause_seconds = self._last_view(), _LAST_LOOK_SECONDS
+        else:
+            view = await self.look(ask_guest=not self._speaks_up)
         while (left := deadline - clock.monotonic()) > 0:
             if holds(view):
                 if self._said != said:
@@ -273,6 +278,7 @@ class Vm:
             else:
                 asks = False
                 if await self._pulse.wait(min(pause_seconds, left)):
+                    await clock.sleep(_GATHER_SECONDS)  # it says more than one thing at a time
                     asking.spoke(clock.monotonic())
                 else:
                     pause_seconds = min(pause_seconds * 1.5, _LAST_LOOK_SECONDS)
@@ -366,6 +372,9 @@ class Vm:
 
     def _take(self, reading: DomainReading) -> VmView:
         self._reading, self._read_at = reading, self._around.clock.now()
+        return self._last_view()
+
+    def _last_view(self) -> VmView:
         view = self.view()
         assert view is not None
         return view
