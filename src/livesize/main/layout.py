@@ -77,6 +77,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "vm-images"
 
     @property
+    def endpoint(self) -> Path:
+        """The socket at which the agent answers an API server on the same machine."""
+        return self.root / "endpoint.sock"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

@@ -43,6 +43,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     runtime: RuntimeChoice = RuntimeChoice()
     allocatable: Allocatable = Allocatable()
     resize_judge: str = "node"
+    endpoint_port: int = 0
 
 
 def parse_allocatable(text: str) -> Allocatable:
@@ -121,6 +122,7 @@ def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSetti
         allocatable_cpu_milli=settings.allocatable.cpu_milli,
         allocatable_memory_bytes=memory,
         version=VERSION,
+        endpoint_port=settings.endpoint_port,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS + accept_delay,
         accept_delay_seconds=accept_delay,

@@ -20,6 +20,7 @@ import sys
 import msgspec
 
 from livesize.agent.agent import Agent
+from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import hash_token
@@ -47,6 +48,7 @@ from livesize.main.door_options import (
     prepare_audit_log,
     write_credentials,
 )
+from livesize.main.endpoint import local_endpoint
 from livesize.main.layout import (
     Account,
     DataDirectory,
@@ -101,8 +103,10 @@ def run_up(settings: UpSettings) -> None:
             address = own_address(listener)
             judge = settings.resize_judge
             node = NodeSettings(node_name, address, runtime, allocatable, judge)
-            up = _Up(settings, directory, account, listener, node)
-            run_in_loop(functools.partial(up.run, door))
+            door = msgspec.structs.replace(door, local_node=node_name)
+            with local_endpoint(directory, account) as endpoint:
+                up = _Up(settings, directory, account, listener, node, endpoint)
+                run_in_loop(functools.partial(up.run, door))
 
 
 class _Up:
@@ -115,12 +119,14 @@ class _Up:
         account: Account | None,
         listener: socket.socket,
         node: NodeSettings,
+        endpoint: Endpoint,
     ) -> None:
         self._settings = settings
         self._directory = directory
         self._account = account
         self._listener = listener
         self._node = node
+        self._endpoint = endpoint
         self._clock: Clock = SystemClock()
         self._server = server_url(listener)
 
@@ -139,10 +145,13 @@ class _Up:
         async with asyncio.TaskGroup() as group:
             control_plane = group.create_task(supervisor.run())
             running_agent = group.create_task(agent.run())
+            endpoint = EndpointServer(self._endpoint, agent.runtime, self._clock)
+            answering = group.create_task(endpoint.run())
             saying = group.create_task(self._say_when_ready(supervisor, lifetime))
             beating = group.create_task(lifetime.beat())
             await lifetime.stopped()
             saying.cancel()
+            answering.cancel()
             running_agent.cancel()
             if not self._settings.keep:
                 say_what_stops(agent, "With --keep they go on.")
