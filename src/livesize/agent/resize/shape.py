@@ -7,6 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.cpus.keeper import CpuKeeper
+from livesize.agent.cpus.plan import plan_binding
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.pods.config import (
     oom_score_adj,
@@ -29,6 +31,7 @@ class ContainersShape:
     runtime: Runtime
     record: PodRecord
     node_memory_bytes: int
+    cpus: CpuKeeper | None = None
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return wanted_pod_limits(entry, self.runtime.cgroup_version)
@@ -57,9 +60,19 @@ class ContainersShape:
             wanted_limits(entry, self.runtime.cgroup_version),
             self.pod_limits(entry),
         )
-        names = tuple(step.name for step in plan.steps)
-        steps = [*group_steps(self.runtime, entry.uid, plan), *self._score_steps(entry, staying)]
+        binding = self._binding_steps(entry, staying)
+        names = (*(step.name for step in binding), *(step.name for step in plan.steps))
+        groups = group_steps(self.runtime, entry.uid, plan)
+        steps = [*binding, *groups, *self._score_steps(entry, staying)]
         return MachineWork(tuple(steps), names)
+
+    def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
+        """CPUs come first: what waits for memory then holds up no other pod's CPUs."""
+        if self.cpus is None or not entry.cpus:
+            return []
+        wanted = {name: entry.cpus[name] for name in names if name in entry.cpus}
+        observed = {name: self.cpus.observed(entry.uid, name) for name in wanted}
+        return [self.cpus.step(entry.uid, one) for one in plan_binding(observed, wanted)]
 
     def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """Where the request decides who is killed first, it does so from now on (IBM)."""
