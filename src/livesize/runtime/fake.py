@@ -247,11 +247,10 @@ class FakeMachine:
                 return self.group(group).memory_usage_bytes
 
     def containers_of(self, uid: str) -> list[_Group]:
-        return [
-            entry
-            for group, entry in self.groups.items()
-            if isinstance(group, ContainerGroup) and group.pod_uid == uid
-        ]
+        pod = self.pods.get(uid)
+        names = () if pod is None else pod.containers
+        found = (self.groups.get(ContainerGroup(uid, name)) for name in names)
+        return [entry for entry in found if entry is not None]
 
     def next_pid(self) -> int:
         self._next_pid += 1

@@ -73,6 +73,7 @@ class PodWorker:
         self._books = books
         self._room_appeared = room_appeared
         self._record = PodRecord(outside, pod)
+        self._record.on_late_news = self.wake
         self._entry = SecuredEntry(outside.checkpoint, secured)
         self._shape = shape = shape_of(outside, self._record)
         self._machine = PodMachine(outside, self._record, shape)
