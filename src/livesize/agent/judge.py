@@ -22,7 +22,14 @@ from livesize.agent.admission.plan import (
     judge_resize,
     retry_key,
 )
-from livesize.agent.allocation.ledger import Allocation, Ledger, footprint_of, requests_total
+from livesize.agent.allocation.ledger import (
+    Allocation,
+    Ledger,
+    StartingSize,
+    footprint_of,
+    pod_requests,
+    requests_total,
+)
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import (
     UNFINISHED,
@@ -31,7 +38,7 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resources import add, containers_of, parse_amounts, size_of
+from livesize.api.resources import containers_of, init_containers_of, size_of, stays
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -118,7 +125,7 @@ class Judge:
     def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
         desired = tuple(size_of(container) for container in containers_of(pod))
         generation = int(resize_state(pod)["generation"])
-        asked = add(requests_total(desired), parse_amounts(entry.overhead))
+        asked = pod_requests(entry, requests_total(desired))
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
         match judge_resize(asked, footprint_of(entry), room):
             case Accept():
@@ -157,4 +164,7 @@ class Judge:
             actuated=sizes,
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
+            starting=tuple(
+                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+            ),
         )

@@ -15,6 +15,7 @@ from livesize.machinery.recorder import EventRecorder, EventSeverity
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.interface import MachineFacts, Runtime
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Outside:
     random: random.Random
     recorder: EventRecorder
     machine: MachineFacts  # as it was when the agent began: reading it takes files
+    volumes: VolumeStore
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
 
     def compose(self, pod: Object, reason: EventReason, message: str) -> Object:

@@ -18,10 +18,12 @@ from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
+from livesize.agent.volumes.sizes import volume_steps
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.machinery.steps import Step
 from livesize.runtime.interface import ContainerGroup, Runtime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ContainersShape:
     runtime: Runtime
     record: PodRecord
     node_memory_bytes: int
+    volumes: VolumeStore
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return wanted_pod_limits(entry, self.runtime.cgroup_version)
@@ -57,9 +60,14 @@ class ContainersShape:
             wanted_limits(entry, self.runtime.cgroup_version),
             self.pod_limits(entry),
         )
-        names = tuple(step.name for step in plan.steps)
-        steps = [*group_steps(self.runtime, entry.uid, plan), *self._score_steps(entry, staying)]
-        return MachineWork(tuple(steps), names)
+        groups = group_steps(self.runtime, entry.uid, plan)
+        limit_bytes = self.pod_limits(entry).memory_limit_bytes
+        grow, shrink = volume_steps(
+            self.volumes, self.record.pod, limit_bytes, self.node_memory_bytes
+        )
+        changing = tuple(step.name for step in (*grow, *groups, *shrink))
+        steps = [*grow, *groups, *self._score_steps(entry, staying), *shrink]
+        return MachineWork(tuple(steps), changing)
 
     def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """Where the request decides who is killed first, it does so from now on (IBM)."""
