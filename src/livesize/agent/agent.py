@@ -38,6 +38,7 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedErr
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
 
 log = get_logger("agent")
 
@@ -52,6 +53,7 @@ class Agent:
     points: CrashPoints = NO_CRASH_POINTS
     source: random.Random = field(default_factory=random.SystemRandom)
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
+    volumes: VolumeStore = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self._workers: dict[str, PodWorker] = {}
@@ -74,6 +76,7 @@ class Agent:
             self.source,
             self._recorder,
             self.runtime.machine(),
+            self.volumes,
             self.vms,
         )
         self._node = NodeKeeper(self._outside)
@@ -143,6 +146,7 @@ class Agent:
             hasty.add_done_callback(lambda _: patient.cancel())
         try:
             await self.runtime.remove_pod(view.uid)
+            await self.volumes.let_go(view.uid)
         except RuntimeCallError as failure:
             log.warning("pod not removed", pod=view.name, reason=str(failure))
 
@@ -175,9 +179,10 @@ class Agent:
     def _meet_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
         """Pods whose objects went while no agent was looking: off the machine with them."""
         present = {uid_of(pod) for pod in self._informer.items()}
-        remembered = [(entry.uid, entry.namespace, entry.name) for entry in loaded]
-        running = [(view.uid, view.namespace, view.name) for view in self.runtime.list_pods()]
-        for uid, namespace, name in sorted({*remembered, *running}):
+        known = dict.fromkeys(self.volumes.pods(), ("", ""))
+        known |= {entry.uid: (entry.namespace, entry.name) for entry in loaded}
+        known |= {view.uid: (view.namespace, view.name) for view in self.runtime.list_pods()}
+        for uid, (namespace, name) in sorted(known.items()):
             if uid not in present and uid not in self._workers:
                 metadata = {"uid": uid, "namespace": namespace, "name": name}
                 pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}

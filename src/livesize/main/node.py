@@ -23,7 +23,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
-from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime
+from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime, make_volumes
 from livesize.runtime.interface import MachineFacts, Runtime, RuntimeCallError
 
 USER_AGENT = f"livesize-agent/{VERSION}"
@@ -129,6 +129,7 @@ async def open_agent(
             checkpoint=checkpoint,
             clock=clock,
             settings=_agent_settings(settings, runtime.machine(), cpus),
+            volumes=make_volumes(settings.runtime, directory),
             points=CrashPoints.from_environment(),
             source=random.SystemRandom(),
             vms=runtime,

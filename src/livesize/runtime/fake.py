@@ -113,6 +113,7 @@ class FakeMachine:
             runtime_version="fake://1",
         )
         self.pods: dict[str, _Pod] = {}
+        self.configs: dict[tuple[str, str], ContainerConfig] = {}  # newest start, by pod and name
         self.oom_scores: dict[ContainerGroup, int] = {}
         self.vms: dict[str, FakeVm] = {}  # by pod uid
         self.groups: dict[Group, _Group] = {}
@@ -365,6 +366,7 @@ class FakeRuntime:
             raise RuntimeCallError(f"cannot start container {config.name}: {behaviour.start_error}")
         self._make_group(config)
         pod.behaviours[config.name] = behaviour
+        self.world.configs[config.pod_uid, config.name] = config
         pod.containers[config.name] = self._new_view(config, behaviour)
         if config.vm is not None:
             self.world.boot_vm(config)

@@ -88,6 +88,14 @@ class PodConfig(msgspec.Struct, frozen=True):
     host_network: bool = True  # False: a network of its own, where the runtime can make one
 
 
+class Mount(msgspec.Struct, frozen=True):
+    """A file or folder of this machine that appears in the container."""
+
+    source: str
+    target: str  # absolute, in the container
+    read_only: bool = False
+
+
 class ContainerConfig(msgspec.Struct, frozen=True):
     """One start of one container. ``attempt`` counts its restarts, from 0."""
 
@@ -110,6 +118,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     host_network: bool = True
     cpus: tuple[int, ...] = ()  # those it may run on; empty: all
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
+    mounts: tuple[Mount, ...] = ()  # one within another comes after it
 
 
 class ContainerPhase(enum.StrEnum):

@@ -87,6 +87,10 @@ def container_config(
         args=config.args,
         working_dir=config.working_dir,
         envs=[messages.KeyValue(key=name, value=value) for name, value in config.env],
+        mounts=[
+            messages.Mount(container_path=one.target, host_path=one.source, readonly=one.read_only)
+            for one in config.mounts
+        ],
         labels={**pod_labels(node_uid, config.pod_uid), CONTAINER_LABEL: config.name},
         annotations={CONFIG_ANNOTATION: msgspec.json.encode(started).decode()},
         log_path=log_path,
