@@ -14,4 +14,10 @@ def shape_of(outside: Outside, record: PodRecord) -> Shape:
     """A VM on a node without virtual machines was not let in, and only rests or is removed."""
     if is_vm(record.pod) and outside.vms is not None:
         return VmShape(outside.vms, record, outside)
-    return ContainersShape(outside.runtime, record, outside.machine.memory_bytes)
+    return ContainersShape(
+        outside.runtime,
+        record,
+        outside.machine.memory_bytes,
+        outside.volumes,
+        outside.cpus,
+    )

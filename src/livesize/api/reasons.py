@@ -45,6 +45,8 @@ class Reason(enum.StrEnum):
     IMAGE_MISSING = "ErrImageNeverPull"
     CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
     CREATE_FAILED = "CreateContainerError"
+    CONFIG_FAILED = "CreateContainerConfigError"
+    POD_INITIALIZING = "PodInitializing"
     COMPLETED = "Completed"
     OOM_KILLED = "OOMKilled"
     OUT_OF_CPU = "OutOfcpu"

@@ -127,6 +127,18 @@ def containers_of(pod: Object) -> list[Object]:
     return containers
 
 
+def init_containers_of(pod: Object) -> list[Object]:
+    """Those that start before the others, in their order; sidecars among them."""
+    spec = pod.get("spec")
+    starting: list[Object] = (spec.get("initContainers") or []) if isinstance(spec, dict) else []
+    return starting
+
+
+def stays(init_container: Object) -> bool:
+    """It is a sidecar: it starts before the others, and runs as long as they do."""
+    return init_container.get("restartPolicy") == "Always"
+
+
 def container_resources(pod: Object) -> dict[str, Resources]:
     """Resources of the app containers by name, in spec order."""
     return {container["name"]: resources_of(container) for container in containers_of(pod)}

@@ -67,6 +67,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "containerd"
 
     @property
+    def volumes(self) -> Path:
+        """The volumes of pods."""
+        return self.agent / "volumes"
+
+    @property
     def vms(self) -> Path:
         """What the driver of virtual machines keeps."""
         return self.agent / "vms"

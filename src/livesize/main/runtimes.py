@@ -17,6 +17,7 @@ from livesize.main.layout import DataDirectory
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import Runtime
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 class RuntimeChoice(msgspec.Struct, frozen=True):
@@ -92,6 +93,18 @@ def make_runtime(
     containers = _make_containers(choice, directory, root, clock, feed)
     machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
     return CombinedRuntime(containers, machines, feed)
+
+
+def make_volumes(choice: RuntimeChoice, directory: DataDirectory) -> VolumeStore:
+    from livesize.runtime.volumes.folders import FolderVolumes
+
+    if choice.kind == "fake":
+        from livesize.runtime.volumes.fake_mounts import FakeMounts
+
+        return FolderVolumes(directory.volumes, FakeMounts())
+    from livesize.runtime.volumes.mounts import KernelMounts
+
+    return FolderVolumes(directory.volumes, KernelMounts())
 
 
 def _make_containers(

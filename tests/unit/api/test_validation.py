@@ -81,6 +81,36 @@ RESTART = {"resourceName": "cpu", "restartPolicy": "RestartContainer"}
         (("spec", "resources"), {"limits": {"cpu": "1"}}, "spec.resources: Forbidden: pod-level"),
         (("spec", "volumes"), [{"name": "v"}, {"name": "v"}], "spec.volumes[1].name: Duplicate"),
         (
+            ("spec", "volumes"),
+            [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}],
+            "spec.volumes[0]: Forbidden: may not specify more than 1 volume type",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "hostPath": {"path": "../x"}}],
+            "spec.volumes[0].hostPath.path: Invalid value",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "emptyDir": {"sizeLimit": "much"}}],
+            "spec.volumes[0].emptyDir.sizeLimit: Invalid value",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "configMap": {"name": "c", "items": [{"key": "k", "path": "../k"}]}}],
+            "spec.volumes[0].configMap.items[0].path: Invalid value",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "configMap": {"items": [{"key": 5}]}}],
+            "spec.volumes[0].configMap.items[0].key: Invalid value: 5: must be a string",
+        ),
+        (
+            (*A, "volumeMounts"),
+            [{"name": "v", "mountPath": "/v"}],
+            'spec.containers[0].volumeMounts[0].name: Not found: "v"',
+        ),
+        (
             (*A, "resources", "requests", "cpu"),
             "2",
             (

@@ -15,6 +15,7 @@ from livesize.agent.pods.plan import (
     starts_at,
 )
 from livesize.agent.report import Waiting
+from livesize.agent.volumes.sources import ConfigError
 from livesize.api.reasons import Reason
 from livesize.runtime.interface import ContainerPhase, ContainerView, ImageMissingError
 
@@ -29,8 +30,11 @@ class StartFailure(msgspec.Struct, frozen=True):
 class StartHistory:
     """Kept in memory only: after a restart of the agent a container begins with a clean slate."""
 
-    def __init__(self, backoff: CrashBackoff, forgotten_seconds: float) -> None:
+    def __init__(
+        self, backoff: CrashBackoff, forgotten_seconds: float, object_seconds: float
+    ) -> None:
         self._backoff = backoff
+        self._object_seconds = object_seconds
         self._forgotten_seconds = forgotten_seconds
         self._exits: dict[str, tuple[int, int]] = {}  # container: (attempt, exits in a row)
         self._failures: dict[str, StartFailure] = {}
@@ -62,13 +66,9 @@ class StartHistory:
         """The container could not be started; the next try waits, longer each time."""
         before = self._failures.get(name)
         failures = 1 if before is None else before.failures + 1
-        missing = isinstance(error, ImageMissingError)
-        failure = StartFailure(
-            reason=Reason.IMAGE_MISSING if missing else Reason.CREATE_FAILED,
-            message=str(error),
-            failures=failures,
-            not_before=now + self._backoff.seconds(failures + 1),
-        )
+        is_config = isinstance(error, ConfigError)
+        wait_seconds = self._object_seconds if is_config else self._backoff.seconds(failures + 1)
+        failure = StartFailure(_reason(error), str(error), failures, now + wait_seconds)
         self._failures[name] = failure
         return failure
 
@@ -102,6 +102,16 @@ class StartHistory:
         exits = 1 if ran_long else exits + 1
         self._exits[view.name] = (view.attempt, exits)
         return exits
+
+
+def _reason(error: Exception) -> Reason:
+    match error:
+        case ImageMissingError():
+            return Reason.IMAGE_MISSING
+        case ConfigError():
+            return Reason.CONFIG_FAILED
+        case _:
+            return Reason.CREATE_FAILED
 
 
 def container_state(view: ContainerView | None, starts: int = 0) -> ContainerState:

@@ -13,13 +13,14 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
-from livesize.agent.pods.config import container_config, pod_config
+from livesize.agent.pods.config import container_config, oom_score_adj, pod_config
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.pods.pulling import start_with_image
 from livesize.agent.shape import Shape
+from livesize.agent.volumes.keeper import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
-from livesize.api.resources import containers_of
+from livesize.api.resources import containers_of, init_containers_of
 from livesize.runtime.interface import PodView
 
 _DEFAULT_GRACE_SECONDS = 30.0
@@ -35,8 +36,11 @@ async def _first_failure() -> AsyncIterator[None]:
 
 
 class PodMachine:
-    def __init__(self, outside: Outside, record: PodRecord, shape: Shape) -> None:
+    def __init__(
+        self, outside: Outside, record: PodRecord, shape: Shape, volumes: PodVolumes
+    ) -> None:
         self._outside = outside
+        self._volumes = volumes
         self._record = record
         self._shape = shape
 
@@ -59,17 +63,23 @@ class PodMachine:
     async def start(self, name: str, attempt: int, entry: Allocation, *, in_full: bool) -> None:
         """``in_full``: with all that is allocated, whatever else is being applied."""
         pod = self._with_addresses()
-        container = next(one for one in containers_of(pod) if one["name"] == name)
+        everyone = [*containers_of(pod), *init_containers_of(pod)]
+        container = next(one for one in everyone if one["name"] == name)
         size = self._shape.start_size(entry, name, in_full=in_full)
+        if attempt > 0:
+            await self._volumes.clear_memory(pod, container)
+        limits = self._shape.pod_limits(entry)
+        furnishing = await self._volumes.furnish(pod, container, entry, limits)
         config = container_config(
             pod,
             container,
             entry,
             size.limits,
+            furnishing,
             attempt=attempt,
-            node_memory_bytes=self._outside.machine.memory_bytes,
         )
-        config = msgspec.structs.replace(config, vm=size.vm)
+        score = oom_score_adj(pod, entry.size(name), self._outside.machine.memory_bytes)
+        config = msgspec.structs.replace(config, vm=size.vm, oom_score_adj=score)
         await start_with_image(self._outside, pod, container, config)
         self._outside.tell(pod, EventReason.CREATED, f"Created container {name}")
         self._outside.tell(pod, EventReason.STARTED, f"Started container {name}")
@@ -99,6 +109,9 @@ class PodMachine:
 
     async def remove(self, uid: str) -> None:
         await self._outside.runtime.remove_pod(uid)
+
+    async def remove_volumes(self, uid: str) -> None:
+        await self._outside.volumes.remove(uid)
 
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""

@@ -44,6 +44,7 @@ from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
 from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.shapes import shape_of
+from livesize.agent.volumes.keeper import PodVolumes
 from livesize.api.hashes import container_hash_without_resources
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
@@ -73,9 +74,11 @@ class PodWorker:
         self._books = books
         self._room_appeared = room_appeared
         self._record = PodRecord(outside, pod)
+        self._record.on_late_news = self.wake
         self._entry = SecuredEntry(outside.checkpoint, secured)
         self._shape = shape = shape_of(outside, self._record)
-        self._machine = PodMachine(outside, self._record, shape)
+        self._volumes = PodVolumes(outside, books.ledger.allocatable)
+        self._machine = PodMachine(outside, self._record, shape, self._volumes)
         hands = PodHands(
             self._stop_for_size, self._start_at_size, self._build_status, room_appeared
         )
@@ -83,7 +86,9 @@ class PodWorker:
         self._crash_backoff = CrashBackoff(
             settings.crash_backoff_seconds, settings.crash_backoff_maximum_seconds
         )
-        self._history = StartHistory(self._crash_backoff, settings.crash_forgotten_seconds)
+        self._history = StartHistory(
+            self._crash_backoff, settings.crash_forgotten_seconds, settings.object_wait_seconds
+        )
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
         )
@@ -235,6 +240,7 @@ class PodWorker:
         for start in run.starts:
             await self._start(start)
         await self._driver.post_refusal()
+        await self._volumes.refresh(self._record.pod, self._allocation())
         await self._shape.tidy(snapshot)
         look = self._observe()
         if await self._report_status(look):
@@ -331,6 +337,7 @@ class PodWorker:
                 await self._machine.remove(self.uid)
 
             steps += [Step("stop", stop), Step("remove", remove)]
+        steps.append(Step("volumes", lambda: self._machine.remove_volumes(self.uid)))
         steps.append(Step("forget", self._leave_ledger))
         if not self._record.gone:
             steps.append(Step("delete", self._record.delete))

@@ -79,6 +79,7 @@ def plan_launch(
         "seccomp": seccomp.hex(),
         "masked_paths": list(_MASKED_PATHS),
         "read_only_paths": list(_READ_ONLY_PATHS),
+        "mounts": [(one.source, one.target, one.read_only) for one in config.mounts],
     }
 
 
