@@ -30,7 +30,6 @@ def local_endpoint(directory: DataDirectory, account: Account | None) -> Iterato
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _bind(listener, path)
         try:
-            os.chown(path, user, -1)
             listener.listen(BACKLOG)
             yield Endpoint(listener, users=frozenset({user, os.geteuid()}))
         finally:
@@ -38,9 +37,10 @@ def local_endpoint(directory: DataDirectory, account: Account | None) -> Iterato
 
 
 def _bind(listener: socket.socket, path: Path) -> None:
-    """Through its folder: the path of a socket has at most 107 characters."""
+    """Through its folder: the path of a socket has at most 107 characters. Who may enter that may
+    connect; who is answered is another question."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    before = os.umask(0o177)
+    before = os.umask(0o111)
     try:
         listener.bind(f"/proc/self/fd/{folder}/{path.name}")
     finally:
@@ -56,7 +56,11 @@ def open_tls_endpoint(host: str, port: int, connection: ConnectionConfig) -> End
     context.load_verify_locations(cadata=connection.ca_pem.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     load_identity(context, connection.client_certificate_pem + connection.client_key_pem)
-    return Endpoint(listen_on(host, port), context)
+    return Endpoint(listen_on(host, port, "--endpoint-listen"), context)
+
+
+def port_of(endpoint: Endpoint | None) -> int:
+    return 0 if endpoint is None else int(endpoint.listener.getsockname()[1])
 
 
 async def keep_identity(endpoint: Endpoint, kubeconfig: Path, clock: Clock) -> None:

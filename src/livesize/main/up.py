@@ -68,7 +68,7 @@ from livesize.main.node import (
     say_what_stops,
 )
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import check_runtime
+from livesize.main.runtimes import check_runtime, parse_log_limits
 
 log = get_logger("up")
 
@@ -82,6 +82,8 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
     allocatable: str = ""
     cpu_policy: str = "none"
     reserved_cpus: str = ""
+    container_log_max_size: str = "10Mi"
+    container_log_max_files: str = "5"
     resize_judge: str = "node"
     keep: bool = False
 
@@ -93,7 +95,8 @@ def run_up(settings: UpSettings) -> None:
     cpus = parse_cpu_policy(settings.cpu_policy, settings.reserved_cpus)
     node_name = parse_node_name(settings.node_name)
     door = settings.door()
-    runtime = check_runtime(settings.runtime, settings.runtime_endpoint)
+    logs = parse_log_limits(settings.container_log_max_size, settings.container_log_max_files)
+    runtime = check_runtime(settings.runtime, settings.runtime_endpoint, logs)
     directory = DataDirectory(settings.data_dir.absolute())
     check_door(door, directory.tokens, SystemClock().now())
     set_up_logging(settings.log_level, form=settings.log_format)

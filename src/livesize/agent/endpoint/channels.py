@@ -14,6 +14,7 @@ import orjson
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STATUS, _RESIZE, _CLOSE = 0, 3, 4, 255
 _LARGEST_TERMINAL = 65535
+_PREFIX = "Internal error occurred: "
 
 
 class Input(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +75,7 @@ def format_failure(why: str) -> bytes:
         {
             "metadata": {},
             "status": "Failure",
-            "message": f"Internal error occurred: {why}",
+            "message": f"{_PREFIX}{why.removeprefix(_PREFIX)}",
             "reason": "InternalError",
             "details": {"causes": [{"message": why}]},
             "code": 500,

@@ -19,6 +19,8 @@ from livesize.runtime.streams import LogLimits
 
 _log = get_logger("runtime.logs")
 
+CUT_SECONDS = 1.0
+"""So long a log may be too long: who follows it has read it by then."""
 _LOOK_SECONDS = 1.0
 """Where the kernel does not say that a log grew, it is looked at this often while followed."""
 
@@ -30,6 +32,7 @@ class LogKeeper:
         self._watch: FileWatch | None = None
         self._noted: dict[Path, int] = {}  # up to where times are known
         self._starts: dict[Path, int] = {}
+        self._cutting: dict[Path, asyncio.TimerHandle] = {}
         self._waiting: dict[Path, set[asyncio.Future[None]]] = {}
 
     def open(self) -> None:
@@ -39,6 +42,8 @@ class LogKeeper:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+        for cutting in self._cutting.values():
+            cutting.cancel()
         for path in list(self._waiting):
             self._wake(path)
 
@@ -81,25 +86,40 @@ class LogKeeper:
         if log in self._noted:
             try:
                 self._note(log, int(self._clock.now() * 1e9))
-                self._shorten(log)
             except FileNotFoundError:
                 self._forget(log)  # the pod is being removed
-            except OSError as failure:
-                _log.warning("log not kept", log=str(log), reason=str(failure))
+            else:
+                self._consider_cutting(log)
         self._wake(log)
 
     def _note(self, log: Path, time_ns: int) -> None:
         size = log.stat().st_size
+        if size < self._noted[log]:  # the workload has emptied it: it was opened anew, as a file
+            times_path(log).unlink(missing_ok=True)
+            self._noted[log] = self._starts[log] = 0
         if size > self._noted[log]:
             note(times_path(log), size, time_ns)
         self._noted[log] = size
 
-    def _shorten(self, log: Path) -> None:
-        size, limits = self._noted[log], self._limits
-        if size - self._starts[log] > limits.max_bytes * limits.max_files:
-            self._starts[log] = start = shorten(log, size, limits)
-            if not start:
-                self._noted[log] = 0
+    def _consider_cutting(self, log: Path) -> None:
+        held = self._noted[log] - self._starts[log]
+        if held > self._limits.max_bytes * self._limits.max_files and log not in self._cutting:
+            loop = asyncio.get_running_loop()
+            self._cutting[log] = loop.call_later(CUT_SECONDS, self._cut, log)
+
+    def _cut(self, log: Path) -> None:
+        """Once a second at most, however fast it grows."""
+        self._cutting.pop(log, None)
+        if log not in self._noted:
+            return
+        try:
+            start = shorten(log, self._noted[log], self._limits)
+        except OSError as failure:
+            _log.warning("log not shortened", log=str(log), reason=str(failure))
+            return
+        self._starts[log] = start
+        if not start:
+            self._noted[log] = 0
 
     def _forget(self, log: Path) -> None:
         self._noted.pop(log, None)

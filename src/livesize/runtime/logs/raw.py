@@ -54,7 +54,6 @@ async def read_raw(log: Path, query: LogQuery, growth: Growth | None = None) -> 
             if growth is None or not is_live:
                 break
             await growth.grown()
-            times.refresh()
         rest = reader.rest()
         if rest:
             yield rest
@@ -84,6 +83,9 @@ class _Lines:
 
     def take(self) -> Sequence[LogLine]:
         """The lines of the next piece, empty at the end of the file."""
+        self._times.refresh()
+        if self._offset < self._times.start:  # too slow: what was to come next has gone
+            self._offset, self._in_hand = self._times.start, b""
         while True:
             self._file.seek(self._offset + len(self._in_hand))
             piece = self._file.read(PIECE_BYTES)
