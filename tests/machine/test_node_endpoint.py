@@ -4,6 +4,7 @@ and what they see."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -23,13 +24,14 @@ from typing import Any
 import pytest
 
 from system.groups import group_of
-from system.up import Up, container
+from system.up import LIVESIZE, Up, container
 
 TALKER = (
     "echo hello; echo oops >&2; mkdir -p /www; echo served > /www/index.html;"
     " httpd -p $PORT -h /www; i=0; trap 'exit 0' TERM;"
     " while :; do i=$((i+1)); echo line $i; sleep 0.2; done"
 )
+OPTIONS = ("--container-log-max-size", "32Ki", "--container-log-max-files", "2")
 RUNTIMES = [
     pytest.param("process", marks=pytest.mark.containers),
     pytest.param("containerd", marks=[pytest.mark.containers, pytest.mark.matrix]),
@@ -50,7 +52,7 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     """One system for all, with one pod that talks and serves."""
     made = Up(tmp_path_factory.mktemp("up"), runtime=request.param)
     try:
-        made.start("--container-log-max-size", "32Ki", "--container-log-max-files", "2")
+        made.start(*OPTIONS, "--audit-log", str(made.directory / "control" / "audit.log"))
         talker = container("app", "500m", "128Mi", command=TALKER.replace("$PORT", str(PORT)))
         talker["env"] = [{"name": "COLOUR", "value": "blue"}]
         made.create_pod("talker", [talker], hostNetwork=True)
@@ -92,6 +94,12 @@ def read_until(stream: Any, wanted: bytes, seconds: float = 15.0) -> bytes:
         assert piece, f"it ended before {wanted!r} came: {seen!r}"
         seen += piece
     return seen
+
+
+def token(up: Up, *words: str) -> None:
+    command = [LIVESIZE, "token", *words, "--data-dir", str(up.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def exec_processes() -> list[str]:
@@ -158,7 +166,7 @@ def test_a_log_is_rotated_and_following_misses_nothing(up: Up) -> None:
 
 def test_logs_of_the_start_before(up: Up) -> None:
     again = container("app", "100m", "32Mi", command="echo start $(cat /proc/uptime); sleep 1")
-    up.create_pod("again", [again])
+    up.create_pod("again", [again], hostNetwork=True)
 
     def restarted() -> bool:
         statuses = up.pod("again")["status"]["containerStatuses"]
@@ -186,6 +194,31 @@ def test_exec_is_in_the_container_and_its_exit_code_arrives(up: Up) -> None:
     uid = up.pod("talker")["metadata"]["uid"]
     assert f"pod-{uid}" in done.stdout
     assert up.kubectl("exec", "talker", "--", "true").returncode == 0
+
+
+def test_who_ran_something_is_in_the_audit_log(up: Up) -> None:
+    up.kubectl("exec", "talker", "--", "echo", "audited")
+
+    def told() -> list[Any]:
+        lines = (up.directory / "control" / "audit.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if "command=audited" in line]
+
+    (line,) = up.wait_until(told, "it is in the log")
+    assert (line["verb"], line["user"]["username"]) == ("create", "admin")
+    assert line["objectRef"]["subresource"] == "exec"
+    assert line["responseStatus"]["code"] == 101
+
+
+@pytest.mark.matrix
+def test_a_token_that_is_revoked_ends_what_it_began(up: Up) -> None:
+    editor = ("ed", "--role", "editor", "--kubeconfig", str(up.directory / "ed.kubeconfig"))
+    token(up, "create", *editor)
+    command = ["kubectl", "--kubeconfig", editor[-1], "exec", "talker", "--", "sleep", "4321"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as going:
+        time.sleep(1)
+        assert going.poll() is None
+        token(up, "revoke", "ed")
+        assert going.wait(20) != 0
 
 
 def test_exec_passes_stdin_and_its_end(up: Up) -> None:
@@ -259,7 +292,8 @@ def test_what_cannot_be_is_said_as_users_know_it(
 ) -> None:
     if "stuck" in words and not up.pod("stuck").get("spec"):
         missing = {**container("app", "100m", "32Mi"), "image": "localhost/not/here:1"}
-        manifest = {"metadata": {"name": "stuck"}, "spec": {"containers": [missing]}}
+        spec = {"containers": [missing], "hostNetwork": True}
+        manifest = {"metadata": {"name": "stuck"}, "spec": spec}
         assert up.request("POST", "/api/v1/namespaces/default/pods", manifest)[0] == 201
 
         def waits() -> bool:
@@ -274,12 +308,7 @@ def test_what_cannot_be_is_said_as_users_know_it(
 def test_a_viewer_reads_logs_and_runs_nothing(up: Up) -> None:
     path = up.directory / "viewer.kubeconfig"
     if not path.exists():
-        folder = ("--data-dir", str(up.directory))
-        command = ("token", "create", "vi", "--role", "viewer", "--kubeconfig", str(path), *folder)
-        made = subprocess.run(
-            [*livesize(), *command], capture_output=True, text=True, timeout=30, check=False
-        )
-        assert made.returncode == 0, made.stderr
+        token(up, "create", "vi", "--role", "viewer", "--kubeconfig", str(path))
     for verb, words, allowed in (
         ("log", ("logs", "talker", "--tail", "1"), True),
         ("exec", ("exec", "talker", "--", "true"), False),
@@ -293,12 +322,6 @@ def test_a_viewer_reads_logs_and_runs_nothing(up: Up) -> None:
         assert (done.returncode == 0) is allowed, (verb, done)
         if not allowed:
             assert f'cannot create resource "pods/{verb}"' in done.stderr
-
-
-def livesize() -> list[str]:
-    from system.up import LIVESIZE
-
-    return [LIVESIZE]
 
 
 def test_a_client_that_goes_leaves_nothing_behind(up: Up) -> None:
@@ -327,7 +350,7 @@ def test_livesize_logs_and_exec(up: Up) -> None:
     assert up.livesize("logs", "talker", "--tail", "1").stdout.startswith("line ")
     script = "cat; echo err >&2; exit 3"
     words = ("exec", "-i", "pod/talker", "sh", "-c", script)
-    command = [*livesize(), "exec", "--kubeconfig", str(up.kubeconfig), *words[1:]]
+    command = [LIVESIZE, "exec", "--kubeconfig", str(up.kubeconfig), *words[1:]]
     done = subprocess.run(
         command, input="typed\n", capture_output=True, text=True, timeout=30, check=False
     )
@@ -347,7 +370,7 @@ def test_the_agent_is_killed_during_an_exec(up: Up) -> None:
     while exec_processes() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not exec_processes()
-    up.start("--container-log-max-size", "32Ki", "--container-log-max-files", "2")
+    up.start(*OPTIONS)
     assert "line" in logs(up, "--tail", "2")
     assert up.kubectl("exec", "talker", "--", "echo", "again").stdout == "again\n"
     assert up.pod("talker")["status"]["containerStatuses"][0]["restartCount"] == 0
