@@ -40,6 +40,7 @@ class Reason(enum.StrEnum):
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
     CONTAINERS_NOT_READY = "ContainersNotReady"
+    CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
     POD_COMPLETED = "PodCompleted"
     CONTAINER_CREATING = "ContainerCreating"
     IMAGE_MISSING = "ErrImageNeverPull"

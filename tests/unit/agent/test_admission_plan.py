@@ -125,7 +125,7 @@ def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class()
 @pytest.mark.parametrize(
     ("field", "spec"),
     [
-        ("spec.initContainers", {"initContainers": [{"name": "i"}]}),
+        ("spec.ephemeralContainers", {"ephemeralContainers": [{"name": "i"}]}),
         ("spec.volumes[0]", {"volumes": [{"name": "v", "nfs": {}}]}),
         (
             "spec.volumes[0].hostPath.type",

@@ -28,12 +28,11 @@ def unsupported_field(pod: Object) -> str:
 
 
 def _problems(spec: Object) -> Iterator[str]:
-    for field, what in (
-        ("initContainers", "init containers are"),
-        ("ephemeralContainers", "ephemeral containers are"),
-    ):
-        if spec.get(field):
-            yield f"spec.{field}: {what} not run by this node yet; leave the field out"
+    if spec.get("ephemeralContainers"):
+        yield (
+            "spec.ephemeralContainers: not run by this node; leave the field out, and look into"
+            " its containers with exec"
+        )
     for index, volume in enumerate(spec.get("volumes") or []):
         yield from _volume_problems(volume, f"spec.volumes[{index}]")
     for field in ("initContainers", "containers"):

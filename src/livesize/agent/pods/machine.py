@@ -14,13 +14,14 @@ import msgspec
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
 from livesize.agent.pods.config import container_config, oom_score_adj, pod_config
+from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.pods.pulling import start_with_image
 from livesize.agent.shape import Shape
 from livesize.agent.volumes.keeper import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
-from livesize.api.resources import containers_of, init_containers_of
+from livesize.api.resources import containers_of, init_containers_of, sidecars_of
 from livesize.runtime.interface import PodView
 
 _DEFAULT_GRACE_SECONDS = 30.0
@@ -103,9 +104,11 @@ class PodMachine:
         await self._outside.runtime.stop_container(uid, name, self.grace_seconds)
 
     async def stop_all(self, view: PodView) -> None:
-        async with _first_failure(), asyncio.TaskGroup() as tasks:
-            for container in view.containers:
-                tasks.create_task(self.stop(container.name, "the pod is deleted"))
+        names = tuple(container.name for container in view.containers)
+        for together in stop_order(names, sidecars_of(self._record.pod)):
+            async with _first_failure(), asyncio.TaskGroup() as tasks:
+                for name in together:
+                    tasks.create_task(self.stop(name, "the pod is deleted"))
 
     async def remove(self, uid: str) -> None:
         await self._outside.runtime.remove_pod(uid)

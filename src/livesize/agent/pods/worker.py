@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+import msgspec
+
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
@@ -30,6 +32,7 @@ from livesize.agent.pods.plan import (
     Run,
     Standing,
     Start,
+    is_initialized,
     plan_pod,
 )
 from livesize.agent.pods.post import PodRecord
@@ -49,7 +52,7 @@ from livesize.api.hashes import container_hash_without_resources
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
-from livesize.api.resources import containers_of
+from livesize.api.resources import containers_of, init_containers_of, stays
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
@@ -192,6 +195,7 @@ class PodWorker:
             has_group=snapshot.groups is not None,
             now=self._outside.clock.now(),
             backoff=self._crash_backoff,
+            starting=self._starting_facts(snapshot),
         )
 
     def _standing(self) -> Standing:
@@ -207,13 +211,30 @@ class PodWorker:
     def _container_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
         views = snapshot.containers
         return tuple(
-            self._history.facts(
-                container["name"],
-                views.get(container["name"]),
-                definition_changed=self._must_start_anew(container, views.get(container["name"])),
-                starts=starts_told(self._record.pod, container["name"]),
-            )
+            self._facts_of(container, views.get(container["name"]), changes=True)
             for container in containers_of(self._record.pod)
+        )
+
+    def _starting_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
+        """An init container that has done its work is not asked to do it another way."""
+        views = snapshot.containers
+        return tuple(
+            msgspec.structs.replace(
+                self._facts_of(one, views.get(one["name"]), changes=stays(one)),
+                is_init=True,
+                stays=stays(one),
+            )
+            for one in init_containers_of(self._record.pod)
+        )
+
+    def _facts_of(
+        self, container: Object, view: ContainerView | None, *, changes: bool
+    ) -> ContainerFacts:
+        return self._history.facts(
+            container["name"],
+            view,
+            definition_changed=changes and self._must_start_anew(container, view),
+            starts=starts_told(self._record.pod, container["name"]),
         )
 
     def _must_start_anew(self, container: Object, view: ContainerView | None) -> bool:
@@ -235,6 +256,8 @@ class PodWorker:
         if snapshot.groups is None:
             raise GoneError(f"the group of pod {self.uid} cannot be read, though it was made")
         snapshot = await self._read_again(snapshot)
+        for stop in run.stops:
+            await self._machine.stop(stop.container, stop.why)
         resize_seconds = await self._driver.drive(self._allocation(), snapshot)
         for start in run.starts:
             await self._start(start)
@@ -245,7 +268,7 @@ class PodWorker:
         if await self._report_status(look):
             look = self._observe()  # that took its time
         match plan_pod(self._facts(look)):
-            case Run(starts=(), wait_seconds=wait_seconds):
+            case Run(starts=(), stops=(), wait_seconds=wait_seconds):
                 return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
             case _:
                 return 0.0  # something ended meanwhile
@@ -353,7 +376,10 @@ class PodWorker:
                 pod=self._record.pod,
                 snapshot=snapshot,
                 allocation=self._books.ledger.get(self.uid),
-                waiting=self._history.waiting(facts.containers, facts.restart_policy),
+                waiting=self._history.waiting(
+                    (*facts.starting, *facts.containers), facts.restart_policy
+                ),
+                initialized=is_initialized(facts),
                 ended=self._history.ended,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
