@@ -13,6 +13,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
+    CommandTimeoutError,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -45,6 +46,8 @@ HOLDS_40 = (
     "dd if=/dev/zero of=/dev/shm/held bs=1M count=40 2>&1; trap 'exit 143' TERM; sleep 1000 & wait",
 )
 MISSING_PROGRAM = ("no-such-program",)
+TELLS = ("sh", "-c", 'echo "colour $COLOUR size $SIZE"; echo badly >&2; exit 3')
+NEVER_ENDS = ("sleep", "1000")
 
 BEHAVIOURS = {
     POLITE: Behaviour(output="hello\n"),
@@ -53,6 +56,8 @@ BEHAVIOURS = {
     GREEDY: Behaviour(memory_bytes=100 * MIB),
     HOLDS_40: Behaviour(memory_bytes=40 * MIB),
     MISSING_PROGRAM: Behaviour(start_error="the image has no program 'no-such-program'"),
+    TELLS: Behaviour(exit_code=3, output="colour blue size large\nbadly\n"),
+    NEVER_ENDS: Behaviour(),
 }
 
 
@@ -395,3 +400,20 @@ async def test_events_end_when_the_runtime_closes(machine: Machine) -> None:
     await machine.restart_agent()
     with pytest.raises(StopAsyncIteration):
         await anext(events)
+
+
+async def test_a_command_runs_beside_the_first_process(runtime: Runtime) -> None:
+    """With the container's variables and some besides; how it ended and what it said is told."""
+    await runtime.start_container(config())
+    pid = view_of(runtime).pid
+    env = (("SIZE", "large"),)
+    result = await runtime.run_command(UID, "main", TELLS, env=env, timeout_seconds=10)
+    assert result.exit_code == 3
+    assert result.output == "colour blue size large\nbadly\n"
+    with pytest.raises(RuntimeCallError, match="no-such-program"):
+        await runtime.run_command(UID, "main", MISSING_PROGRAM, env=(), timeout_seconds=10)
+    with pytest.raises(CommandTimeoutError, match=r"sleep did not end within 0.2 s"):
+        await runtime.run_command(UID, "main", NEVER_ENDS, env=(), timeout_seconds=0.2)
+    assert view_of(runtime).pid == pid
+    with pytest.raises(GoneError):
+        await runtime.run_command(UID, "none", TELLS, env=(), timeout_seconds=1)

@@ -135,6 +135,63 @@ def test_memory_of_a_volume_is_its_writers(up: Up) -> None:
     up.wait_until(lambda: restarts(up, "shared") == {"writer": 1, "reader": 0}, "restarted")
 
 
+WAIT = "trap exit TERM; while :; do sleep 0.2; done"
+
+
+def ready(up: Up, pod: str) -> bool:
+    conditions = up.pod(pod)["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def test_init_containers_sidecars_and_probes(up: Up) -> None:
+    """The first prepares, the sidecar serves, and the app is as ready as its files say."""
+    share = [mounted("share", "/share")]
+    prepare = container("prepare", "100m", "16Mi", command="echo prepared > /share/index.html")
+    serve = container(
+        "serve", "100m", "16Mi", command=f"httpd -p 127.0.0.1:18199 -h /share; {WAIT}"
+    )
+    serve |= {
+        "restartPolicy": "Always",
+        "startupProbe": {
+            "httpGet": {"port": 18199, "path": "/index.html", "host": "127.0.0.1"},
+            "periodSeconds": 1,
+        },
+    }
+    app = container("app", "100m", "16Mi", command=f"touch /share/alive; {WAIT}")
+    app |= {
+        "readinessProbe": {"exec": {"command": ["cat", "/share/ready"]}, "periodSeconds": 1},
+        "livenessProbe": {
+            "exec": {"command": ["test", "-f", "/share/alive"]},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
+        "lifecycle": {"postStart": {"exec": {"command": ["touch", "/share/greeted"]}}},
+    }
+    for one in (prepare, serve, app):
+        one["volumeMounts"] = share
+    up.create_pod(
+        "whole",
+        [app],
+        initContainers=[prepare, serve],
+        volumes=[{"name": "share", "emptyDir": {}}],
+        hostNetwork=True,
+    )
+    statuses = {one["name"]: one for one in up.pod("whole")["status"]["initContainerStatuses"]}
+    assert statuses["prepare"]["state"]["terminated"]["exitCode"] == 0
+    assert statuses["serve"]["started"]
+    assert not ready(up, "whole")
+    inside = Inside(up, "whole")
+    files = inside.root / "share"
+    assert (files / "greeted").exists()
+    (files / "ready").touch()
+    up.wait_until(lambda: ready(up, "whole"), "it is ready")
+    began = Inside(up, "whole", "serve").pid
+    (files / "alive").unlink()
+    up.wait_until(lambda: restarts(up, "whole") == {"app": 1}, "what is not alive restarts")
+    up.wait_until(lambda: ready(up, "whole"), "it is ready again")
+    assert Inside(up, "whole", "serve").pid == began
+
+
 def restarts(up: Up, pod: str) -> dict[str, int]:
     statuses = up.pod(pod)["status"]["containerStatuses"]
     return {one["name"]: one["restartCount"] for one in statuses}

@@ -12,6 +12,7 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
+from livesize.agent.probes.health import WELL, Health
 from livesize.agent.vm.report import (
     build_vm_status,
     is_safe_to_hotplug,
@@ -68,6 +69,7 @@ class StatusFacts(msgspec.Struct, frozen=True):
     now: float
     ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
     initialized: bool = True  # init containers have done their work
+    health: Mapping[str, Health] = {}  # what probes say, by container
 
 
 def build_status(facts: StatusFacts) -> Object:
@@ -113,7 +115,7 @@ def observed_generation(pod: Object) -> int:
 
 def starts_told(pod: Object, container: str) -> int:
     """How often the container was started, as the status last said."""
-    told = _told(pod, container)
+    told = status_told(pod, container)
     return int(told.get("restartCount", 0)) + 1 if told.get("containerID") else 0
 
 
@@ -168,9 +170,10 @@ def _phase(facts: StatusFacts) -> str:
 def _container_status(facts: StatusFacts, container: Object) -> Object:
     name = container["name"]
     view = facts.snapshot.containers.get(name)
-    told = _told(facts.pod, name)
+    told = status_told(facts.pod, name)
     state, last = _states(facts, name, view)
     running = "running" in state
+    health = facts.health.get(name, WELL)
     # A virtual machine is ready when its guest is heard.
     silent = is_vm(facts.pod) and (facts.snapshot.vm is None or facts.snapshot.vm.guest is None)
     status: Object = {
@@ -178,8 +181,8 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
         "image": container.get("image", ""),
         "imageID": "" if view is None else view.image_id,
         "restartCount": told.get("restartCount", 0) if view is None else view.attempt,
-        "ready": running and not silent,
-        "started": running,
+        "ready": running and not silent and health.ready,
+        "started": running and health.started,
         "state": state,
         "lastState": last,
         "resources": _actual(facts, container),
@@ -200,7 +203,7 @@ def _init_status(facts: StatusFacts, container: Object) -> Object:
     return status
 
 
-def _told(pod: Object, container: str) -> Object:
+def status_told(pod: Object, container: str) -> Object:
     """What the status last said of the container."""
     starting: list[Object] = lookup(pod, "status", "initContainerStatuses", default=[])
     statuses: list[Object] = [*statuses_of(pod), *starting]
@@ -250,7 +253,7 @@ def _last_state(facts: StatusFacts, name: str, view: ContainerView | None) -> Ob
     seen = facts.ended.get(name)
     if view is not None and seen is not None and seen.attempt < view.attempt:
         return {"terminated": _terminated(facts, seen)}
-    told = _told(facts.pod, name)
+    told = status_told(facts.pod, name)
     ended = lookup(told, "state", "terminated")
     is_another = view is None or told.get("containerID") != _container_id(facts, view)
     return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})

@@ -78,6 +78,10 @@ class EventReason(enum.StrEnum):
     BACK_OFF = "BackOff"
     FAILED = "Failed"
     FAILED_SANDBOX = "FailedCreatePodSandBox"
+    UNHEALTHY = "Unhealthy"
+    FAILED_POST_START = "FailedPostStartHook"
+    FAILED_PRE_STOP = "FailedPreStopHook"
+    FAILED_POST_RESIZE = "FailedPostResizeHook"
     OUT_OF_CPU = "OutOfcpu"
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "NodeReady"
@@ -95,6 +99,10 @@ _WARNINGS = frozenset(
         EventReason.BACK_OFF,
         EventReason.FAILED,
         EventReason.FAILED_SANDBOX,
+        EventReason.UNHEALTHY,
+        EventReason.FAILED_POST_START,
+        EventReason.FAILED_PRE_STOP,
+        EventReason.FAILED_POST_RESIZE,
         EventReason.OUT_OF_CPU,
         EventReason.OUT_OF_MEMORY,
         EventReason.NODE_NOT_READY,

@@ -36,12 +36,15 @@ from livesize.agent.pods.plan import (
     plan_pod,
 )
 from livesize.agent.pods.post import PodRecord
+from livesize.agent.probes.health import WELL
+from livesize.agent.probes.watch import PodProbes
 from livesize.agent.report import (
     Ending,
     StatusFacts,
     build_status,
     changed_status,
     starts_told,
+    status_told,
 )
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
 from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
@@ -94,6 +97,7 @@ class PodWorker:
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
         )
+        self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0
         self._ending: Ending | None = None
         self._wake = asyncio.Event()
@@ -127,11 +131,14 @@ class PodWorker:
 
     async def run(self) -> None:
         """Until the pod is gone from the machine and from the API."""
-        while not self._finished:
-            self._wake.clear()
-            wait_seconds = await self._guarded_turn()
-            if not self._finished:
-                await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+        async with asyncio.TaskGroup() as tasks:
+            self._probes.begin(tasks)
+            while not self._finished:
+                self._wake.clear()
+                wait_seconds = await self._guarded_turn()
+                if not self._finished:
+                    await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+            self._probes.end()
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -171,7 +178,9 @@ class PodWorker:
     # Facts
 
     def _observe(self) -> PodSnapshot:
-        return observe_pod(self._outside.runtime, self.uid, self._outside.vms)
+        snapshot = observe_pod(self._outside.runtime, self.uid, self._outside.vms)
+        self._follow_probes(snapshot)  # before anybody takes a new start for ready
+        return snapshot
 
     async def _read_again(self, snapshot: PodSnapshot) -> PodSnapshot:
         """Not all that happens to a virtual machine is told: what was read long ago is read again,
@@ -230,12 +239,30 @@ class PodWorker:
     def _facts_of(
         self, container: Object, view: ContainerView | None, *, changes: bool
     ) -> ContainerFacts:
-        return self._history.facts(
+        facts = self._history.facts(
             container["name"],
             view,
             definition_changed=changes and self._must_start_anew(container, view),
             starts=starts_told(self._record.pod, container["name"]),
         )
+        health = self._probes.health(view)
+        if health is WELL:
+            return facts
+        return msgspec.structs.replace(
+            facts, has_started=health.started, unhealthy=health.unhealthy
+        )
+
+    def _follow_probes(self, snapshot: PodSnapshot) -> None:
+        pod, views = self._record.pod, snapshot.containers
+        self._probes.forget_others({view.id for view in views.values() if _runs(view)})
+        if self.is_leaving:
+            return
+        for container in (*containers_of(pod), *init_containers_of(pod)):
+            name = container["name"]
+            self._probes.follow(container, views.get(name), status_told(pod, name))
+
+    def _tell(self, reason: EventReason, message: str) -> None:
+        self._outside.tell(self._record.pod, reason, message)
 
     def _must_start_anew(self, container: Object, view: ContainerView | None) -> bool:
         """More than its size was changed; or a resize stopped it to start it again."""
@@ -380,6 +407,9 @@ class PodWorker:
                     (*facts.starting, *facts.containers), facts.restart_policy
                 ),
                 initialized=is_initialized(facts),
+                health={
+                    name: self._probes.health(view) for name, view in snapshot.containers.items()
+                },
                 ended=self._history.ended,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
@@ -397,3 +427,7 @@ class PodWorker:
         if changed:
             await self._record.patch_status(changed)
         return bool(changed)
+
+
+def _runs(view: ContainerView) -> bool:
+    return view.phase is ContainerPhase.RUNNING

@@ -106,6 +106,8 @@ _CRI = {
     "ContainerStatusResponse": "status:1:ContainerStatus info:2:map",
     "UpdateContainerResourcesRequest": "container_id:1:string linux:2:LinuxContainerResources",
     "UpdateContainerResourcesResponse": "",
+    "ExecSyncRequest": "container_id:1:string cmd:2:*string timeout:3:int64",
+    "ExecSyncResponse": "stdout:1:bytes stderr:2:bytes exit_code:3:int32",
     # Images
     "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string",
     "ImageFilter": "image:1:ImageSpec",

@@ -40,6 +40,7 @@ from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -276,6 +277,23 @@ class ContainerdRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._groups.set_oom_score(self._path(group), score)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        """CRI knows no variables for a command: the image's own ``env`` sets them."""
+        view = self._running(pod_uid, container)
+        if view is None:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        if env:
+            command = ("env", *(f"{name}={value}" for name, value in env), *command)
+        return await self._containers.run_command(view.id, command, timeout_seconds)
 
     # What the watcher tells
 

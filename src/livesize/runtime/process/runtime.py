@@ -33,6 +33,7 @@ from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import Image, ImageStore
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -48,12 +49,19 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
+from livesize.runtime.process.commands import run_command
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
 from livesize.runtime.process.seccomp import build_filter
-from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
+from livesize.runtime.process.shim import (
+    LaunchReport,
+    ReadyChannel,
+    compile_beside,
+    compile_launcher,
+    spawn_shim,
+)
 
 _KILL_SECONDS = 30.0
 _THREADS = 4
@@ -103,6 +111,7 @@ class ProcessRuntime:
         self._pods: dict[str, _Pod] = {}
         self._boot_id = boot_id()
         self._launcher = Path()
+        self._beside = Path()
         self._lock = FolderLock(state_dir.absolute())
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-runtime")
 
@@ -123,6 +132,7 @@ class ProcessRuntime:
     async def open(self) -> None:
         self._lock.take()
         self._launcher = compile_launcher(self._records.state_dir)
+        self._beside = compile_beside(self._records.state_dir)
         self._groups.open()
         for uid in self._records.pod_uids():
             config = self._records.load_pod(uid)
@@ -248,6 +258,20 @@ class ProcessRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._groups.set_oom_score(self._groups.path(group), score)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        known = self._require_pod(pod_uid).containers.get(container)
+        if known is None:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        return await run_command(self._beside, known, command, env, timeout_seconds)
 
     def _attach_pod(self, config: PodConfig) -> _Pod:
         pod = _Pod(config)

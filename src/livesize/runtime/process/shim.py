@@ -106,6 +106,13 @@ def compile_launcher(folder: Path) -> Path:
     return compiled
 
 
+def compile_beside(folder: Path) -> Path:
+    """What runs commands in containers; it uses the launcher beside it."""
+    compiled = folder / "beside.pyc"
+    py_compile.compile(str(_LAUNCHER.with_name("beside.py")), cfile=str(compiled), doraise=True)
+    return compiled
+
+
 def spawn_shim(attempt: Attempt, launcher: Path) -> int:
     """Start the shim; returns its pid. The agent itself is not forked (posix_spawn)."""
     shell = ("/bin/sh", "-c", _SCRIPT, "livesize-shim", str(attempt.folder))
