@@ -192,6 +192,34 @@ def test_init_containers_sidecars_and_probes(up: Up) -> None:
     assert Inside(up, "whole", "serve").pid == began
 
 
+def test_a_workload_takes_part_in_its_resize(up: Up) -> None:
+    path = "/api/v1/namespaces/default/pods/asked"
+    up.create_pod("asked", [container("app", "100m", "64Mi", command=WAIT)], hostNetwork=True)
+    hooks = {
+        "livesize.dev/pre-shrink": "test -f /yes || { echo not from $LIVESIZE_OLD_MEMORY; exit 1; }",
+        "livesize.dev/post-resize": '["sh", "-c", "echo $LIVESIZE_NEW_MEMORY > /told"]',
+    }
+    merge = "application/merge-patch+json"
+    assert up.request("PATCH", path, {"metadata": {"annotations": hooks}}, merge)[0] == 200
+    inside = Inside(up, "asked")
+    amounts = {"cpu": "100m", "memory": "32Mi"}
+    changed = {"name": "app", "resources": {"requests": amounts, "limits": amounts}}
+    assert up.patch_resize("asked", {"spec": {"containers": [changed]}})[0] == 200
+
+    def state() -> dict[str, Any]:
+        return up.pod("asked").get("status", {}).get("resizeState", {})  # type: ignore[no-any-return]
+
+    up.wait_until(lambda: state().get("phase") == "Error", "the workload says no")
+    assert state()["message"].endswith("says: not from 64Mi")
+    assert group_of(up, "asked", "app").memory_limit_bytes() == 64 * MIB
+    (inside.root / "yes").touch()
+    up.wait_resized("asked")
+    assert group_of(up, "asked", "app").memory_limit_bytes() == 32 * MIB
+    assert inside.read("/told") == "32Mi\n"
+    assert "pre-shrink:app" in [step["name"] for step in state()["steps"]]
+    assert Inside(up, "asked").pid == inside.pid
+
+
 def restarts(up: Up, pod: str) -> dict[str, int]:
     statuses = up.pod(pod)["status"]["containerStatuses"]
     return {one["name"]: one["restartCount"] for one in statuses}

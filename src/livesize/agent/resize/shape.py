@@ -16,6 +16,7 @@ from livesize.agent.pods.config import (
 )
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.volumes.sizes import volume_steps
@@ -32,6 +33,7 @@ class ContainersShape:
     record: PodRecord
     node_memory_bytes: int
     volumes: VolumeStore
+    hooks: ResizeHooks
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return wanted_pod_limits(entry, self.runtime.cgroup_version)
@@ -67,6 +69,7 @@ class ContainersShape:
         )
         changing = tuple(step.name for step in (*grow, *groups, *shrink))
         steps = [*grow, *groups, *self._score_steps(entry, staying), *shrink]
+        steps = [*self.hooks.before(entry, staying), *steps, *self.hooks.after(entry, staying)]
         return MachineWork(tuple(steps), changing)
 
     def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:

@@ -10,6 +10,7 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, OnDeadline
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
+from livesize.api.validation.hooks import validate_hooks
 from livesize.api.validation.lifecycle import validate_lifecycle
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.placement import validate_placement
@@ -57,7 +58,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
     errors = [*_validate_scalars(spec), *validate_volumes(spec), *validate_placement(spec)]
-    errors += _validate_deadline(pod, never=never)
+    errors += [*_validate_deadline(pod, never=never), *validate_hooks(pod)]
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):
