@@ -196,7 +196,7 @@ def test_a_workload_takes_part_in_its_resize(up: Up) -> None:
     path = "/api/v1/namespaces/default/pods/asked"
     up.create_pod("asked", [container("app", "100m", "64Mi", command=WAIT)], hostNetwork=True)
     hooks = {
-        "livesize.dev/pre-shrink": "test -f /yes || { echo not from $LIVESIZE_OLD_MEMORY; exit 1; }",
+        "livesize.dev/pre-shrink": "test -f /yes || (echo not from $LIVESIZE_OLD_MEMORY; false)",
         "livesize.dev/post-resize": '["sh", "-c", "echo $LIVESIZE_NEW_MEMORY > /told"]',
     }
     merge = "application/merge-patch+json"
