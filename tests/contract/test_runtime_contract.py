@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeCallError,
     SetCpu,
+    SetCpus,
     SetMemory,
 )
 from livesize.runtime.process.runtime import ProcessRuntime
@@ -310,6 +312,45 @@ async def test_a_quota_below_a_millisecond_is_refused(runtime: Runtime) -> None:
     await runtime.start_container(config())
     with pytest.raises(RuntimeCallError):
         await runtime.write(ContainerGroup(UID, "main"), SetCpu(512, 999))
+
+
+def affinity(runtime: Runtime, view: ContainerView) -> set[int]:
+    """What the kernel says of the process itself; what runs in memory has none."""
+    if isinstance(runtime, FakeRuntime):
+        return set(runtime.read_cpus(ContainerGroup(view.pod_uid, view.name)) or ())
+    return os.sched_getaffinity(view.pid)
+
+
+async def test_a_container_runs_on_the_cpus_it_is_bound_to_and_is_moved_live(
+    machine: Machine, runtime: Runtime
+) -> None:
+    first, *_, last = runtime.cpus()
+    group = ContainerGroup(UID, "main")
+    view = await runtime.start_container(config(cpus=(last,)))
+    assert runtime.read_cpus(group) == (last,)
+    assert affinity(runtime, view) == {last}
+    for cpus in ((first, last), (first,)):
+        await runtime.write(group, SetCpus(cpus))
+        assert runtime.read_cpus(group) == cpus
+        assert affinity(runtime, view) == set(cpus)
+    with pytest.raises(RuntimeCallError):
+        await runtime.write(group, SetCpus((4096,)))
+    assert runtime.read_cpus(group) == (first,)
+    assert runtime.read(group).limits == LIMITS
+    again = await machine.restart_agent()
+    assert again.read_cpus(group) == (first,)
+    assert view_of(again) == view
+
+
+async def test_a_container_that_was_told_nothing_is_bound_while_it_runs(runtime: Runtime) -> None:
+    *_, last = runtime.cpus()
+    view = await runtime.start_container(config())
+    group = ContainerGroup(UID, "main")
+    assert runtime.read_cpus(group) in (None, runtime.cpus())
+    await runtime.write(group, SetCpus((last,)))
+    assert affinity(runtime, view) == {last}
+    with pytest.raises(GoneError):
+        runtime.read_cpus(ContainerGroup(UID, "other"))
 
 
 async def test_a_new_agent_finds_what_runs(machine: Machine, runtime: Runtime) -> None:

@@ -55,6 +55,10 @@ class GroupFiles:
         lines = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
         return int(lines["active_file"]) + int(lines["inactive_file"])
 
+    def cpus(self) -> str:
+        """As the kernel writes them; empty: nobody has told the group."""
+        return self._read("cpuset", "cpuset.cpus")
+
     def throttled_periods(self) -> int:
         lines = dict(line.split() for line in self._read("cpu", "cpu.stat").splitlines())
         return int(lines["nr_throttled"])

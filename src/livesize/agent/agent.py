@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.cpus.books import CpuBooks
+from livesize.agent.cpus.keeper import CpuKeeper
+from livesize.agent.cpus.plan import settle_loaded
 from livesize.agent.judge import Judge
 from livesize.agent.node import NodeKeeper, allocatable_of
 from livesize.agent.outside import Outside
@@ -26,13 +29,13 @@ from livesize.agent.settings import AgentSettings
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, resize_state
-from livesize.api.resources import sidecars_of
+from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, Selection
 from livesize.client.records import event_poster
 from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSource
-from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
 from livesize.runtime.vm import VmRuntime
@@ -89,16 +92,42 @@ class Agent:
 
     async def run(self) -> None:
         """Until cancelled. Workloads go on; a new agent finds them."""
-        loaded = await self.checkpoint.load()
+        loaded = await self._load()
         ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
-        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None))
+        supply = self.settings.cpus
+        cpus = None if supply is None else CpuBooks(supply, ledger)
+        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None, cpus=cpus))
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            if cpus is not None:
+                keeper = CpuKeeper(self.runtime, ledger, cpus.shared)
+                self._outside = replace(self._outside, cpus=keeper)
+                tasks.create_task(keeper.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._node.run())
             tasks.create_task(self._follow_machine())
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())
+
+    async def _load(self) -> tuple[Allocation, ...]:
+        """What was promised, as far as this agent's CPU policy lets it stand."""
+        loaded = await self.checkpoint.load()
+        settled = tuple(settle_loaded(entry, self.settings.cpus) for entry in loaded)
+        changed = [entry for entry, old in zip(settled, loaded, strict=True) if entry != old]
+        for entry in changed:
+            self.checkpoint.save(entry)
+        await self.checkpoint.durable()
+        if changed and self.settings.cpus is None:
+            await self._share_all_cpus()
+        return settled
+
+    async def _share_all_cpus(self) -> None:
+        """The last agent gave CPUs away; this one gives none."""
+        try:
+            everything = self.runtime.cpus()
+            await CpuKeeper(self.runtime, Ledger(NOTHING), lambda: everything).settle()
+        except (RuntimeCallError, StepFailedError) as failure:
+            log.warning("containers are still bound to CPUs", reason=str(failure))
 
     async def stop_workloads(self, hurry: asyncio.Event) -> None:
         """Stop and remove every pod on this machine; their objects stay. Not while running.
@@ -238,6 +267,8 @@ class Agent:
         self._workers.pop(worker.uid, None)
 
     def _room_appeared(self) -> None:
+        if self._outside.cpus is not None:
+            self._outside.cpus.changed()
         for uid in self._books.judge.retry():
             self._workers[uid].wake()
         undecided, self._undecided = self._undecided, {}

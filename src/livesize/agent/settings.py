@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.agent.cpus.plan import CpuSupply
+
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
@@ -11,6 +13,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     allocatable_cpu_milli: int | None = None  # None: all the machine has
     allocatable_memory_bytes: int | None = None
     version: str = "0.1.0"
+    cpus: CpuSupply | None = None  # set: the static CPU policy, and what it has to give
 
     recheck_seconds: float = 10.0  # a pod nothing happened to is read back this often
     resize_backoff_seconds: float = 0.1  # after a failed resize: first wait, doubling

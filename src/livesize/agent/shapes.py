@@ -15,5 +15,11 @@ def shape_of(outside: Outside, record: PodRecord) -> Shape:
     """A VM on a node without virtual machines was not let in, and only rests or is removed."""
     if is_vm(record.pod) and outside.vms is not None:
         return VmShape(outside.vms, record, outside)
-    node_bytes, hooks = outside.machine.memory_bytes, ResizeHooks(outside, record)
-    return ContainersShape(outside.runtime, record, node_bytes, outside.volumes, hooks)
+    return ContainersShape(
+        outside.runtime,
+        record,
+        outside.machine.memory_bytes,
+        outside.volumes,
+        ResizeHooks(outside, record),
+        outside.cpus,
+    )

@@ -27,6 +27,7 @@ from livesize.main.node import (
     NodeSettings,
     open_agent,
     parse_allocatable,
+    parse_cpu_policy,
     parse_node_name,
     say_what_stops,
 )
@@ -46,6 +47,8 @@ class AgentCommand(msgspec.Struct, frozen=True):
     node_name: str = ""
     node_ip: str = ""
     allocatable: str = ""
+    cpu_policy: str = "none"
+    reserved_cpus: str = ""
     resize_judge: str = "node"
     stop_pods: bool = False
     log_level: str = "info"
@@ -65,13 +68,14 @@ class _Run(msgspec.Struct, frozen=True):
 def run_agent(command: AgentCommand) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     allocatable = parse_allocatable(command.allocatable)
+    cpus = parse_cpu_policy(command.cpu_policy, command.reserved_cpus)
     runtime = check_runtime(command.runtime, command.runtime_endpoint)
     directory = DataDirectory(command.data_dir.absolute())
     kubeconfig = _kubeconfig(command, directory)
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
-    node = NodeSettings(name, address, runtime, allocatable, command.resize_judge)
+    node = NodeSettings(name, address, runtime, allocatable, command.resize_judge, cpus)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence():
         prepare_agent(directory)

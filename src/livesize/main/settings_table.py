@@ -150,6 +150,22 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="cpu=…,memory=…",
     ),
     Setting(
+        "cpu-policy",
+        NODES,
+        "static: Guaranteed pods that ask for whole CPUs have them alone.",
+        Kind.CHOICE,
+        "none",
+        choices=("none", "static"),
+    ),
+    Setting(
+        "reserved-cpus",
+        NODES,
+        "With static: the CPUs that no container has alone.",
+        Kind.LIST,
+        otherwise="the first one",
+        metavar="0,2-3",
+    ),
+    Setting(
         "store",
         SERVERS,
         "sqlite: a file in the data directory. etcd: one that several API servers share.",

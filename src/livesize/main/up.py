@@ -61,6 +61,7 @@ from livesize.main.node import (
     NodeSettings,
     open_agent,
     parse_allocatable,
+    parse_cpu_policy,
     parse_node_name,
     say_what_stops,
 )
@@ -77,6 +78,8 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
     runtime_endpoint: str = ""
     node_name: str = ""
     allocatable: str = ""
+    cpu_policy: str = "none"
+    reserved_cpus: str = ""
     resize_judge: str = "node"
     keep: bool = False
 
@@ -85,6 +88,7 @@ def run_up(settings: UpSettings) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     host, port = parse_listen(settings.listen)
     allocatable = parse_allocatable(settings.allocatable)
+    cpus = parse_cpu_policy(settings.cpu_policy, settings.reserved_cpus)
     node_name = parse_node_name(settings.node_name)
     door = settings.door()
     runtime = check_runtime(settings.runtime, settings.runtime_endpoint)
@@ -100,7 +104,7 @@ def run_up(settings: UpSettings) -> None:
         with exclusive(directory, *locks), listen_on(host, port) as listener:
             address = own_address(listener)
             judge = settings.resize_judge
-            node = NodeSettings(node_name, address, runtime, allocatable, judge)
+            node = NodeSettings(node_name, address, runtime, allocatable, judge, cpus)
             up = _Up(settings, directory, account, listener, node)
             run_in_loop(functools.partial(up.run, door))
 

@@ -42,6 +42,9 @@ class CombinedRuntime:
     def machine(self) -> MachineFacts:
         return self._containers.machine()
 
+    def cpus(self) -> tuple[int, ...]:
+        return self._containers.cpus()
+
     def machine_usage(self) -> MachineUsage:
         return self._containers.machine_usage()
 
@@ -91,6 +94,9 @@ class CombinedRuntime:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self._of(group.pod_uid).read_limits(group)
+
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._of(group.pod_uid).read_cpus(group)
 
     async def write(self, group: Group, change: Change) -> None:
         await self._of(group.pod_uid).write(group, change)

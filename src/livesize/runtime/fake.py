@@ -43,6 +43,7 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
     SetCpu,
+    SetCpus,
     SetMemory,
 )
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
@@ -70,6 +71,7 @@ class _Group(msgspec.Struct):
     memory_usage_bytes: int = 0
     cpu_usage_ns: int = 0
     oom_kills: int = 0
+    cpus: tuple[int, ...] | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -122,6 +124,10 @@ class FakeMachine:
         self._failures: dict[Group, list[RuntimeCallError]] = {}
         self._held: dict[Group, asyncio.Event] = {}
         self._next_pid = _FIRST_PID
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(range(self.facts.cpu_milli // 1000))
 
     # Knobs.
 
@@ -232,6 +238,10 @@ class FakeMachine:
                 if limit_bytes is not None and pages is not None and usage_bytes > pages:
                     raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes)
                 entry.limits = msgspec.structs.replace(entry.limits, memory_limit_bytes=pages)
+            case SetCpus(cpus=cpus):
+                if not cpus or not set(cpus) <= set(self.cpus):
+                    raise RuntimeCallError(f"cannot bind {_shown(group)} to the CPUs {cpus}")
+                entry.cpus = tuple(sorted(cpus))
 
     def usage_bytes(self, group: Group) -> int:
         match group:
@@ -241,11 +251,10 @@ class FakeMachine:
                 return self.group(group).memory_usage_bytes
 
     def containers_of(self, uid: str) -> list[_Group]:
-        return [
-            entry
-            for group, entry in self.groups.items()
-            if isinstance(group, ContainerGroup) and group.pod_uid == uid
-        ]
+        pod = self.pods.get(uid)
+        names = () if pod is None else pod.containers
+        found = (self.groups.get(ContainerGroup(uid, name)) for name in names)
+        return [entry for entry in found if entry is not None]
 
     def next_pid(self) -> int:
         self._next_pid += 1
@@ -298,6 +307,9 @@ class FakeRuntime:
 
     def machine(self) -> MachineFacts:
         return self.world.facts
+
+    def cpus(self) -> tuple[int, ...]:
+        return self.world.cpus
 
     def machine_usage(self) -> MachineUsage:
         """A machine on which nothing runs but its containers."""
@@ -404,6 +416,9 @@ class FakeRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self.world.group(group).limits
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self.world.group(group).cpus
+
     async def write(self, group: Group, change: Change) -> None:
         await self.world.before_write(group)
         self.world.apply(group, change)
@@ -465,6 +480,8 @@ class FakeRuntime:
             self.world.apply(group, SetMemory(config.limits.memory_limit_bytes))
             quota_us = config.limits.cpu_quota_us
             self.world.apply(group, SetCpu(config.limits.cpu_weight, quota_us))
+            if config.cpus:
+                self.world.apply(group, SetCpus(config.cpus))
         except RuntimeCallError:
             del self.world.groups[group]
             raise

@@ -74,7 +74,13 @@ class SetMemory(msgspec.Struct, frozen=True, tag=True):
     limit_bytes: int | None
 
 
-Change: TypeAlias = SetCpu | SetMemory
+class SetCpus(msgspec.Struct, frozen=True, tag=True):
+    """The CPUs that a container may run on, by number; at least one."""
+
+    cpus: tuple[int, ...]
+
+
+Change: TypeAlias = SetCpu | SetMemory | SetCpus
 
 
 class PodConfig(msgspec.Struct, frozen=True):
@@ -114,6 +120,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     read_only_root: bool = False
     oom_score_adj: int | None = None
     host_network: bool = True
+    cpus: tuple[int, ...] = ()  # those it may run on; empty: all
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
     mounts: tuple[Mount, ...] = ()  # one within another comes after it
 
@@ -214,6 +221,10 @@ class Runtime(Protocol):
 
     def machine_usage(self) -> MachineUsage: ...
 
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs that containers can be bound to, by number. Raises where they cannot be."""
+        ...
+
     async def open(self) -> None:
         """Make ready, and re-attach to what already runs."""
         ...
@@ -254,6 +265,10 @@ class Runtime(Protocol):
 
     def read_limits(self, group: Group) -> KernelLimits:
         """What ``read`` says of the limits, without the counters, which cost far more."""
+        ...
+
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        """The CPUs that it was told to run on, in order; None: nobody has told it."""
         ...
 
     async def write(self, group: Group, change: Change) -> None:

@@ -9,7 +9,8 @@ unless allocatable itself was lowered or a pod was found running that nobody rem
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -48,6 +49,8 @@ class Allocation(msgspec.Struct, frozen=True):
     actuated: tuple[Object, ...]  # what was last applied in full
     held: Amounts = NOTHING  # requests that parts of the pod may still have, until applied
     restarting: dict[str, int] = {}  # containers that restart to get it, and with which attempt
+    cpus: dict[str, tuple[int, ...]] = {}  # that containers have alone, oldest first
+    held_cpus: dict[str, tuple[int, ...]] = {}  # that they may still have, until applied
     overhead: Object = msgspec.field(default_factory=dict)
     arrival: int = 0  # order in which pods came to this node
     starting: tuple[StartingSize, ...] = ()  # init containers and sidecars; never resized
@@ -68,21 +71,37 @@ class Allocation(msgspec.Struct, frozen=True):
         known = (*self.actuated, *(one.size for one in self.starting))
         return next(size for size in known if size["name"] == container)
 
-    def accepted(self, sizes: Iterable[Object], generation: int) -> Allocation:
-        """The pod is promised ``sizes``. Until they are applied it may still have what it had
-        before, or any part of a promise that was being applied."""
+    @property
+    def holds_more(self) -> bool:
+        """It may still have more than it was promised last."""
+        promised = requests_total(self.allocated)
+        return maximum(promised, self.held) != promised or bool(self.held_cpus)
+
+    def accepted(
+        self,
+        sizes: Iterable[Object],
+        generation: int,
+        cpus: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    ) -> Allocation:
+        """The pod is promised ``sizes``, and ``cpus`` to containers alone. Until they are applied
+        it may still have what it had before, or any part of a promise that was being applied."""
         return msgspec.structs.replace(
             self,
             allocated=tuple(sizes),
             generation=generation,
             held=maximum(self.held, requests_total(self.allocated)),
+            cpus=dict(cpus),
+            held_cpus=_united(self.held_cpus, self.cpus),
         )
 
     def applied(self, sizes: tuple[Object, ...]) -> Allocation:
         """The machine has all of ``sizes``, which a newer promise may have overtaken."""
         settled = sizes_equal(sizes, self.allocated)
         held = NOTHING if settled else requests_total(sizes)
-        return msgspec.structs.replace(self, actuated=sizes, held=held, restarting={})
+        held_cpus = {} if settled else self.held_cpus
+        return msgspec.structs.replace(
+            self, actuated=sizes, held=held, held_cpus=held_cpus, restarting={}
+        )
 
     def with_restarts(self, restarting: dict[str, int]) -> Allocation:
         return msgspec.structs.replace(self, restarting=restarting)
@@ -168,6 +187,15 @@ class Ledger:
             return False
         self._used = _subtract(self._used, footprint)
         return True
+
+
+def _united(
+    left: Mapping[str, tuple[int, ...]], right: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    return {
+        name: tuple(dict.fromkeys((*left.get(name, ()), *right.get(name, ()))))
+        for name in sorted({*left, *right})
+    }
 
 
 def _subtract(left: Amounts, right: Amounts) -> Amounts:

@@ -80,6 +80,7 @@ class PodWorker:
         self._books = books
         self._room_appeared = room_appeared
         self._record = PodRecord(outside, pod)
+        self._record.on_late_news = self.wake
         self._entry = SecuredEntry(outside.checkpoint, secured)
         self._shape = shape = shape_of(outside, self._record)
         self._volumes = PodVolumes(outside, books.ledger.allocatable)

@@ -19,6 +19,7 @@ from livesize.api.metrics_kinds import METRICS
 from livesize.api.objects import Object, uid_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.deleting import Deleted
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import decode_json, decode_json_or_yaml, decode_yaml
@@ -41,7 +42,7 @@ from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.reading import Page
 from livesize.apiserver.records import Record
-from livesize.apiserver.service import Deleted, Service
+from livesize.apiserver.service import Service
 from livesize.apiserver.subresources.rules import POSTED_KINDS
 from livesize.apiserver.watchers import Delivery
 from livesize.client.interface import PatchType

@@ -24,6 +24,7 @@ from livesize.runtime.containerd.requests import (
     NODE_LABEL,
     POD_LABEL,
     container_config,
+    cpu_list_resources,
     cpu_resources,
     memory_resources,
 )
@@ -176,6 +177,9 @@ class Containers:
             ) from failure
         output = (answer.stdout + answer.stderr).decode(errors="replace")
         return CommandResult(answer.exit_code, output)
+
+    async def set_cpus(self, container_id: str, cpus: tuple[int, ...]) -> None:
+        await self._update(container_id, cpu_list_resources(cpus))
 
     async def _update(self, container_id: str, resources: Message) -> None:
         await self._link.call(

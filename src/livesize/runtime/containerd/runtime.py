@@ -136,6 +136,9 @@ class ContainerdRuntime:
         version = f"containerd://{self._connection.version}"
         return msgspec.structs.replace(observe_machine(), runtime_version=version)
 
+    def cpus(self) -> tuple[int, ...]:
+        return self._cgroups.machine_cpus()
+
     def machine_usage(self) -> MachineUsage:
         return observe_usage()
 
@@ -267,6 +270,9 @@ class ContainerdRuntime:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self._cgroups.read_limits(self._path(group))
+
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._cgroups.read_cpus(self._path(group))
 
     async def write(self, group: Group, change: Change) -> None:
         match group:

@@ -114,6 +114,9 @@ class LibvirtRuntime:
     def machine(self) -> MachineFacts:
         return observe_machine()
 
+    def cpus(self) -> tuple[int, ...]:
+        return self._groups.cgroups.machine_cpus()
+
     def machine_usage(self) -> MachineUsage:
         return observe_usage()
 
@@ -260,6 +263,9 @@ class LibvirtRuntime:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
+
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._groups.read_cpus(group)
 
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)

@@ -126,6 +126,9 @@ class ProcessRuntime:
     def machine(self) -> MachineFacts:
         return observe_machine()
 
+    def cpus(self) -> tuple[int, ...]:
+        return self._groups.cgroups.machine_cpus()
+
     def machine_usage(self) -> MachineUsage:
         return observe_usage()
 
@@ -253,6 +256,9 @@ class ProcessRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._groups.read_cpus(group)
+
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)
 
@@ -320,6 +326,8 @@ class ProcessRuntime:
             points.reach("start/group")
             self._groups.cgroups.write_pids(container.group, self._settings.pids_max)
             self._groups.set_limits(container.group, config.limits)
+            if config.cpus:
+                self._groups.cgroups.write_cpus(container.group, config.cpus)
             points.reach("start/limits")
             self._write_launch(attempt, config, image, container.group)
             points.reach("start/launch-config")
