@@ -149,6 +149,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     oom_killed: bool = False
     log_path: str = ""
     note: str = ""  # what could not be had, and was done without
+    before_boot: bool = False  # the machine was started anew since
 
 
 class PodView(msgspec.Struct, frozen=True):

@@ -130,6 +130,11 @@ def with_init(
     return msgspec.structs.replace(facts(*apps, policy=policy), starting=tuple(starting))
 
 
+def lost() -> ContainerFacts:
+    """It ran when the machine went down."""
+    return exited(255, exits_in_a_row=1, before_boot=True)
+
+
 SIDECAR = first(running("side"), stays=True)
 
 
@@ -203,6 +208,21 @@ SIDECAR = first(running("side"), stays=True)
             with_init([first(exited(143, name="side"), stays=True)], exited(0), policy=NEVER),
             Finish(succeeded=True),
             id="and do not count",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one"), before_boot=True)], lost()),
+            Run(False, (Start("one", 1),), None),
+            id="after a start of the machine they run again, before the others",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one", attempt=1))], lost()),
+            Run(False, (Start("app", 1),), None),
+            id="and then the others",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one"), before_boot=True)], lost(), policy=NEVER),
+            Finish(succeeded=False),
+            id="but not where nothing may restart",
         ),
         pytest.param(
             facts(running(unhealthy="its liveness probe failed")),

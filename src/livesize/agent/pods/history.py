@@ -54,6 +54,7 @@ class StartHistory:
             definition_changed=definition_changed,
             exits_in_a_row=self._exits_in_a_row(view),
             not_before=0.0 if failure is None else failure.not_before,
+            before_boot=view is not None and view.before_boot,
         )
 
     def saw(self, view: ContainerView | None) -> None:

@@ -70,7 +70,7 @@ class PodMachine:
         everyone = [*containers_of(pod), *init_containers_of(pod)]
         container = next(one for one in everyone if one["name"] == name)
         size = self._shape.start_size(entry, name, in_full=in_full)
-        if attempt > 0:
+        if self._runs_again(name):
             await self._volumes.clear_memory(pod, container)
         limits = self._shape.pod_limits(entry)
         furnishing = await self._volumes.furnish(pod, container, entry, limits)
@@ -134,6 +134,12 @@ class PodMachine:
 
     async def remove_volumes(self, uid: str) -> None:
         await self._outside.volumes.remove(uid)
+
+    def _runs_again(self, name: str) -> bool:
+        """It has run since the machine was started; else there is nothing to clear."""
+        view = self._outside.runtime.pod(uid_of(self._record.pod))
+        known = () if view is None else view.containers
+        return any(one.name == name and not one.before_boot for one in known)
 
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""

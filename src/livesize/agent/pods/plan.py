@@ -12,7 +12,8 @@ twice as long as the one before.
 
 Init containers run one after the other before all others, each until it succeeds. A sidecar is an
 init container that stays: the next one waits only until it has started, and it is stopped when all
-the pod's own containers have ended for good.
+the pod's own containers have ended for good. When the machine was started anew, init containers run
+again: what they had prepared may be gone.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     stays: bool = False  # an init container that is a sidecar
     has_started: bool = True  # where it runs: its startup probe has succeeded
     unhealthy: str = ""  # where it runs: why it has to be stopped
+    before_boot: bool = False  # the machine was started anew since
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -156,7 +158,7 @@ def starts_at(container: ContainerFacts, policy: RestartPolicy, backoff: CrashBa
         case Running():
             return 0.0 if container.definition_changed else float("inf")
         case Exited(exit_code=exit_code, finished_at=finished_at):
-            if container.definition_changed:
+            if container.definition_changed or (container.is_init and container.before_boot):
                 return container.not_before
             if not restarts(policy, exit_code):
                 return float("inf")
@@ -239,7 +241,10 @@ def _candidates(facts: PodFacts) -> list[ContainerFacts]:
 
 
 def _has_begun(facts: PodFacts) -> bool:
-    return any(not isinstance(one.state, Missing) for one in facts.containers)
+    """A container was started, and the machine has not been started anew since."""
+    return any(
+        not isinstance(one.state, Missing) and not one.before_boot for one in facts.containers
+    )
 
 
 def _is_through(init_container: ContainerFacts) -> bool:
@@ -248,13 +253,15 @@ def _is_through(init_container: ContainerFacts) -> bool:
         case Running():
             return init_container.stays and init_container.has_started
         case Exited(exit_code=exit_code):
-            return exit_code == 0 and not init_container.stays
+            done = exit_code == 0 and not init_container.before_boot
+            return done and not init_container.stays
         case Missing():
             return False
 
 
 def _has_failed_for_good(init_container: ContainerFacts, facts: PodFacts) -> bool:
     failed = not init_container.stays and isinstance(init_container.state, Exited)
+    failed = failed and not init_container.before_boot
     policy = policy_of(init_container, facts.restart_policy)
     return failed and _exit_code(init_container) != 0 and policy is RestartPolicy.NEVER
 

@@ -22,7 +22,7 @@ from livesize.agent.volumes.wanted import (
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, uid_of
 from livesize.api.quantity import format_cpu, format_memory
-from livesize.api.resources import Amounts
+from livesize.api.resources import Amounts, init_containers_of
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import Mount
 from livesize.runtime.volumes.interface import FileTree, VolumeError
@@ -60,12 +60,13 @@ class PodVolumes:
 
     async def clear_memory(self, pod: Object, container: Object) -> None:
         """ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any files in emptyDir
-        upon Container restart"."""
+        upon Container restart". What an init container has prepared stays: it does not run again,
+        and nobody else would make it."""
         volumes, store, uid = volumes_of(pod), self._outside.volumes, uid_of(pod)
-        for mount in mounts_of(container):
-            volume = volumes.get(mount["name"], {})
-            if is_in_memory(volume) and store.memory(uid, mount["name"]) is not None:
-                await store.clear(uid, mount["name"])
+        prepared = {mount["name"] for one in init_containers_of(pod) for mount in mounts_of(one)}
+        for name in {mount["name"] for mount in mounts_of(container)} - prepared:
+            if is_in_memory(volumes.get(name, {})) and store.memory(uid, name) is not None:
+                await store.clear(uid, name)
 
     async def refresh(self, pod: Object, entry: Allocation) -> None:
         """Files that come from objects follow them. What is missing now stays as it was."""

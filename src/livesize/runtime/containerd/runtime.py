@@ -58,7 +58,7 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.oci import BUILT_IN_IMAGE
-from livesize.runtime.process.machine_facts import observe_machine, observe_usage
+from livesize.runtime.process.machine_facts import booted_at, observe_machine, observe_usage
 from livesize.runtime.process.records import write_whole
 
 _THREADS = 4
@@ -351,7 +351,9 @@ class ContainerdRuntime:
             view = await self._containers.view(one.id)
             older = pod.containers.get(one.name)
             if view is not None:
-                pod.containers[one.name] = view
+                ended = view.phase is ContainerPhase.EXITED
+                before_boot = ended and view.started_at < booted_at()
+                pod.containers[one.name] = msgspec.structs.replace(view, before_boot=before_boot)
                 if older is not None:
                     await self._containers.remove(older.id)
 
