@@ -25,18 +25,15 @@ INSIDE = (
     "tests/guest/inside_narrow.py",
     "tests/guest/inside_cpu.py",
     "tests/guest/inside_resize_order.py",
-    "tests/guest/inside_cpuset.py",
 )
 NEEDED = (
     *("pyproject.toml", "tests/tiers.py", "tests/leaks.py"),
-    *("tests/guest", "tests/machine/test_resize_order_v1.py", "tests/unit/agent/world.py"),
-    *INSIDE,
+    *("tests/guest", "tests/machine/test_resize_order_v1.py", *INSIDE),
 )
-DISTRIBUTIONS = ("apsw", "msgspec", "orjson", "pytest", "pytest-asyncio", "typing-extensions")
+DISTRIBUTIONS = ("msgspec", "pytest", "pytest-asyncio", "typing-extensions")
 PROGRAMS = ("sh", "unshare", "cp", "mount", "umount")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "overlay")
 MEMORY_MIB = 1536
-CPUS = 6  # so many the static CPU policy needs to have something to give
 LIMIT_SECONDS = 165
 
 # Instead of the one here: each plugin that is not needed inside costs seconds there.
@@ -76,19 +73,13 @@ def build(cache_dir: Path, options: str = "--tier machine") -> tuple[GuestKernel
         tests=" ".join(INSIDE),
         limit=LIMIT_SECONDS + 15,
     )
-    recipe = GuestRecipe("cgroup-v2", commands, MODULES, _entries(cache_dir))
+    entries = guest_entries(cache_dir, NEEDED, DISTRIBUTIONS)
+    recipe = GuestRecipe("cgroup-v2", commands, MODULES, entries)
     return kernel, build_image(recipe, kernel, cache_dir)
 
 
 def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
-    done = run_guest(
-        kernel,
-        image,
-        folder,
-        memory_mib=MEMORY_MIB,
-        limit_seconds=LIMIT_SECONDS,
-        cpus=CPUS,
-    )
+    done = run_guest(kernel, image, folder, memory_mib=MEMORY_MIB, limit_seconds=LIMIT_SECONDS)
     return parse_session(done)
 
 
@@ -104,13 +95,16 @@ def parse_session(done: GuestRun) -> Session:
     return Session(results, ends[-1] if ends else None, done)
 
 
-def _entries(cache_dir: Path) -> dict[str, Entry]:
+def guest_entries(
+    cache_dir: Path, needed: tuple[str, ...], distributions: tuple[str, ...]
+) -> dict[str, Entry]:
+    """Python with our sources and the ``needed`` tests, at the same paths as here."""
     sources = list(tree_files(ROOT / "src"))
-    tests = [path for name in NEEDED for path in _files(ROOT / name)]
+    tests = [path for name in needed for path in _files(ROOT / name)]
     own = {inside(path): HostFile(path, 0o644) for path in [*sources, *tests]}
     return {
         **program_entries(PROGRAMS),
-        **python_entries(DISTRIBUTIONS, ["livesize"], cache_dir),
+        **python_entries(distributions, ["livesize"], cache_dir),
         **own,
         inside(ROOT / "tests/conftest.py"): File(CONFTEST),
         **compiled_entries(sources, cache_dir),

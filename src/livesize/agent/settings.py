@@ -14,6 +14,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     allocatable_memory_bytes: int | None = None
     version: str = "0.1.0"
     cpus: CpuSupply | None = None  # set: the static CPU policy, and what it has to give
+    endpoint_port: int = 0  # where API servers on other machines find this agent; 0: nowhere
 
     recheck_seconds: float = 10.0  # a pod nothing happened to is read back this often
     resize_backoff_seconds: float = 0.1  # after a failed resize: first wait, doubling

@@ -82,6 +82,12 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "vm-images"
 
     @property
+    def endpoint(self) -> Path:
+        """The socket at which the agent answers an API server on the same machine. It lies where
+        the control plane, and nobody else but root, can reach it."""
+        return self.control / "endpoint.sock"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

@@ -52,6 +52,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     allocatable: Allocatable = Allocatable()
     resize_judge: str = "node"
     cpus: StaticCpus | None = None  # None: everybody shares all CPUs
+    endpoint_port: int = 0
 
 
 def parse_allocatable(text: str) -> Allocatable:
@@ -159,6 +160,7 @@ def _agent_settings(
         allocatable_memory_bytes=memory,
         version=VERSION,
         cpus=cpus,
+        endpoint_port=settings.endpoint_port,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS + accept_delay,
         accept_delay_seconds=accept_delay,

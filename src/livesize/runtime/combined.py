@@ -26,6 +26,7 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeEvent,
 )
+from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
 from livesize.runtime.vm import VmChange, VmRuntime, VmView
 
 
@@ -119,6 +120,18 @@ class CombinedRuntime:
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._feed.listen()
+
+    async def exec(self, request: ExecRequest) -> Session:
+        return await self._of(request.pod_uid).exec(request)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        return await self._of(pod_uid).attach(pod_uid, container)
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        return await self._of(pod_uid).connect(pod_uid, port)
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        return self._of(query.pod_uid).read_log(query)
 
     def vm(self, pod_uid: str) -> VmView | None:
         return self._machines.vm(pod_uid)

@@ -20,6 +20,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import safe_name, whole_pages
 from livesize.runtime.events import EventFeed
+from livesize.runtime.fake_streams import FakeSession, fake_lines
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
     Change,
@@ -45,6 +46,15 @@ from livesize.runtime.interface import (
     SetCpu,
     SetCpus,
     SetMemory,
+)
+from livesize.runtime.streams import (
+    ExecRequest,
+    LogLines,
+    LogQuery,
+    NoLogError,
+    NotRunningError,
+    PortStreams,
+    Session,
 )
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
@@ -450,6 +460,31 @@ class FakeRuntime:
             raise CommandTimeoutError(f"{command[0]} did not end within {timeout_seconds:g} s")
         return CommandResult(behaviour.exit_code, behaviour.output)
 
+    async def exec(self, request: ExecRequest) -> Session:
+        self._require_running(request.pod_uid, request.container)
+        behaviour = self.world.behaviours.get(request.command, Behaviour(exit_code=0))
+        if behaviour.start_error:
+            raise RuntimeCallError(behaviour.start_error)
+        return FakeSession(request.command, behaviour.output, behaviour.exit_code)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        self._require_running(pod_uid, container)
+        return FakeSession((), "", None)
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        raise RuntimeCallError(f"cannot connect to port {port} of {pod_uid}: it is in memory")
+
+    async def read_log(self, query: LogQuery) -> LogLines:
+        pod = self.world.pods.get(query.pod_uid)
+        view = None if pod is None else pod.containers.get(query.container)
+        if pod is None or view is None or (query.previous and not view.attempt):
+            raise NoLogError(f"container {query.container} has no such log")
+        events = self._feed.listen()
+        yield ()
+        yield fake_lines(pod.behaviours[query.container].output, view.started_at, query)
+        while query.follow and pod.containers[query.container].phase is ContainerPhase.RUNNING:
+            await anext(events)
+
     def vm(self, pod_uid: str) -> VmView | None:
         vm = self.world.vms.get(pod_uid)
         return None if vm is None else vm.view()
@@ -465,6 +500,14 @@ class FakeRuntime:
         self, pod_uid: str, holds: Callable[[VmView], bool], timeout_seconds: float
     ) -> VmView:
         return await self._require_vm(pod_uid).wait(holds, timeout_seconds)
+
+    def _require_running(self, pod_uid: str, container: str) -> None:
+        pod = self.world.pods.get(pod_uid)
+        view = None if pod is None else pod.containers.get(container)
+        if view is None:
+            raise GoneError(f"container {container} of pod {pod_uid} was not started here")
+        if view.phase is not ContainerPhase.RUNNING:
+            raise NotRunningError(f"container {container} does not run")
 
     def _require_vm(self, pod_uid: str) -> FakeVm:
         vm = self.world.vms.get(pod_uid)

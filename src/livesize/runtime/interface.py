@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncIterator
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.vm_config import VmConfig
+
+if TYPE_CHECKING:
+    from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
 
 
 class RuntimeCallError(Exception):
@@ -296,3 +299,20 @@ class Runtime(Protocol):
         ...
 
     def events(self) -> AsyncIterator[RuntimeEvent]: ...
+
+    async def exec(self, request: ExecRequest) -> Session:
+        """Run a command beside the container's first process, in all that is the container's."""
+        ...
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        """The container's first process, from now on."""
+        ...
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        """To a port that a container of the pod listens on."""
+        ...
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        """Its lines, several at once, oldest first; with ``follow`` until the container ends.
+        Raises GoneError, at once or at the first lines, where there is none."""
+        ...

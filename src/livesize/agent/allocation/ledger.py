@@ -57,8 +57,9 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Nothing is being applied: actuated says what allocated says."""
-        return sizes_equal(self.allocated, self.actuated)
+        """Nothing is being applied: actuated says what allocated says, and nothing is held that a
+        promise in between, taken back before it was applied, may have left."""
+        return self.held == NOTHING and sizes_equal(self.allocated, self.actuated)
 
     def sizes(self) -> tuple[Object, ...]:
         """Of all its containers, those that start before the others too."""

@@ -347,10 +347,10 @@ class PodWorker:
         await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
         self._history.saw(self._observe().containers.get(name))
 
-    async def _start_at_size(self, name: str, attempt: int) -> None:
+    async def _start_at_size(self, name: str, attempt: int, entry: Allocation) -> None:
         if self.is_leaving:
             raise GoneError(f"pod {name_of(self._record.pod)} was deleted meanwhile")
-        await self._machine.start(name, attempt, self._allocation(), in_full=True)
+        await self._machine.start(name, attempt, entry, in_full=True)
         self._history.started(name)
 
     async def _run_steps(self, plan: str, steps: list[Step]) -> None:

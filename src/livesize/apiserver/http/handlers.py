@@ -43,7 +43,7 @@ from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.reading import Page
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
-from livesize.apiserver.subresources.rules import POSTED_KINDS
+from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 from livesize.apiserver.watchers import Delivery
 from livesize.client.interface import PatchType
 from livesize.machinery.clock import Clock
@@ -60,8 +60,7 @@ _PATCH_TYPES = {kind.value: kind for kind in PatchType} | {
 def verb_of(request: Request, route: Route) -> str:
     """The Kubernetes verb; raises 405 for a method the path does not have."""
     if route.subresource:
-        posted = (route.resource, route.subresource) in POSTED_KINDS
-        verbs = {"POST": "create"} if posted else _SUBRESOURCE_VERBS
+        verbs = _subresource_verbs(route)
     else:
         verbs = _OBJECT_VERBS if route.name else _COLLECTION_VERBS
     verb = verbs.get(request.method)
@@ -75,7 +74,16 @@ def verb_of(request: Request, route: Route) -> str:
 
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+# Who comes in by a WebSocket asks with GET for what changes the world.
+_SWITCHED_VERBS = {"GET": "create", "POST": "create"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+def _subresource_verbs(route: Route) -> Mapping[str, str]:
+    kind = (route.resource, route.subresource)
+    if kind in STREAMED_KINDS:
+        return {"GET": "get"} if route.subresource == "log" else _SWITCHED_VERBS
+    return {"POST": "create"} if kind in POSTED_KINDS else _SUBRESOURCE_VERBS
 
 
 def _can_create(route: Route) -> bool:

@@ -211,7 +211,8 @@ class Containers:
         """This start's log and the one before are kept. The path is relative to the pod's."""
         folder = self._logs / config.pod_uid / config.name
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("*.log"):
-            if path.stem.isdigit() and int(path.stem) <= config.attempt - _KEPT_LOGS:
+        for path in folder.glob("*.log*"):
+            attempt = path.name.partition(".")[0]
+            if attempt.isdigit() and int(attempt) <= config.attempt - _KEPT_LOGS:
                 path.unlink(missing_ok=True)
         return f"{config.name}/{config.attempt}.log"

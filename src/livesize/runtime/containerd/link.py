@@ -38,7 +38,7 @@ _SERVICES = {
         "Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox",
         "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer",
         "StopContainer", "RemoveContainer", "ListContainers", "ContainerStatus", "ExecSync",
-        "UpdateContainerResources",
+        "UpdateContainerResources", "Exec", "Attach", "ReopenContainerLog",
     ),
     _IMAGES: ("ListImages", "ImageStatus", "PullImage"),
 }  # fmt: skip

@@ -108,6 +108,14 @@ _CRI = {
     "UpdateContainerResourcesResponse": "",
     "ExecSyncRequest": "container_id:1:string cmd:2:*string timeout:3:int64",
     "ExecSyncResponse": "stdout:1:bytes stderr:2:bytes exit_code:3:int32",
+    "ExecRequest": (
+        "container_id:1:string cmd:2:*string tty:3:bool stdin:4:bool stdout:5:bool stderr:6:bool"
+    ),
+    "ExecResponse": "url:1:string",
+    "AttachRequest": "container_id:1:string stdin:2:bool tty:3:bool stdout:4:bool stderr:5:bool",
+    "AttachResponse": "url:1:string",
+    "ReopenContainerLogRequest": "container_id:1:string",
+    "ReopenContainerLogResponse": "",
     # Images
     "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string",
     "ImageFilter": "image:1:ImageSpec",
