@@ -58,6 +58,11 @@ class Inside:
         words = Path(f"/proc/{self.pid}/environ").read_bytes().decode().split("\0")
         return dict(word.split("=", 1) for word in words if "=" in word)
 
+    def groups(self) -> set[int]:
+        status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        words = " ".join(line for line in status if line.startswith(("Gid:", "Groups:"))).split()
+        return {int(word) for word in words if word.isdigit()}
+
     def size_bytes(self, path: str) -> int:
         facts = os.statvfs(self.root / path.lstrip("/"))
         return facts.f_blocks * facts.f_frsize
@@ -78,6 +83,7 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
         {"name": "PIN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "pin"}}},
         {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory"}}},
     ]
+    one["securityContext"] = {"runAsUser": 1234, "runAsGroup": 1234}
     one["volumeMounts"] = [
         mounted("scratch", "/scratch"),
         mounted("scratch", "/part", subPath="a/b"),
@@ -97,9 +103,14 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
             "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]},
         },
     ]
-    up.create_pod("volumes", [one], volumes=volumes, hostNetwork=True)
+    up.create_pod(
+        "volumes", [one], volumes=volumes, hostNetwork=True, securityContext={"fsGroup": 4321}
+    )
     inside = Inside(up, "volumes")
     up.wait_until((inside.root / "scratch/mine").exists, "it wrote into its volume")
+    assert (inside.root / "scratch/mine").stat().st_gid == 4321
+    assert (inside.root / "config/colour").stat().st_gid == 4321
+    assert inside.groups() == {1234, 4321}
     assert inside.variables()["PIN"] == "42"
     assert inside.variables()["MEMORY"] == str(64 * MIB)
     assert inside.read("/config/colour") == "blue"

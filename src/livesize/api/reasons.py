@@ -79,6 +79,7 @@ class EventReason(enum.StrEnum):
     FAILED = "Failed"
     FAILED_SANDBOX = "FailedCreatePodSandBox"
     UNHEALTHY = "Unhealthy"
+    EVICTED = "Evicted"
     FAILED_POST_START = "FailedPostStartHook"
     FAILED_PRE_STOP = "FailedPreStopHook"
     FAILED_POST_RESIZE = "FailedPostResizeHook"
@@ -100,6 +101,7 @@ _WARNINGS = frozenset(
         EventReason.FAILED,
         EventReason.FAILED_SANDBOX,
         EventReason.UNHEALTHY,
+        EventReason.EVICTED,
         EventReason.FAILED_POST_START,
         EventReason.FAILED_PRE_STOP,
         EventReason.FAILED_POST_RESIZE,

@@ -126,6 +126,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     cpus: tuple[int, ...] = ()  # those it may run on; empty: all
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
     mounts: tuple[Mount, ...] = ()  # one within another comes after it
+    groups: tuple[int, ...] = ()  # besides its user's own
 
 
 class ContainerPhase(enum.StrEnum):

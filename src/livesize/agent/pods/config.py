@@ -121,6 +121,7 @@ def container_config(
             lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
         ),
         mounts=furnishing.mounts,
+        groups=_groups(pod),
     )
 
 
@@ -146,6 +147,12 @@ def _smaller(left: int | None, right: int | None) -> int | None:
 def _larger(left: int | None, right: int | None) -> int | None:
     """No limit is more than any."""
     return None if left is None or right is None else max(left, right)
+
+
+def _groups(pod: Object) -> tuple[int, ...]:
+    context = lookup(pod, "spec", "securityContext", default={})
+    owner = [] if context.get("fsGroup") is None else [context["fsGroup"]]
+    return tuple(sorted({*owner, *(context.get("supplementalGroups") or [])}))
 
 
 def _security(pod: Object, container: Object, field: str) -> int | None:

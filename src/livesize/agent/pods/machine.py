@@ -122,12 +122,12 @@ class PodMachine:
             await self._record.changed.wait()
         await self._outside.runtime.stop_container(uid, name, self.grace_seconds)
 
-    async def stop_all(self, view: PodView) -> None:
+    async def stop_all(self, view: PodView, why: str) -> None:
         names = tuple(container.name for container in view.containers)
         for together in stop_order(names, sidecars_of(self._record.pod)):
             async with _first_failure(), asyncio.TaskGroup() as tasks:
                 for name in together:
-                    tasks.create_task(self.stop(name, "the pod is deleted"))
+                    tasks.create_task(self.stop(name, why))
 
     async def remove(self, uid: str) -> None:
         await self._outside.runtime.remove_pod(uid)

@@ -291,6 +291,9 @@ class PodWorker:
             await self._start(start)
         await self._driver.post_refusal()
         await self._volumes.refresh(self._record.pod, self._allocation())
+        too_full = await self._volumes.overfull(self._record.pod)
+        if too_full:
+            return await self._evict(too_full)
         await self._shape.tidy(snapshot)
         look = self._observe()
         if await self._report_status(look):
@@ -373,13 +376,24 @@ class PodWorker:
             await self._entry.forget(self.uid)
             self._room_appeared()
 
+    async def _evict(self, message: str) -> float:
+        """The pod takes more of the machine than it may: it fails, and does not come back."""
+        self._tell(EventReason.EVICTED, message)
+        view = self._outside.runtime.pod(self.uid)
+        if view is not None:
+            await self._machine.stop_all(view, message)
+        self._ending = Ending("Failed", EventReason.EVICTED, message)
+        await self._leave_ledger()
+        await self._report_status()
+        return NEVER
+
     async def _remove(self, snapshot: PodSnapshot) -> None:
         steps: list[Step] = []
         view = snapshot.view
         if view is not None:
 
             async def stop() -> None:
-                await self._machine.stop_all(view)
+                await self._machine.stop_all(view, "the pod is deleted")
                 with contextlib.suppress(*POST_ERRORS):
                     await self._report_status()
 
