@@ -126,6 +126,9 @@ def container_config(
         read_only_root=bool(
             lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
         ),
+        stdin=bool(container.get("stdin")),
+        stdin_once=bool(container.get("stdinOnce")),
+        tty=bool(container.get("tty")),
         mounts=furnishing.mounts,
     )
 
