@@ -14,6 +14,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
+    CommandTimeoutError,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -49,6 +50,8 @@ HOLDS_40 = (
 )
 TALKS_BACK = ("sh", "-c", "while read word; do echo hello $word; done")
 MISSING_PROGRAM = ("no-such-program",)
+TELLS = ("sh", "-c", 'echo "colour $COLOUR size $SIZE"; echo badly >&2; exit 3')
+NEVER_ENDS = ("sleep", "1000")
 
 BEHAVIOURS = {
     POLITE: Behaviour(output="hello\n"),
@@ -58,6 +61,8 @@ BEHAVIOURS = {
     HOLDS_40: Behaviour(memory_bytes=40 * MIB),
     TALKS_BACK: Behaviour(answers="hello "),
     MISSING_PROGRAM: Behaviour(start_error="the image has no program 'no-such-program'"),
+    TELLS: Behaviour(exit_code=3, output="colour blue size large\nbadly\n"),
+    NEVER_ENDS: Behaviour(),
 }
 
 
@@ -529,3 +534,20 @@ async def test_nothing_listens_on_that_port(runtime: Runtime) -> None:
     await runtime.start_container(config())
     with pytest.raises(RuntimeCallError, match="cannot connect to port 9"):
         await runtime.connect(UID, 9)
+
+
+async def test_a_short_command_is_run_to_its_end(runtime: Runtime) -> None:
+    """With the container's variables and some besides; how it ended and what it said is told."""
+    await runtime.start_container(config())
+    pid = view_of(runtime).pid
+    env = (("SIZE", "large"),)
+    result = await runtime.run_command(UID, "main", TELLS, env=env, timeout_seconds=10)
+    assert result.exit_code == 3
+    assert result.output == "colour blue size large\nbadly\n"
+    with pytest.raises(RuntimeCallError, match="no-such-program"):
+        await runtime.run_command(UID, "main", MISSING_PROGRAM, env=(), timeout_seconds=10)
+    with pytest.raises(CommandTimeoutError, match=r"sleep did not end within 0.2 s"):
+        await runtime.run_command(UID, "main", NEVER_ENDS, env=(), timeout_seconds=0.2)
+    assert view_of(runtime).pid == pid
+    with pytest.raises(GoneError):
+        await runtime.run_command(UID, "none", TELLS, env=(), timeout_seconds=1)

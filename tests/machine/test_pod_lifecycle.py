@@ -58,6 +58,11 @@ class Inside:
         words = Path(f"/proc/{self.pid}/environ").read_bytes().decode().split("\0")
         return dict(word.split("=", 1) for word in words if "=" in word)
 
+    def groups(self) -> set[int]:
+        status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        words = " ".join(line for line in status if line.startswith(("Gid:", "Groups:"))).split()
+        return {int(word) for word in words if word.isdigit()}
+
     def size_bytes(self, path: str) -> int:
         facts = os.statvfs(self.root / path.lstrip("/"))
         return facts.f_blocks * facts.f_frsize
@@ -78,6 +83,7 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
         {"name": "PIN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "pin"}}},
         {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory"}}},
     ]
+    one["securityContext"] = {"runAsUser": 1234, "runAsGroup": 1234}
     one["volumeMounts"] = [
         mounted("scratch", "/scratch"),
         mounted("scratch", "/part", subPath="a/b"),
@@ -97,9 +103,14 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
             "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]},
         },
     ]
-    up.create_pod("volumes", [one], volumes=volumes, hostNetwork=True)
+    up.create_pod(
+        "volumes", [one], volumes=volumes, hostNetwork=True, securityContext={"fsGroup": 4321}
+    )
     inside = Inside(up, "volumes")
     up.wait_until((inside.root / "scratch/mine").exists, "it wrote into its volume")
+    assert (inside.root / "scratch/mine").stat().st_gid == 4321
+    assert (inside.root / "config/colour").stat().st_gid == 4321
+    assert inside.groups() == {1234, 4321}
     assert inside.variables()["PIN"] == "42"
     assert inside.variables()["MEMORY"] == str(64 * MIB)
     assert inside.read("/config/colour") == "blue"
@@ -133,6 +144,91 @@ def test_memory_of_a_volume_is_its_writers(up: Up) -> None:
     inside_writer = Inside(up, "shared", "writer")
     os.kill(inside_writer.pid, signal.SIGKILL)
     up.wait_until(lambda: restarts(up, "shared") == {"writer": 1, "reader": 0}, "restarted")
+
+
+WAIT = "trap exit TERM; while :; do sleep 0.2; done"
+
+
+def ready(up: Up, pod: str) -> bool:
+    conditions = up.pod(pod)["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def test_init_containers_sidecars_and_probes(up: Up) -> None:
+    """The first prepares, the sidecar serves, and the app is as ready as its files say."""
+    share = [mounted("share", "/share")]
+    prepare = container("prepare", "100m", "16Mi", command="echo prepared > /share/index.html")
+    serve = container(
+        "serve", "100m", "16Mi", command=f"httpd -p 127.0.0.1:18199 -h /share; {WAIT}"
+    )
+    serve |= {
+        "restartPolicy": "Always",
+        "startupProbe": {
+            "httpGet": {"port": 18199, "path": "/index.html", "host": "127.0.0.1"},
+            "periodSeconds": 1,
+        },
+    }
+    app = container("app", "100m", "16Mi", command=f"touch /share/alive; {WAIT}")
+    app |= {
+        "readinessProbe": {"exec": {"command": ["cat", "/share/ready"]}, "periodSeconds": 1},
+        "livenessProbe": {
+            "exec": {"command": ["test", "-f", "/share/alive"]},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
+        "lifecycle": {"postStart": {"exec": {"command": ["touch", "/share/greeted"]}}},
+    }
+    for one in (prepare, serve, app):
+        one["volumeMounts"] = share
+    up.create_pod(
+        "whole",
+        [app],
+        initContainers=[prepare, serve],
+        volumes=[{"name": "share", "emptyDir": {}}],
+        hostNetwork=True,
+    )
+    statuses = {one["name"]: one for one in up.pod("whole")["status"]["initContainerStatuses"]}
+    assert statuses["prepare"]["state"]["terminated"]["exitCode"] == 0
+    assert statuses["serve"]["started"]
+    assert not ready(up, "whole")
+    inside = Inside(up, "whole")
+    files = inside.root / "share"
+    assert (files / "greeted").exists()
+    (files / "ready").touch()
+    up.wait_until(lambda: ready(up, "whole"), "it is ready")
+    began = Inside(up, "whole", "serve").pid
+    (files / "alive").unlink()
+    up.wait_until(lambda: restarts(up, "whole") == {"app": 1}, "what is not alive restarts")
+    up.wait_until(lambda: ready(up, "whole"), "it is ready again")
+    assert Inside(up, "whole", "serve").pid == began
+
+
+def test_a_workload_takes_part_in_its_resize(up: Up) -> None:
+    path = "/api/v1/namespaces/default/pods/asked"
+    up.create_pod("asked", [container("app", "100m", "64Mi", command=WAIT)], hostNetwork=True)
+    hooks = {
+        "livesize.dev/pre-shrink": "test -f /yes || (echo not from $LIVESIZE_OLD_MEMORY; false)",
+        "livesize.dev/post-resize": '["sh", "-c", "echo $LIVESIZE_NEW_MEMORY > /told"]',
+    }
+    merge = "application/merge-patch+json"
+    assert up.request("PATCH", path, {"metadata": {"annotations": hooks}}, merge)[0] == 200
+    inside = Inside(up, "asked")
+    amounts = {"cpu": "100m", "memory": "32Mi"}
+    changed = {"name": "app", "resources": {"requests": amounts, "limits": amounts}}
+    assert up.patch_resize("asked", {"spec": {"containers": [changed]}})[0] == 200
+
+    def state() -> dict[str, Any]:
+        return up.pod("asked").get("status", {}).get("resizeState", {})  # type: ignore[no-any-return]
+
+    up.wait_until(lambda: state().get("phase") == "Error", "the workload says no")
+    assert state()["message"].endswith("says: not from 64Mi")
+    assert group_of(up, "asked", "app").memory_limit_bytes() == 64 * MIB
+    (inside.root / "yes").touch()
+    up.wait_resized("asked")
+    assert group_of(up, "asked", "app").memory_limit_bytes() == 32 * MIB
+    assert inside.read("/told") == "32Mi\n"
+    assert "pre-shrink:app" in [step["name"] for step in state()["steps"]]
+    assert Inside(up, "asked").pid == inside.pid
 
 
 def restarts(up: Up, pod: str) -> dict[str, int]:

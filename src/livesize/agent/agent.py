@@ -22,13 +22,14 @@ from livesize.agent.cpus.plan import settle_loaded
 from livesize.agent.judge import Judge
 from livesize.agent.node import NodeKeeper, allocatable_of
 from livesize.agent.outside import Outside
+from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.worker import PodWorker
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, resize_state
-from livesize.api.resources import NOTHING
+from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, Selection
 from livesize.client.records import event_poster
@@ -140,7 +141,8 @@ class Agent:
         pod = self._informer.get(view.namespace, view.name) or {}
         grace = float(lookup(pod, "spec", "terminationGracePeriodSeconds", default=30))
         async with asyncio.TaskGroup() as tasks:
-            patient = tasks.create_task(self._stop_containers(view, grace))
+            sidecars = sidecars_of(pod)
+            patient = tasks.create_task(self._stop_containers(view, sidecars, grace))
             hasty = tasks.create_task(self._stop_in_a_hurry(view, hurry))
             patient.add_done_callback(lambda _: hasty.cancel())
             hasty.add_done_callback(lambda _: patient.cancel())
@@ -152,12 +154,16 @@ class Agent:
 
     async def _stop_in_a_hurry(self, view: PodView, hurry: asyncio.Event) -> None:
         await hurry.wait()
-        await self._stop_containers(view, 0.0)
+        await self._stop_containers(view, (), 0.0)
 
-    async def _stop_containers(self, view: PodView, grace_seconds: float) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for container in view.containers:
-                tasks.create_task(self._stop_container(view.uid, container.name, grace_seconds))
+    async def _stop_containers(
+        self, view: PodView, sidecars: tuple[str, ...], grace_seconds: float
+    ) -> None:
+        names = tuple(container.name for container in view.containers)
+        for together in stop_order(names, sidecars):
+            async with asyncio.TaskGroup() as tasks:
+                for name in together:
+                    tasks.create_task(self._stop_container(view.uid, name, grace_seconds))
 
     async def _stop_container(self, uid: str, name: str, grace_seconds: float) -> None:
         try:

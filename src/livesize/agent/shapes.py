@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
+from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.shape import ContainersShape
 from livesize.agent.shape import Shape
 from livesize.agent.vm.shape import VmShape
@@ -19,5 +20,6 @@ def shape_of(outside: Outside, record: PodRecord) -> Shape:
         record,
         outside.machine.memory_bytes,
         outside.volumes,
+        ResizeHooks(outside, record),
         outside.cpus,
     )

@@ -32,6 +32,7 @@ from livesize.api.resources import (
     containers_of,
     init_containers_of,
     maximum,
+    moments,
     or_zero,
     parse_amounts,
     parse_resources,
@@ -118,15 +119,12 @@ def is_pure_shrink(before: Amounts, after: Amounts) -> bool:
 
 
 def whole_pod(running: Amounts, starting: Iterable[tuple[Amounts, bool]]) -> Amounts:
-    """The containers and sidecars together, or the most that any init container needs beside the
-    sidecars started before it, whichever is more (Kubernetes' rule). ``starting``: the init
-    containers in order, and whether each is a sidecar, which stays."""
-    sidecars, most = NOTHING, NOTHING
-    for own, is_sidecar in starting:
-        most = maximum(most, add(sidecars, own))
-        if is_sidecar:
-            sidecars = add(sidecars, own)
-    return maximum(add(running, sidecars), most)
+    """The most that the pod needs at any moment. ``running``: its containers together;
+    ``starting``: its init containers in order, and whether each is a sidecar, which stays."""
+    most = NOTHING
+    for together in moments([running], starting):
+        most = maximum(most, total(together))
+    return most
 
 
 def pod_overhead(pod: Object) -> Amounts:

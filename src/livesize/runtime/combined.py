@@ -12,6 +12,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -110,6 +111,19 @@ class CombinedRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._of(group.pod_uid).set_oom_score(group, score)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        return await self._of(pod_uid).run_command(
+            pod_uid, container, command, env=env, timeout_seconds=timeout_seconds
+        )
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._feed.listen()

@@ -24,6 +24,8 @@ from livesize.runtime.fake_streams import FakeSession, fake_lines
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
+    CommandTimeoutError,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -125,6 +127,7 @@ class FakeMachine:
             runtime_version="fake://1",
         )
         self.pods: dict[str, _Pod] = {}
+        self.commands: list[tuple[str, tuple[str, ...], dict[str, str]]] = []  # run in containers
         self.configs: dict[tuple[str, str], ContainerConfig] = {}  # newest start, by pod and name
         self.oom_scores: dict[ContainerGroup, int] = {}
         self.vms: dict[str, FakeVm] = {}  # by pod uid
@@ -436,6 +439,28 @@ class FakeRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self.world.oom_scores[group] = score
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        pod = self.world.pods.get(pod_uid)
+        view = None if pod is None else pod.containers.get(container)
+        if view is None or view.phase is not ContainerPhase.RUNNING:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        self.world.commands.append((container, command, dict(env)))
+        behaviour = self.world.behaviours.get(command, Behaviour(exit_code=0))
+        if behaviour.start_error:
+            raise RuntimeCallError(f"cannot run {command[0]}: {behaviour.start_error}")
+        if behaviour.exit_code is None:
+            await self._clock.sleep(timeout_seconds)
+            raise CommandTimeoutError(f"{command[0]} did not end within {timeout_seconds:g} s")
+        return CommandResult(behaviour.exit_code, behaviour.output)
 
     async def exec(self, request: ExecRequest) -> Session:
         self._require_running(request.pod_uid, request.container)

@@ -43,6 +43,10 @@ class GoneError(RuntimeCallError):
     """The pod or container does not exist (any more)."""
 
 
+class CommandTimeoutError(RuntimeCallError):
+    """A command in a container took too long, and was ended."""
+
+
 class MemoryInUseError(RuntimeCallError):
     """A memory limit was not lowered because the workload holds more than that."""
 
@@ -132,6 +136,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     cpus: tuple[int, ...] = ()  # those it may run on; empty: all
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
     mounts: tuple[Mount, ...] = ()  # one within another comes after it
+    groups: tuple[int, ...] = ()  # besides its user's own
 
 
 class ContainerPhase(enum.StrEnum):
@@ -158,6 +163,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     oom_killed: bool = False
     log_path: str = ""
     note: str = ""  # what could not be had, and was done without
+    before_boot: bool = False  # the machine was started anew since
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -177,6 +183,13 @@ class Reading(msgspec.Struct, frozen=True):
     memory_unreclaimable_bytes: int
     oom_kills: int
     memory_working_set_bytes: int  # what it holds, without file pages nobody asked for lately
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command beside a container's first process went; both outputs, in one text."""
+
+    exit_code: int
+    output: str = ""
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -281,6 +294,19 @@ class Runtime(Protocol):
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         """How readily the kernel kills what runs in there when memory runs short (-1000 to 1000).
         What this machine does not allow is left as it is, and logged."""
+        ...
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        """Run a short command to its end, with all that is the container's and ``env`` besides.
+        CommandTimeoutError: it took longer; other errors: it could not be started."""
         ...
 
     def events(self) -> AsyncIterator[RuntimeEvent]: ...

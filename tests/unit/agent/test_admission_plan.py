@@ -125,13 +125,16 @@ def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class()
 @pytest.mark.parametrize(
     ("field", "spec"),
     [
-        ("spec.initContainers", {"initContainers": [{"name": "i"}]}),
+        ("spec.ephemeralContainers", {"ephemeralContainers": [{"name": "i"}]}),
         ("spec.volumes[0]", {"volumes": [{"name": "v", "nfs": {}}]}),
         (
             "spec.volumes[0].hostPath.type",
             {"volumes": [{"name": "v", "hostPath": {"path": "/x", "type": "Moon"}}]},
         ),
-        ("spec.containers[0].readinessProbe", {"containers": [{"readinessProbe": {"exec": {}}}]}),
+        (
+            "spec.containers[0].readinessProbe.grpc",
+            {"containers": [{"readinessProbe": {"grpc": {"port": 1}}}]},
+        ),
         (
             "spec.containers[0].env[0].valueFrom",
             {"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}]},

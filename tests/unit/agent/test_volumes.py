@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from livesize.agent.volumes.wanted import memory_size, wanted_volume
 from livesize.api.kinds import CONFIG_MAPS, SECRETS
 from livesize.api.objects import Object
 from livesize.api.resize_state import resize_state
-from livesize.runtime.interface import ContainerConfig, ContainerView
+from livesize.runtime.fake import Behaviour
+from livesize.runtime.interface import ContainerConfig, ContainerPhase, ContainerView
 from livesize.runtime.volumes.interface import FileTree, VolumeFile
 from unit.agent.world import World, container
 
@@ -243,6 +245,41 @@ async def test_files_in_memory_are_cleared_when_the_container_restarts(world: Wo
     world.machine.exit(uid, "app", 1)
     await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
     assert not file.exists()
+
+
+async def test_what_an_init_container_has_prepared_in_memory_stays(world: World) -> None:
+    world.machine.behaviours["prepare",] = Behaviour(exit_code=0)
+    await world.start()
+    prepare = container("prepare", command=["prepare"], **MOUNT)
+    await world.api.run_pod("db", container(**MOUNT), initContainers=[prepare], volumes=[CACHE])
+    uid = await world.running("db")
+    file = memory_path(world) / "prepared"
+    file.write_text("once")
+    world.machine.exit(uid, "app", 1)
+    await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
+    assert file.read_text() == "once"
+
+
+async def test_a_pod_whose_volume_holds_more_than_it_may_fails(world: World) -> None:
+    await world.start()
+    await world.api.run_pod(
+        "db",
+        container(volumeMounts=[{"name": "scratch", "mountPath": "/s"}]),
+        volumes=[{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}],
+    )
+    uid = await world.running("db")
+    folder = Path(config_of(world, uid).mounts[0].source)
+    (folder / "small").write_bytes(bytes(MIB // 2))
+    await asyncio.sleep(0.3)
+    assert world.api.pod("db")["status"]["phase"] == "Running"
+    (folder / "large").write_bytes(bytes(MIB))
+    await world.until(lambda: world.api.pod("db")["status"]["phase"] == "Failed", "evicted")
+    status = world.api.pod("db")["status"]
+    assert status["reason"] == "Evicted"
+    assert status["message"] == 'Usage of EmptyDir volume "scratch" exceeds the limit "1Mi".'
+    assert view_of(world, uid).phase is ContainerPhase.EXITED
+    assert world.agent is not None
+    assert world.agent._books.ledger.get(uid) is None
 
 
 async def test_volumes_of_a_pod_that_went_while_no_agent_looked_are_removed(world: World) -> None:

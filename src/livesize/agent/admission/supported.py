@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from livesize.agent.probes.plan import FIELDS
 from livesize.agent.volumes.fields import FIELD_PATHS, knows_field, knows_resource
 from livesize.agent.volumes.wanted import KINDS, kind_of
 from livesize.api.objects import Object, lookup
@@ -28,12 +29,11 @@ def unsupported_field(pod: Object) -> str:
 
 
 def _problems(spec: Object) -> Iterator[str]:
-    for field, what in (
-        ("initContainers", "init containers are"),
-        ("ephemeralContainers", "ephemeral containers are"),
-    ):
-        if spec.get(field):
-            yield f"spec.{field}: {what} not run by this node yet; leave the field out"
+    if spec.get("ephemeralContainers"):
+        yield (
+            "spec.ephemeralContainers: not run by this node; leave the field out, and look into"
+            " its containers with exec"
+        )
     for index, volume in enumerate(spec.get("volumes") or []):
         yield from _volume_problems(volume, f"spec.volumes[{index}]")
     for field in ("initContainers", "containers"):
@@ -42,9 +42,9 @@ def _problems(spec: Object) -> Iterator[str]:
 
 
 def _container_problems(container: Object, where: str) -> Iterator[str]:
-    for field in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
-        if container.get(field):
-            yield f"{where}.{field}: not supported by this node yet; leave the field out"
+    for field in FIELDS.values():
+        if lookup(container, field, "grpc") is not None:
+            yield f"{where}.{field}.grpc: not known to this node; use exec, httpGet or tcpSocket"
     for index, variable in enumerate(container.get("env") or []):
         source = variable.get("valueFrom")
         if source:

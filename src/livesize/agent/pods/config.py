@@ -10,7 +10,7 @@ from livesize.api.hashes import container_hash, container_hash_without_resources
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_limits, to_kernel
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.qos import qos_class
-from livesize.api.resources import Resources, is_vm, parse_resources
+from livesize.api.resources import is_vm, moments, parse_resources
 from livesize.runtime.interface import ContainerConfig, Mount, PodConfig
 
 _GUARANTEED_OOM_SCORE = -997
@@ -32,18 +32,12 @@ def wanted_limits(allocation: Allocation, version: CgroupVersion) -> dict[str, K
 def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelLimits:
     """Enough for the containers and sidecars together, and for each init container beside the
     sidecars that have started before it: as Kubernetes, the pod's group stays that large."""
-    sidecars: list[Resources] = []
-    moments: list[list[Resources]] = []
-    for one in allocation.starting:
-        size = parse_resources(one.size)
-        moments.append([*sidecars, size])
-        if one.stays:
-            sidecars.append(size)
-    running = [*sidecars, *(parse_resources(size) for size in allocation.allocated)]
-    limits = pod_limits(running, version)
-    for moment in moments:
-        limits = larger_limits(limits, pod_limits(moment, version))
-    return limits
+    running = [parse_resources(size) for size in allocation.allocated]
+    starting = [(parse_resources(one.size), one.stays) for one in allocation.starting]
+    most, *others = (pod_limits(sizes, version) for sizes in moments(running, starting))
+    for one in others:
+        most = larger_limits(most, one)
+    return most
 
 
 def start_limits(allocation: Allocation, container: str, version: CgroupVersion) -> KernelLimits:
@@ -130,6 +124,7 @@ def container_config(
         stdin_once=bool(container.get("stdinOnce")),
         tty=bool(container.get("tty")),
         mounts=furnishing.mounts,
+        groups=_groups(pod),
     )
 
 
@@ -155,6 +150,12 @@ def _smaller(left: int | None, right: int | None) -> int | None:
 def _larger(left: int | None, right: int | None) -> int | None:
     """No limit is more than any."""
     return None if left is None or right is None else max(left, right)
+
+
+def _groups(pod: Object) -> tuple[int, ...]:
+    context = lookup(pod, "spec", "securityContext", default={})
+    owner = [] if context.get("fsGroup") is None else [context["fsGroup"]]
+    return tuple(sorted({*owner, *(context.get("supplementalGroups") or [])}))
 
 
 def _security(pod: Object, container: Object, field: str) -> int | None:

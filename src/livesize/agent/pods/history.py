@@ -12,6 +12,7 @@ from livesize.agent.pods.plan import (
     Missing,
     RestartPolicy,
     Running,
+    policy_of,
     starts_at,
 )
 from livesize.agent.report import Waiting
@@ -53,6 +54,7 @@ class StartHistory:
             definition_changed=definition_changed,
             exits_in_a_row=self._exits_in_a_row(view),
             not_before=0.0 if failure is None else failure.not_before,
+            before_boot=view is not None and view.before_boot,
         )
 
     def saw(self, view: ContainerView | None) -> None:
@@ -81,7 +83,7 @@ class StartHistory:
             failure = self._failures.get(container.name)
             if failure is not None:
                 shown[container.name] = Waiting(failure.reason, failure.message)
-            elif self._will_restart(container, policy):
+            elif self._will_restart(container, policy_of(container, policy)):
                 seconds = self._backoff.seconds(container.exits_in_a_row)
                 message = f"back-off {seconds:g}s restarting container {container.name}"
                 shown[container.name] = Waiting(Reason.CRASH_LOOP_BACK_OFF, message)

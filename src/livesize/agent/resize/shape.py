@@ -18,6 +18,7 @@ from livesize.agent.pods.config import (
 )
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.volumes.sizes import volume_steps
@@ -34,6 +35,7 @@ class ContainersShape:
     record: PodRecord
     node_memory_bytes: int
     volumes: VolumeStore
+    hooks: ResizeHooks
     cpus: CpuKeeper | None = None
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
@@ -71,6 +73,7 @@ class ContainersShape:
         )
         changing = tuple(step.name for step in (*binding, *grow, *groups, *shrink))
         steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
+        steps = [*self.hooks.before(entry, staying), *steps, *self.hooks.after(entry, staying)]
         return MachineWork(tuple(steps), changing)
 
     def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:

@@ -12,6 +12,7 @@ from livesize.agent.pods.config import Furnishing
 from livesize.agent.volumes.environment import Surroundings, environment
 from livesize.agent.volumes.sources import ConfigError, fetch_sources
 from livesize.agent.volumes.wanted import (
+    disk_limits,
     is_in_memory,
     memory_size,
     mount_path,
@@ -21,8 +22,8 @@ from livesize.agent.volumes.wanted import (
 )
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, uid_of
-from livesize.api.quantity import format_cpu, format_memory
-from livesize.api.resources import Amounts
+from livesize.api.quantity import format_cpu, format_memory, memory_bytes
+from livesize.api.resources import Amounts, init_containers_of
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import Mount
 from livesize.runtime.volumes.interface import FileTree, VolumeError
@@ -38,6 +39,7 @@ class PodVolumes:
             "memory": format_memory(allocatable.memory_bytes or 0),
         }
         self._refreshed_at = float("-inf")
+        self._measured_at = float("-inf")
 
     async def furnish(
         self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
@@ -60,12 +62,13 @@ class PodVolumes:
 
     async def clear_memory(self, pod: Object, container: Object) -> None:
         """ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any files in emptyDir
-        upon Container restart"."""
+        upon Container restart". What an init container has prepared stays: it does not run again,
+        and nobody else would make it."""
         volumes, store, uid = volumes_of(pod), self._outside.volumes, uid_of(pod)
-        for mount in mounts_of(container):
-            volume = volumes.get(mount["name"], {})
-            if is_in_memory(volume) and store.memory(uid, mount["name"]) is not None:
-                await store.clear(uid, mount["name"])
+        prepared = {mount["name"] for one in init_containers_of(pod) for mount in mounts_of(one)}
+        for name in {mount["name"] for mount in mounts_of(container)} - prepared:
+            if is_in_memory(volumes.get(name, {})) and store.memory(uid, name) is not None:
+                await store.clear(uid, name)
 
     async def refresh(self, pod: Object, entry: Allocation) -> None:
         """Files that come from objects follow them. What is missing now stays as it was."""
@@ -83,6 +86,20 @@ class PodVolumes:
                 await self._outside.volumes.prepare(uid_of(pod), tree)
             except (ConfigError, VolumeError) as failure:
                 log.warning("files not brought up to date", volume=volume["name"], why=str(failure))
+
+    async def overfull(self, pod: Object) -> str:
+        """Why the pod has to go: a volume on disk holds more than it may. Measured as seldom as
+        files are refreshed."""
+        limits, now = disk_limits(pod), self._outside.clock.monotonic()
+        seconds = self._outside.settings.object_refresh_seconds
+        if not limits or now - self._measured_at < seconds:
+            return ""
+        self._measured_at = now
+        for name, limit in limits.items():
+            used = await self._outside.volumes.used_bytes(uid_of(pod), name)
+            if used > memory_bytes(limit):
+                return f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit}".'
+        return ""
 
     async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:
         sources = await fetch_sources(self._outside.client, pod)

@@ -67,14 +67,24 @@ def memory_size(volume: Object, pod_limit_bytes: int | None, node_bytes: int) ->
     return node_bytes // 2 if pod_limit_bytes is None else pod_limit_bytes
 
 
+def disk_limits(pod: Object) -> dict[str, str]:
+    """Volumes on disk that may not hold more than so much."""
+    limits = {
+        name: lookup(volume, "emptyDir", "sizeLimit")
+        for name, volume in volumes_of(pod).items()
+        if not is_in_memory(volume)
+    }
+    return {name: str(limit) for name, limit in limits.items() if limit is not None}
+
+
 def wanted_volume(volume: Object, around: Surroundings, memory_size_bytes: int) -> Volume:
     """``memory_size_bytes`` counts where the volume lies in memory."""
-    name = volume["name"]
+    name, group = volume["name"], lookup(around.pod, "spec", "securityContext", "fsGroup")
     match kind_of(volume):
         case "emptyDir" if is_in_memory(volume):
-            return MemoryFolder(name, memory_size_bytes)
+            return MemoryFolder(name, memory_size_bytes, group)
         case "emptyDir":
-            return EmptyFolder(name)
+            return EmptyFolder(name, group)
         case "hostPath":
             source = volume["hostPath"]
             return HostPath(name, source["path"], source.get("type") or "")
@@ -83,12 +93,12 @@ def wanted_volume(volume: Object, around: Surroundings, memory_size_bytes: int) 
             mode = projected.get("defaultMode", _MODE)
             sources = projected.get("sources") or []
             files = [file for one in sources for file in _files(one, mode, around)]
-            return FileTree(name, _unique(files))
+            return FileTree(name, _unique(files), group)
         case "":
             raise ConfigError(f"volume {name}: this node knows only {', '.join(KINDS)}")
         case kind:
             mode = lookup(volume, kind, "defaultMode", default=_MODE)
-            return FileTree(name, _unique(_files(volume, mode, around)))
+            return FileTree(name, _unique(_files(volume, mode, around)), group)
 
 
 def mount_path(mount: Object, key: str, variables: dict[str, str]) -> str:

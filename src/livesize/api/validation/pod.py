@@ -10,6 +10,8 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, OnDeadline
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
+from livesize.api.validation.hooks import validate_hooks
+from livesize.api.validation.lifecycle import validate_lifecycle
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.placement import validate_placement
 from livesize.api.validation.resources import (
@@ -56,7 +58,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
     errors = [*_validate_scalars(spec), *validate_volumes(spec), *validate_placement(spec)]
-    errors += _validate_deadline(pod, never=never)
+    errors += [*_validate_deadline(pod, never=never), *validate_hooks(pod)]
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):
@@ -66,6 +68,8 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     for field, container in containers_by_field(pod):
         errors += _validate_container(container, field, never=never)
         errors += validate_mounts(container, volumes, field)
+        is_init = field.startswith("spec.initContainers")
+        errors += validate_lifecycle(container, field, is_init=is_init)
         name = container.get("name")
         if name and name in seen:
             errors.append(FieldError(FieldErrorKind.DUPLICATE, f"{field}.name", "", name))

@@ -213,7 +213,12 @@ _POD: dict[str, Any] = {
         "hostNetwork": bool,
         "hostPID": bool,
         "hostIPC": bool,
-        "securityContext": {**_SECURITY, "sysctls": [{"name": str}]},
+        "securityContext": {
+            **_SECURITY,
+            "fsGroup": int,
+            "supplementalGroups": [int],
+            "sysctls": [{"name": str}],
+        },
         "os": {"name": str},
         "overhead": _QUANTITIES,
         "priority": int,

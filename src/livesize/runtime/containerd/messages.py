@@ -67,8 +67,9 @@ _CRI = {
     "Capability": "add_capabilities:1:*string drop_capabilities:2:*string",
     "LinuxContainerSecurityContext": (
         "capabilities:1:Capability namespace_options:3:NamespaceOption run_as_user:5:Int64Value"
-        " readonly_rootfs:7:bool no_new_privs:11:bool run_as_group:12:Int64Value"
-        " masked_paths:13:*string readonly_paths:14:*string seccomp:15:SecurityProfile"
+        " readonly_rootfs:7:bool supplemental_groups:8:*int64 no_new_privs:11:bool"
+        " run_as_group:12:Int64Value masked_paths:13:*string readonly_paths:14:*string"
+        " seccomp:15:SecurityProfile"
     ),
     "LinuxContainerConfig": (
         "resources:1:LinuxContainerResources security_context:2:LinuxContainerSecurityContext"
@@ -107,6 +108,8 @@ _CRI = {
     "ContainerStatusResponse": "status:1:ContainerStatus info:2:map",
     "UpdateContainerResourcesRequest": "container_id:1:string linux:2:LinuxContainerResources",
     "UpdateContainerResourcesResponse": "",
+    "ExecSyncRequest": "container_id:1:string cmd:2:*string timeout:3:int64",
+    "ExecSyncResponse": "stdout:1:bytes stderr:2:bytes exit_code:3:int32",
     "ExecRequest": (
         "container_id:1:string cmd:2:*string tty:3:bool stdin:4:bool stdout:5:bool stderr:6:bool"
     ),

@@ -157,6 +157,7 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
         capabilities=messages.Capability(drop_capabilities=_DROPPED_CAPABILITIES),
         namespace_options=_namespaces(host_network=host_network),
         readonly_rootfs=config.read_only_root,
+        supplemental_groups=config.groups,
         no_new_privs=True,
         masked_paths=_MASKED_PATHS,
         readonly_paths=_READ_ONLY_PATHS,

@@ -26,6 +26,7 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
 from livesize.runtime.cgroups.pod_groups import PodGroups
+from livesize.runtime.commands import with_variables
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
 from livesize.runtime.containerd.daemon import CniFolders
@@ -41,6 +42,7 @@ from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -58,7 +60,7 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.oci import BUILT_IN_IMAGE
-from livesize.runtime.process.machine_facts import observe_machine, observe_usage
+from livesize.runtime.process.machine_facts import booted_at, observe_machine, observe_usage
 from livesize.runtime.process.records import write_whole
 from livesize.runtime.streams import (
     AttachRequest,
@@ -295,6 +297,21 @@ class ContainerdRuntime:
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._groups.set_oom_score(self._path(group), score)
 
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        view = self._running(pod_uid, container)
+        if view is None:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        words = with_variables(command, env)
+        return await self._containers.run_command(view.id, words, timeout_seconds)
+
     async def exec(self, request: ExecRequest) -> Session:
         view = self._require_container(request.pod_uid, request.container)
         return await self._streaming.exec(view, request)
@@ -369,7 +386,9 @@ class ContainerdRuntime:
             view = await self._containers.view(one.id)
             older = pod.containers.get(one.name)
             if view is not None:
-                pod.containers[one.name] = view
+                ended = view.phase is ContainerPhase.EXITED
+                before_boot = ended and view.started_at < booted_at()
+                pod.containers[one.name] = msgspec.structs.replace(view, before_boot=before_boot)
                 if older is not None:
                     await self._containers.remove(older.id)
 

@@ -31,6 +31,7 @@ from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -239,6 +240,19 @@ class LibvirtRuntime:
         pod = self._pods.get(pod_uid)
         if pod is not None and pod.vm is not None and container == VM_NAME:
             await pod.vm.stop(grace_seconds)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,  # noqa: ARG002
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],  # noqa: ARG002
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> CommandResult:
+        raise RuntimeCallError(
+            f"{command[0]} cannot be run in pod {pod_uid}: it is a virtual machine"
+        )
 
     async def exec(self, request: ExecRequest) -> Session:
         raise RuntimeCallError(f"pod {request.pod_uid} is a virtual machine: it runs no commands")

@@ -29,11 +29,13 @@ from livesize.runtime.cgroups.interface import (
     CgroupDriver,
 )
 from livesize.runtime.cgroups.pod_groups import PodGroups
+from livesize.runtime.commands import run_to_end, with_variables
 from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import Image, ImageStore
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -274,6 +276,18 @@ class ProcessRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._groups.set_oom_score(self._groups.path(group), score)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        request = ExecRequest(pod_uid, container, with_variables(command, env))
+        return await run_to_end(await self.exec(request), command, timeout_seconds)
 
     async def exec(self, request: ExecRequest) -> Session:
         container = self._require_container(request.pod_uid, request.container)

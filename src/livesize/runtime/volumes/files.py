@@ -10,6 +10,7 @@ As Kubernetes lays out such volumes: programs that watch ``..data`` go on workin
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -19,9 +20,10 @@ _CURRENT = "..data"
 _NEXT = "..data_tmp"
 
 
-def write_files(folder: Path, files: tuple[VolumeFile, ...]) -> None:
-    """Have exactly these files in ``folder``; nothing is touched where they are there."""
-    name = f"..{_digest(files)}"
+def write_files(folder: Path, files: tuple[VolumeFile, ...], group: int | None = None) -> None:
+    """Have exactly these files in ``folder``; nothing is touched where they are there. A ``group``
+    may read them."""
+    name = f"..{_digest(files, group)}"
     if _current(folder) == name:
         return
     fresh = folder / name
@@ -32,7 +34,9 @@ def write_files(folder: Path, files: tuple[VolumeFile, ...]) -> None:
         path = fresh / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
-        path.chmod(file.mode)
+        path.chmod(file.mode if group is None else file.mode | 0o440)
+        if group is not None:
+            os.chown(path, -1, group)
     (folder / _NEXT).unlink(missing_ok=True)
     (folder / _NEXT).symlink_to(name)
     (folder / _NEXT).rename(folder / _CURRENT)
@@ -61,8 +65,8 @@ def _drop_old(folder: Path, keep: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _digest(files: tuple[VolumeFile, ...]) -> str:
-    digest = hashlib.sha256()
+def _digest(files: tuple[VolumeFile, ...], group: int | None) -> str:
+    digest = hashlib.sha256(repr(group).encode())
     for file in sorted(files, key=lambda one: one.path):
         digest.update(repr((file.path, file.mode, file.content)).encode())
     return digest.hexdigest()[:16]

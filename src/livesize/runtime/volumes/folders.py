@@ -66,6 +66,10 @@ class FolderVolumes:
     async def prepare_part(self, pod_uid: str, part: str, source: str, inside: str) -> str:
         return await self._in_thread(part, lambda: self._bind(pod_uid, part, source, inside))
 
+    async def used_bytes(self, pod_uid: str, name: str) -> int:
+        path = self._path(pod_uid, name)
+        return await self._in_thread(name, lambda: _used_bytes(path))
+
     def memory(self, pod_uid: str, name: str) -> MemorySize | None:
         path = self._path(pod_uid, name)
         if path not in self._mounts.below(path):
@@ -103,15 +107,16 @@ class FolderVolumes:
         fresh = not path.is_dir()
         path.mkdir(parents=True, exist_ok=True)
         match volume:
-            case EmptyFolder():
+            case EmptyFolder(group=group):
                 if fresh:
-                    path.chmod(0o777)
-            case MemoryFolder(size_bytes=size_bytes):
+                    _open_to_all(path, group)
+            case MemoryFolder(size_bytes=size_bytes, group=group):
                 if path not in self._mounts.below(path):
                     self._mounts.mount_memory(path, size_bytes)
-            case FileTree(files=files):
+                    _open_to_all(path, group)
+            case FileTree(files=files, group=group):
                 path.chmod(0o755)
-                write_files(path, files)
+                write_files(path, files, group)
         return str(path)
 
     def _bind(self, pod_uid: str, part: str, source: str, inside: str) -> str:
@@ -151,6 +156,15 @@ class FolderVolumes:
             return await loop.run_in_executor(self._threads, call)
         except OSError as failure:
             raise VolumeError(f"volume {what}: {failure}") from failure
+
+
+def _open_to_all(path: Path, group: int | None) -> None:
+    """What is made in there is the group's too."""
+    if group is None:
+        path.chmod(0o777)
+    else:
+        os.chown(path, -1, group)
+        path.chmod(0o2777)
 
 
 def _host_path(volume: HostPath) -> str:
@@ -210,3 +224,14 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _used_bytes(folder: Path) -> int:
+    """Blocks, not sizes: a file with holes takes what it takes. Whoever removes files meanwhile
+    does no harm."""
+    used = 0
+    for parent, _, files in os.walk(folder, onerror=lambda _: None):
+        for name in files:
+            with contextlib.suppress(OSError):
+                used += (Path(parent) / name).lstat().st_blocks * 512
+    return used

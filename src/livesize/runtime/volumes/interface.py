@@ -18,9 +18,10 @@ class VolumeError(RuntimeCallError):
 
 
 class EmptyFolder(msgspec.Struct, frozen=True, tag=True):
-    """A folder on the machine's disk, empty at the pod's start."""
+    """A folder on the machine's disk, empty at the pod's start. ``group``: whose it is."""
 
     name: str
+    group: int | None = None
 
 
 class MemoryFolder(msgspec.Struct, frozen=True, tag=True):
@@ -28,6 +29,7 @@ class MemoryFolder(msgspec.Struct, frozen=True, tag=True):
 
     name: str
     size_bytes: int
+    group: int | None = None
 
 
 class HostPath(msgspec.Struct, frozen=True, tag=True):
@@ -51,6 +53,7 @@ class FileTree(msgspec.Struct, frozen=True, tag=True):
 
     name: str
     files: tuple[VolumeFile, ...]
+    group: int | None = None
 
 
 Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree
@@ -74,6 +77,10 @@ class VolumeStore(Protocol):
     async def prepare_part(self, pod_uid: str, part: str, source: str, inside: str) -> str:
         """Return a path that stands for ``inside`` a volume, which no link in it leads away from.
         ``part`` names it among the pod's."""
+        ...
+
+    async def used_bytes(self, pod_uid: str, name: str) -> int:
+        """What the files in a volume take on disk."""
         ...
 
     def memory(self, pod_uid: str, name: str) -> MemorySize | None:
