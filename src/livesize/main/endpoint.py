@@ -55,7 +55,7 @@ def open_tls_endpoint(host: str, port: int, connection: ConnectionConfig) -> End
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_verify_locations(cadata=connection.ca_pem.decode())
     context.verify_mode = ssl.CERT_REQUIRED
-    load_identity(context, connection.client_certificate_pem + connection.client_key_pem)
+    load_identity(context, _pem(connection))
     return Endpoint(listen_on(host, port, "--endpoint-listen"), context)
 
 
@@ -71,5 +71,9 @@ async def keep_identity(endpoint: Endpoint, kubeconfig: Path, clock: Clock) -> N
         written = kubeconfig.stat().st_mtime_ns
         if written != shown and endpoint.tls is not None:
             fresh = connection_from(kubeconfig)
-            load_identity(endpoint.tls, fresh.client_certificate_pem + fresh.client_key_pem)
+            load_identity(endpoint.tls, _pem(fresh))
             shown = written
+
+
+def _pem(connection: ConnectionConfig) -> bytes:
+    return connection.client_certificate_pem + b"\n" + connection.client_key_pem

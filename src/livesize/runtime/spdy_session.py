@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
-
+from livesize.api.channels import format_size, parse_end
 from livesize.api.spdy import Data, Framer, Parser, Ping, Reset, SpdyError
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.streams import STDERR, STDOUT, Output
@@ -77,12 +76,12 @@ class SpdySession:
 
     def resize(self, width: int, height: int) -> None:
         if "resize" in self._streams:
-            size = orjson.dumps({"Width": width, "Height": height})
-            self._writer.write(self._framer.data(self._streams["resize"], size + b"\n"))
+            size = format_size(width, height)[1:]  # a stream of its own, and no channel
+            self._writer.write(self._framer.data(self._streams["resize"], size))
 
     async def exit_code(self) -> int:
         """Known once all output has been read."""
-        return parse_end(self._said)
+        return _exit_code(self._said)
 
     async def close(self) -> None:
         self._writer.close()
@@ -102,20 +101,14 @@ class SpdySession:
             ) from failure
 
 
-def parse_end(said: bytes) -> int:
+def _exit_code(said: bytes) -> int:
     """The exit code in a Status; raises what else went wrong."""
     if not said:
         raise RuntimeCallError("the container runtime hung up before it said how it ended")
-    try:
-        status = orjson.loads(said)
-    except ValueError:
-        raise RuntimeCallError(said.decode(errors="replace").strip()) from None
-    if status.get("status") == "Success":
-        return 0
-    for cause in (status.get("details") or {}).get("causes") or ():
-        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
-            return int(cause["message"])
-    raise RuntimeCallError(str(status.get("message") or "it ended for no reason that was given"))
+    code, problem = parse_end(said)
+    if problem:
+        raise RuntimeCallError(problem.strip())
+    return code
 
 
 async def open_spdy(url: str, names: tuple[str, ...]) -> SpdySession:

@@ -59,7 +59,14 @@ class Allocation(msgspec.Struct, frozen=True):
     def settled(self) -> bool:
         """Nothing is being applied: actuated says what allocated says, and nothing is held that a
         promise in between, taken back before it was applied, may have left."""
-        return self.held == NOTHING and sizes_equal(self.allocated, self.actuated)
+        return sizes_equal(self.allocated, self.actuated) and not self._holds_more
+
+    @property
+    def _holds_more(self) -> bool:
+        if self.held == NOTHING:
+            return False
+        promised = requests_total(self.allocated)
+        return maximum(promised, self.held) != promised
 
     def sizes(self) -> tuple[Object, ...]:
         """Of all its containers, those that start before the others too."""

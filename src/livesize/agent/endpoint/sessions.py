@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import WSMsgType, web
 
-from livesize.agent.endpoint.channels import (
+from livesize.api.channels import (
     PROTOCOLS,
     EndOfInput,
     Input,

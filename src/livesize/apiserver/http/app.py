@@ -222,7 +222,7 @@ class App:
             lasts = verb == "create" or head.flag("follow")
             labels = (STREAM if lasts else verb, route.resource.plural, route.subresource)
             ask = functools.partial(self._streams.answer, identity, verb, route, scope)
-            return Ask(identity.name, labels, head, ask)
+            return Ask(identity.name, labels, self._lasting(scope, head), ask)
         head = self._lasting(scope, head) if verb == "watch" else head
         labels = (verb, route.resource.plural, route.subresource)
         answer = functools.partial(self._handlers.answer, identity, verb, route)

@@ -15,12 +15,11 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.apiserver.http.requests import Receive, Send
+from livesize.apiserver.http.watch_stream import CREDENTIAL_SECONDS
 from livesize.machinery.clock import Clock
 from livesize.machinery.hangup import wait_hangup
 
 PIECE_BYTES = 64 * 1024
-LAST_SECONDS = 5.0
-"""So long a client may take for what is left when the node has ended."""
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -34,6 +33,8 @@ class NodeStream(msgspec.Struct, frozen=True):
     head: bytes = b""
     take_over: Callable[[], Streams] | None = None
     told: Callable[[], None] | None = None
+    still_known: Callable[[], bool] | None = None
+    """Whether who asked would still be let in."""
 
     async def run(self, receive: Receive, send: Send) -> None:
         async with self.stack:
@@ -49,9 +50,12 @@ class NodeStream(msgspec.Struct, frozen=True):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         async with asyncio.TaskGroup() as group:
-            writing = group.create_task(_write_pieces(reader, send))
-            leaving = group.create_task(_await_disconnect(receive, writing))
-            writing.add_done_callback(lambda _: leaving.cancel())
+            tasks = [
+                group.create_task(_write_pieces(reader, send)),
+                group.create_task(_await_disconnect(receive)),
+                group.create_task(self._until_unknown()),
+            ]
+            _end_together(tasks)
 
     async def _pass_through(self, client: Streams) -> None:
         if self.told is not None:
@@ -64,18 +68,29 @@ class NodeStream(msgspec.Struct, frozen=True):
                     group.create_task(_copy(from_client, to_node)),
                     group.create_task(_copy(from_node, to_client)),
                     group.create_task(_until_hangup(to_client, self.clock)),
+                    group.create_task(self._until_unknown()),
                 ]
-
-                def end_all(_: object) -> None:
-                    for task in tasks:
-                        task.cancel()
-
-                for task in tasks:
-                    task.add_done_callback(end_all)
+                _end_together(tasks)
         except* ConnectionError:
             pass  # one of them has gone, and that is what ends it
         finally:
             to_client.close()
+
+    async def _until_unknown(self) -> None:
+        """Who was let in once is not let in for ever."""
+        while self.still_known is None or self.still_known():
+            await self.clock.sleep(CREDENTIAL_SECONDS)
+
+
+def _end_together(tasks: list[asyncio.Task[None]]) -> None:
+    """The first that is done ends the others."""
+
+    def end_all(_: object) -> None:
+        for task in tasks:
+            task.cancel()
+
+    for task in tasks:
+        task.add_done_callback(end_all)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,7 +113,6 @@ async def _write_pieces(reader: asyncio.StreamReader, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _await_disconnect(receive: Receive, writing: asyncio.Task[None]) -> None:
+async def _await_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    writing.cancel()

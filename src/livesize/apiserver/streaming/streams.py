@@ -70,12 +70,18 @@ class NodeStreams:
                     status = int(head.split(b" ", 2)[1])
                     if status != (101 if asked.switches else 200):
                         raise await _refusal(status, reader)
-            except (NodeUnreachableError, OSError, EOFError, asyncio.LimitOverrunError) as failure:
-                raise _unreachable(str(failure) or f"node {asked.node} hung up") from failure
             except TimeoutError:
                 raise _unreachable(f"node {asked.node} does not answer") from None
+            except (NodeUnreachableError, OSError, EOFError, asyncio.LimitOverrunError) as failure:
+                raise _unreachable(str(failure) or f"node {asked.node} hung up") from failure
             return NodeStream(
-                (reader, writer), stack.pop_all(), self._clock, head, take_over, scope.get(SWITCHED)
+                (reader, writer),
+                stack.pop_all(),
+                self._clock,
+                head,
+                take_over,
+                scope.get(SWITCHED),
+                request.still_known,
             )
 
     def _node(self, name: str) -> Object:

@@ -334,6 +334,8 @@ class ProcessRuntime:
                 container.on_end = self._tell
                 pod.containers[name] = container
                 self._keeper.begin(attempt.log)
+                if not container.is_running:
+                    self._keeper.end(attempt.log)
         return pod
 
     def _container(self, attempt: Attempt, record: ContainerRecord) -> Container:

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_STDIN, _STATUS, _RESIZE, _CLOSE = 0, 3, 4, 255
+STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 _LARGEST_TERMINAL = 65535
 _PREFIX = "Internal error occurred: "
 
@@ -43,7 +43,7 @@ def parse_message(message: bytes) -> Asked:
             return Input(message[1:])
         case 4:
             return _parse_size(message[1:])
-        case 255 if message[1:2] == bytes([_STDIN]):
+        case 255 if message[1:2] == bytes([STDIN]):
             return EndOfInput()
         case _:
             return Nothing()
@@ -83,8 +83,34 @@ def format_failure(why: str) -> bytes:
     )
 
 
+def format_input(data: bytes) -> bytes:
+    return bytes([STDIN]) + data
+
+
+def format_end_of_input() -> bytes:
+    return bytes([CLOSE, STDIN])
+
+
+def format_size(width: int, height: int) -> bytes:
+    return bytes([RESIZE]) + orjson.dumps({"Width": width, "Height": height}) + b"\n"
+
+
+def parse_end(status: bytes) -> tuple[int, str]:
+    """The exit code, and what else went wrong, of the last message without its first byte."""
+    try:
+        told = orjson.loads(status)
+    except ValueError:
+        return 1, status.decode(errors="replace")
+    if told.get("status") == "Success":
+        return 0, ""
+    for cause in (told.get("details") or {}).get("causes") or ():
+        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
+            return int(cause["message"]), ""
+    return 1, str(told.get("message") or "it ended for no reason that was given")
+
+
 def _status(status: dict[str, Any]) -> bytes:
-    return bytes([_STATUS]) + orjson.dumps(status)
+    return bytes([STATUS]) + orjson.dumps(status)
 
 
 def _parse_size(text: bytes) -> Asked:
