@@ -223,17 +223,19 @@ def _plan_growth(
     now: dict[str, set[int]], wanted: Mapping[str, Cpus], pool: Cpus
 ) -> Iterator[Bind]:
     """Whoever wants nothing that a sibling has still goes first. Where all wait for each other,
-    one of them shares for a moment."""
+    one of them shares for a moment, which frees another: wanted sets have nothing in common."""
     growing = [name for name, cpus in now.items() if not cpus.issuperset(wanted[name])]
     while growing:
-        name = next((one for one in growing if not _is_waiting(one, now, wanted)), "")
-        if name:
-            growing.remove(name)
-            now[name] = set(wanted[name])
-            yield Bind(name, tuple(sorted(wanted[name])))
-        else:
-            now[growing[0]] = set()
-            yield Bind(growing[0], pool)
+        free = [name for name in growing if not _is_waiting(name, now, wanted)]
+        holding = [name for name in growing if now[name]]
+        if holding and not free:
+            now[holding[0]] = set()
+            yield Bind(holding[0], pool)
+            continue
+        name = (free or growing)[0]
+        growing.remove(name)
+        now[name] = set(wanted[name])
+        yield Bind(name, tuple(sorted(wanted[name])))
 
 
 def _is_waiting(name: str, now: Mapping[str, set[int]], wanted: Mapping[str, Cpus]) -> bool:
