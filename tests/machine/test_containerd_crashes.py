@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from system.books import check_the_books
 from system.groups import GroupFiles, group_of, start_time
 from system.up import Up, container
 
@@ -72,6 +73,7 @@ class Scene:
         (status,) = pod["status"]["containerStatuses"]
         assert status["resources"] == pod["spec"]["containers"][0]["resources"]
         assert status["restartCount"] == 0
+        check_the_books(self.up)
 
 
 def containerd_pid(up: Up) -> int:
@@ -130,6 +132,31 @@ def test_containerd_is_killed_in_the_middle_of_resizes(up: Up, kills: int) -> No
         os.kill(daemon, signal.SIGKILL)
         scene.check(600 if big else 200, 128 if big else 64)
         up.wait_until(lambda: is_containerd(containerd_pid(up)), "containerd runs again")
+
+
+@pytest.mark.parametrize(
+    "kills", [pytest.param(2), pytest.param(MANY_KILLS, marks=pytest.mark.matrix)]
+)
+def test_the_control_plane_is_killed_in_the_middle_of_resizes(up: Up, kills: int) -> None:
+    """What was answered is durable, and the node goes on meanwhile."""
+    up.start()
+    scene = Scene(up)
+    for number in range(kills):
+        big = number % 2 == 0
+        scene.ask("600m" if big else "200m", "128Mi" if big else "64Mi")
+        time.sleep(0.003 * (number % 8))
+        killed = up.control_plane_pid()
+        os.kill(killed, signal.SIGKILL)
+        up.wait_until(lambda before=killed: is_replaced(up, before), "it was started again")
+        up.wait_until(lambda: up.pod("db"), "and answers")
+        scene.check(600 if big else 200, 128 if big else 64)
+
+
+def is_replaced(up: Up, before: int) -> bool:
+    try:
+        return up.control_plane_pid() != before
+    except (AssertionError, FileNotFoundError):
+        return False
 
 
 @pytest.mark.matrix

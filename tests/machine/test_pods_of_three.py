@@ -108,6 +108,35 @@ def burstable(name: str, request: Size) -> dict[str, Any]:
     return {**container(name, *request), "resources": {"requests": amounts(request)}}
 
 
+# ARK, "Test Cases": for an existing container workload with C CPUs and memory X, here 1 and 64 MiB,
+# with a Delta of 32 MiB. Each ends where it began, or where the next begins.
+ARK_CASES: dict[str, list[tuple[int, int]]] = {
+    "set VM memory to X + Delta; then reduce it to X": [(1, 96), (1, 64)],
+    "set memory to X + Delta; repeat to increase memory to X + 3*Delta; then reduce memory to X": [
+        (1, 96),
+        (1, 128),
+        (1, 160),
+        (1, 64),
+    ],
+    "set VM vcpus to C+1, then reduce it to C": [(2, 64), (1, 64)],
+    "set VM vcpus to C + 3, then reduce it to C+1": [(4, 64), (2, 64)],
+    "do combined changes in #1 and #3": [(2, 96), (1, 64)],
+    "do combined changes in #2 and #4": [(4, 96), (4, 128), (4, 160), (2, 64)],
+}
+
+
+def test_the_cases_of_ark(up: Up) -> None:
+    three = Three(up, [container("a", "1", "64Mi"), *(container(n, "10m", "8Mi") for n in "bc")])
+    for case, sizes in ARK_CASES.items():
+        for cpus, memory_mib in sizes:
+            size = amounts((str(cpus), f"{memory_mib}Mi"))
+            three.resize({"a": {"requests": size, "limits": size}})
+            limits = {"a": (cpus * 1000, memory_mib), "b": (10, 8), "c": (10, 8)}
+            assert three.same_processes(), case
+            three.check_limits(limits)
+    three.check_unrestarted_and_told()
+
+
 def test_a_guaranteed_pod(up: Up) -> None:
     three = Three(up, [container(name, *BEFORE[name]) for name in NAMES])
     sizes = BEFORE

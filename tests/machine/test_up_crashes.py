@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from system.books import check_the_books
 from system.groups import GroupFiles, group_of, start_time
 from system.up import Up, container
 
@@ -96,6 +97,7 @@ class Scene:
         status = pod["status"]["containerStatuses"][0]
         assert status["resources"] == pod["spec"]["containers"][0]["resources"]
         assert status["restartCount"] == 0
+        check_the_books(self.up)
 
 
 def test_these_are_all_the_crash_points_of_a_resize(up: Up, crash_dir: Path) -> None:

@@ -23,7 +23,14 @@ from livesize.agent.admission.plan import (
     judge_resize,
     retry_key,
 )
-from livesize.agent.allocation.ledger import Allocation, Ledger, footprint_of, requests_total
+from livesize.agent.allocation.ledger import (
+    Allocation,
+    Ledger,
+    StartingSize,
+    footprint_of,
+    pod_requests,
+    requests_total,
+)
 from livesize.agent.cpus.books import CpuBooks
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
@@ -35,7 +42,7 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resources import add, containers_of, parse_amounts, size_of
+from livesize.api.resources import containers_of, init_containers_of, size_of, stays
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -152,7 +159,7 @@ class Judge:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:
                 return Infeasible(broken)
-        asked = add(requests_total(desired), parse_amounts(entry.overhead))
+        asked = pod_requests(entry, requests_total(desired))
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
         verdict = judge_resize(asked, footprint_of(entry), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
@@ -190,4 +197,7 @@ class Judge:
             actuated=sizes,
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
+            starting=tuple(
+                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+            ),
         )

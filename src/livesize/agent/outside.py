@@ -16,6 +16,7 @@ from livesize.machinery.recorder import EventRecorder, EventSeverity
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.interface import ContainerConfig, ContainerView, MachineFacts, Runtime
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Outside:
     random: random.Random
     recorder: EventRecorder
     machine: MachineFacts  # as it was when the agent began: reading it takes files
+    volumes: VolumeStore
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
     cpus: CpuKeeper | None = None  # under the static CPU policy
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+import orjson
+
 from livesize.api.objects import Object
 
 _DERIVED = frozenset({"resourcesAllocated"})
@@ -28,5 +30,7 @@ def container_hash_without_resources(container: Object) -> str:
 
 def _hash(container: Object, left_out: frozenset[str]) -> str:
     kept = {key: value for key, value in container.items() if key not in left_out}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_CHARACTERS]
+    text = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+    if not text.isascii():
+        text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return hashlib.sha256(text).hexdigest()[:_CHARACTERS]

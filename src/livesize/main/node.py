@@ -23,7 +23,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
-from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime
+from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime, make_volumes
 from livesize.runtime.interface import MachineFacts, Runtime, RuntimeCallError
 
 USER_AGENT = f"livesize-agent/{VERSION}"
@@ -52,6 +52,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     allocatable: Allocatable = Allocatable()
     resize_judge: str = "node"
     cpus: StaticCpus | None = None  # None: everybody shares all CPUs
+    endpoint_port: int = 0
 
 
 def parse_allocatable(text: str) -> Allocatable:
@@ -129,6 +130,7 @@ async def open_agent(
             checkpoint=checkpoint,
             clock=clock,
             settings=_agent_settings(settings, runtime.machine(), cpus),
+            volumes=make_volumes(settings.runtime, directory),
             points=CrashPoints.from_environment(),
             source=random.SystemRandom(),
             vms=runtime,
@@ -158,6 +160,7 @@ def _agent_settings(
         allocatable_memory_bytes=memory,
         version=VERSION,
         cpus=cpus,
+        endpoint_port=settings.endpoint_port,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS + accept_delay,
         accept_delay_seconds=accept_delay,

@@ -166,6 +166,27 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="0,2-3",
     ),
     Setting(
+        "container-log-max-size",
+        NODES,
+        "How long a container's log becomes before a new part of it begins.",
+        default="10Mi",
+        metavar="AMOUNT",
+    ),
+    Setting(
+        "container-log-max-files",
+        NODES,
+        "How many parts of a container's log are kept.",
+        default="5",
+        metavar="NUMBER",
+    ),
+    Setting(
+        "endpoint-listen",
+        (Part.AGENT,),
+        "Where API servers ask for logs and exec of this node's pods; port 0 takes a free one.",
+        otherwise="the node's address, a free port",
+        metavar="HOST:PORT",
+    ),
+    Setting(
         "store",
         SERVERS,
         "sqlite: a file in the data directory. etcd: one that several API servers share.",

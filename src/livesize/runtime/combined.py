@@ -12,6 +12,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -25,6 +26,7 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeEvent,
 )
+from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
 from livesize.runtime.vm import VmChange, VmRuntime, VmView
 
 
@@ -103,8 +105,33 @@ class CombinedRuntime:
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._of(group.pod_uid).set_oom_score(group, score)
 
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        return await self._of(pod_uid).run_command(
+            pod_uid, container, command, env=env, timeout_seconds=timeout_seconds
+        )
+
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._feed.listen()
+
+    async def exec(self, request: ExecRequest) -> Session:
+        return await self._of(request.pod_uid).exec(request)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        return await self._of(pod_uid).attach(pod_uid, container)
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        return await self._of(pod_uid).connect(pod_uid, port)
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        return self._of(query.pod_uid).read_log(query)
 
     def vm(self, pod_uid: str) -> VmView | None:
         return self._machines.vm(pod_uid)

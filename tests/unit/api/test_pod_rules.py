@@ -148,6 +148,18 @@ def test_hashes_do_not_depend_on_the_order_of_fields() -> None:
     assert len(container_hash(CONTAINER)) == 16
 
 
+@pytest.mark.parametrize(
+    ("name", "hashed"),
+    [
+        pytest.param("a", "1f939456873035ef", id="plain"),
+        pytest.param("ä", "3918821278329b4f", id="other letters"),
+    ],
+)
+def test_hashes_stay_what_they_are(name: str, hashed: str) -> None:
+    """They stand on containers that run: another hash would start them all again."""
+    assert container_hash({**CONTAINER, "name": name}) == hashed
+
+
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     first = set_condition([], {"type": "Ready", "status": "False"}, "t1")
     same = set_condition(first, {"type": "Ready", "status": "False", "reason": "R"}, "t2")

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from livesize.api.accounting import whole_pod
 from livesize.api.objects import Object
 from livesize.api.resources import (
     NOTHING,
@@ -27,6 +28,13 @@ from livesize.api.resources import (
     same_size,
     total,
 )
+
+
+class StartingSize(msgspec.Struct, frozen=True):
+    """An init container. ``stays``: it is a sidecar."""
+
+    size: Object
+    stays: bool
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -45,17 +53,31 @@ class Allocation(msgspec.Struct, frozen=True):
     held_cpus: dict[str, tuple[int, ...]] = {}  # that they may still have, until applied
     overhead: Object = msgspec.field(default_factory=dict)
     arrival: int = 0  # order in which pods came to this node
+    starting: tuple[StartingSize, ...] = ()  # init containers and sidecars; never resized
 
     @property
     def settled(self) -> bool:
-        """Nothing is being applied: actuated says what allocated says."""
-        return sizes_equal(self.allocated, self.actuated)
+        """Nothing is being applied: actuated says what allocated says, and nothing is held that a
+        promise in between, taken back before it was applied, may have left."""
+        return sizes_equal(self.allocated, self.actuated) and not self._holds_more
+
+    @property
+    def _holds_more(self) -> bool:
+        if self.held == NOTHING:
+            return False
+        promised = requests_total(self.allocated)
+        return maximum(promised, self.held) != promised
+
+    def sizes(self) -> tuple[Object, ...]:
+        """Of all its containers, those that start before the others too."""
+        return (*self.allocated, *(one.size for one in self.starting))
 
     def size(self, container: str) -> Object:
-        return next(size for size in self.allocated if size["name"] == container)
+        return next(size for size in self.sizes() if size["name"] == container)
 
     def size_before(self, container: str) -> Object:
-        return next(size for size in self.actuated if size["name"] == container)
+        known = (*self.actuated, *(one.size for one in self.starting))
+        return next(size for size in known if size["name"] == container)
 
     @property
     def holds_more(self) -> bool:
@@ -104,10 +126,16 @@ def requests_total(sizes: Iterable[Object]) -> Amounts:
     return or_zero(total(parse_resources(size).requests for size in sizes))
 
 
+def pod_requests(allocation: Allocation, running: Amounts) -> Amounts:
+    """What the whole pod asks for where its containers ask for ``running``; with its overhead."""
+    starting = [(parse_resources(one.size).requests, one.stays) for one in allocation.starting]
+    return add(whole_pod(running, starting), parse_amounts(allocation.overhead))
+
+
 def footprint_of(allocation: Allocation) -> Amounts:
     """Allocated, raised to what is still held while a shrink is unfinished, and the overhead."""
     promised = maximum(requests_total(allocation.allocated), allocation.held)
-    return add(promised, parse_amounts(allocation.overhead))
+    return pod_requests(allocation, promised)
 
 
 class Ledger:

@@ -8,6 +8,7 @@ its resize: one request and one commit instead of several, and they tell no more
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
@@ -28,14 +29,41 @@ class PodRecord:
         self.pod = _stored(pod)
         self.gone = False
         self.changed = asyncio.Event()  # set with every news; who waits for it clears it
+        self.on_late_news: Callable[[], None] = _nothing
+        self._posts = 0  # under way
+        self._own: list[int] = []  # versions that those which are answered have made
+        self._brought: list[int] = []  # versions that the watch brought meanwhile
 
     def seen(self, pod: Object) -> bool:
-        """Take in what the watch or an answer brought; False where it is not news."""
+        """Take in what the watch brought; True where it is news. The watch often brings what we
+        post before the answer does: what comes meanwhile is called news (``on_late_news``) when
+        the answer has shown that it was not ours."""
+        if not self._take_in(pod):
+            return False
+        if self._posts:
+            self._brought.append(_version(pod))
+        return not self._posts
+
+    def _take_in(self, pod: Object) -> bool:
         if uid_of(pod) != uid_of(self.pod) or _version(pod) <= _version(self.pod):
             return False
         self.pod = _stored(pod)
         self.changed.set()
         return True
+
+    async def _answered(self, post: Awaitable[Object]) -> None:
+        self._posts += 1
+        try:
+            answer = await post
+            self._own.append(_version(answer))
+            self._take_in(answer)
+        finally:
+            self._posts -= 1
+            if not self._posts:
+                foreign = set(self._brought).difference(self._own)
+                self._own, self._brought = [], []
+                if foreign:
+                    self.on_late_news()
 
     async def post_resizing(self, body: Object, *told: tuple[EventReason, str]) -> None:
         """``told``: events, reason and message, that are true once the API server has taken it."""
@@ -45,22 +73,22 @@ class PodRecord:
         if events:
             body = {**body, "events": events}
         try:
-            answer = await outside.client.post(
-                PODS, name_of(pod), namespace_of(pod), "resizing", body
+            await self._answered(
+                outside.client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body)
             )
         except (ConnectionError, StatusError):
             outside.recorder.left_behind(riding)
             raise
-        self.seen(answer)
 
     async def patch_status(self, changed: Object) -> None:
         pod = self.pod
         # The uid keeps a late status off a new pod of the same name.
         patch = {"metadata": {"uid": uid_of(pod)}, "status": changed}
-        answer = await self._outside.client.patch(
-            PODS, name_of(pod), patch, namespace=namespace_of(pod), subresource="status"
+        await self._answered(
+            self._outside.client.patch(
+                PODS, name_of(pod), patch, namespace=namespace_of(pod), subresource="status"
+            )
         )
-        self.seen(answer)
 
     async def delete(self) -> None:
         """Let the object go; harmless where it is gone, or has made way for another."""
@@ -72,6 +100,10 @@ class PodRecord:
         except StatusError as refusal:
             if refusal.code not in _GONE:
                 raise
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _stored(pod: Object) -> Object:

@@ -15,10 +15,17 @@ from livesize.machinery.steps import StepRecord
 RUNNING = "Running"  # of a step that is not done yet
 
 
-def refusal_body(pod: Object, phase: ResizePhase, generation: int, message: str) -> Object:
-    """Deferred or Infeasible; the status catches up with the generation that was judged."""
-    status = {"observedGeneration": generation_of(pod)}
-    return {**_body(pod, phase, generation), "message": message, "status": status}
+def refusal_body(
+    pod: Object, phase: ResizePhase, generation: int, message: str, allocation: Allocation
+) -> Object:
+    """Deferred or Infeasible; the status catches up with the generation that was judged. What is
+    allocated goes along: a promise that this request has overtaken may never have been told."""
+    return {
+        **_body(pod, phase, generation),
+        "message": message,
+        "allocated": list(allocation.allocated),
+        "status": {"observedGeneration": generation_of(pod)},
+    }
 
 
 def accept_body(pod: Object, allocation: Allocation, message: str = "") -> Object:

@@ -58,7 +58,7 @@ class PodHands:
     """What an attempt asks of the pod's worker."""
 
     stop: Callable[[str], Awaitable[None]]
-    start: Callable[[str, int], Awaitable[None]]
+    start: Callable[[str, int, Allocation], Awaitable[None]]
     build_status: Callable[[], Object]
     room_appeared: Callable[[], None]
 
@@ -161,7 +161,8 @@ class ResizeAttempt:
 
     def _start(self, restart: Restart) -> Step:
         async def start() -> None:
-            await self.hands.start(restart.container, restart.attempt)
+            # At the size the pod's group was just made ready for: there may be a newer promise.
+            await self.hands.start(restart.container, restart.attempt, self.target)
 
         return Step(f"start:{restart.container}", start)
 

@@ -110,15 +110,16 @@ class ResizeDriver:
     async def post_refusal(self) -> None:
         """Say that the resize was deferred or is infeasible, once for each verdict."""
         pod = self._record.pod
-        refusal = self._books.judge.refusal(pod["metadata"]["uid"])
-        if refusal is None or self._record.gone:
+        uid = pod["metadata"]["uid"]
+        refusal, entry = self._books.judge.refusal(uid), self._books.ledger.get(uid)
+        if refusal is None or entry is None or self._record.gone:
             return
         state = resize_state(pod)
         heard = int(state.get("observedGeneration", 0)) >= refusal.generation
         is_told = heard and phase_of(pod) is refusal.phase  # by us, not only by the scheduler
         if state.get("generation") != refusal.generation or is_told:
             return
-        body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message)
+        body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message, entry)
         deferred = refusal.phase is ResizePhase.DEFERRED
         reason = EventReason.RESIZE_DEFERRED if deferred else EventReason.RESIZE_INFEASIBLE
         sizes = [size_of(container) for container in containers_of(pod)]

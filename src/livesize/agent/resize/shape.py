@@ -17,12 +17,15 @@ from livesize.agent.pods.config import (
 )
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
+from livesize.agent.volumes.sizes import volume_steps
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.machinery.steps import Step
 from livesize.runtime.interface import ContainerGroup, Runtime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class ContainersShape:
     runtime: Runtime
     record: PodRecord
     node_memory_bytes: int
+    volumes: VolumeStore
+    hooks: ResizeHooks
     cpus: CpuKeeper | None = None
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
@@ -60,10 +65,15 @@ class ContainersShape:
             self.pod_limits(entry),
         )
         binding = self._binding_steps(entry, staying)
-        names = (*(step.name for step in binding), *(step.name for step in plan.steps))
         groups = group_steps(self.runtime, entry.uid, plan)
-        steps = [*binding, *groups, *self._score_steps(entry, staying)]
-        return MachineWork(tuple(steps), names)
+        limit_bytes = self.pod_limits(entry).memory_limit_bytes
+        grow, shrink = volume_steps(
+            self.volumes, self.record.pod, limit_bytes, self.node_memory_bytes
+        )
+        changing = tuple(step.name for step in (*binding, *grow, *groups, *shrink))
+        steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
+        steps = [*self.hooks.before(entry, staying), *steps, *self.hooks.after(entry, staying)]
+        return MachineWork(tuple(steps), changing)
 
     def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """CPUs come first: what waits for memory then holds up no other pod's CPUs."""

@@ -87,6 +87,10 @@ def container_config(
         args=config.args,
         working_dir=config.working_dir,
         envs=[messages.KeyValue(key=name, value=value) for name, value in config.env],
+        mounts=[
+            messages.Mount(container_path=one.target, host_path=one.source, readonly=one.read_only)
+            for one in config.mounts
+        ],
         labels={**pod_labels(node_uid, config.pod_uid), CONTAINER_LABEL: config.name},
         annotations={CONFIG_ANNOTATION: msgspec.json.encode(started).decode()},
         log_path=log_path,
@@ -150,6 +154,7 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
         capabilities=messages.Capability(drop_capabilities=_DROPPED_CAPABILITIES),
         namespace_options=_namespaces(host_network=host_network),
         readonly_rootfs=config.read_only_root,
+        supplemental_groups=config.groups,
         no_new_privs=True,
         masked_paths=_MASKED_PATHS,
         readonly_paths=_READ_ONLY_PATHS,
