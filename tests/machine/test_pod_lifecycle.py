@@ -63,6 +63,11 @@ class Inside:
         words = " ".join(line for line in status if line.startswith(("Gid:", "Groups:"))).split()
         return {int(word) for word in words if word.isdigit()}
 
+    def file_system(self, path: str) -> str:
+        lines = Path(f"/proc/{self.pid}/mountinfo").read_text().splitlines()
+        found = [line for line in lines if line.split()[4] == path]
+        return found[-1].partition(" - ")[2].split()[0]
+
     def size_bytes(self, path: str) -> int:
         facts = os.statvfs(self.root / path.lstrip("/"))
         return facts.f_blocks * facts.f_frsize
@@ -92,12 +97,14 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
         mounted("config", "/config"),
         mounted("config", "/etc/one.conf", subPath="shape"),
         mounted("self", "/self"),
+        mounted("keys", "/keys"),
     ]
     volumes = [
         {"name": "scratch", "emptyDir": {}},
         {"name": "cache", "emptyDir": {"medium": "Memory"}},
         {"name": "host", "hostPath": {"path": str(tmp_path / "shared"), "type": "Directory"}},
         {"name": "config", "configMap": {"name": "settings"}},
+        {"name": "keys", "secret": {"secretName": "keys"}},
         {
             "name": "self",
             "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]},
@@ -116,6 +123,8 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
     assert inside.read("/config/colour") == "blue"
     assert inside.read("/etc/one.conf") == "round"
     assert inside.read("/self/n") == "volumes"
+    assert inside.read("/keys/pin") == "42"
+    assert inside.file_system("/keys") == "tmpfs"
     assert inside.read("/host/hello") == "from the machine"
     assert not (tmp_path / "shared" / "no").exists()
     assert (inside.root / "scratch/a/b").is_dir()

@@ -121,6 +121,7 @@ def test_a_projected_volume_is_made_of_several_sources() -> None:
             VolumeFile("pin", b"42", 0o400),
             VolumeFile("n", b"db", 0o400),
         ),
+        secret=True,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from livesize.runtime.volumes.fake_mounts import FakeMounts
@@ -55,6 +56,20 @@ async def test_files_change_at_one_instant_and_old_ones_go(volumes: FolderVolume
     assert {name for name in names if not name.startswith("..")} == {"a", "c"}
     assert {(path / name).read_text() for name in "ac"} == {"2"}
     assert len(names) == 4  # and ..data, and what it leads to
+
+
+async def test_what_is_secret_lies_in_memory(tmp_path: Path) -> None:
+    mounts = FakeMounts()
+    volumes = FolderVolumes(tmp_path / "volumes", mounts)
+    secret = msgspec.structs.replace(tree(pin="42"), secret=True)
+    path = Path(await volumes.prepare(UID, secret))
+    assert path in mounts.points
+    assert await volumes.prepare(UID, secret) == str(path)
+    assert (path / "pin").read_text() == "42"
+    await volumes.remove(UID)
+    assert not mounts.points
+    plain = Path(await volumes.prepare(UID, tree(a="1")))
+    assert plain not in mounts.points
 
 
 async def test_files_that_are_there_are_not_touched(volumes: FolderVolumes) -> None:

@@ -93,12 +93,14 @@ def wanted_volume(volume: Object, around: Surroundings, memory_size_bytes: int) 
             mode = projected.get("defaultMode", _MODE)
             sources = projected.get("sources") or []
             files = [file for one in sources for file in _files(one, mode, around)]
-            return FileTree(name, _unique(files), group)
+            secret = any(one.get("secret") for one in sources)
+            return FileTree(name, _unique(files), group, secret=secret)
         case "":
             raise ConfigError(f"volume {name}: this node knows only {', '.join(KINDS)}")
         case kind:
             mode = lookup(volume, kind, "defaultMode", default=_MODE)
-            return FileTree(name, _unique(_files(volume, mode, around)), group)
+            files = list(_files(volume, mode, around))
+            return FileTree(name, _unique(files), group, secret=kind == "secret")
 
 
 def mount_path(mount: Object, key: str, variables: dict[str, str]) -> str:

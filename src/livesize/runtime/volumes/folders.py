@@ -35,6 +35,7 @@ from livesize.runtime.volumes.mounts import Mounts
 T = TypeVar("T")
 
 _THREADS = 2
+_SECRET_BYTES = 64 << 20  # no more than is in it is used; a Secret holds 1 MiB at most
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ANYTHING = os.O_PATH | os.O_CLOEXEC  # opening a fifo or a device would do something
 
@@ -114,7 +115,9 @@ class FolderVolumes:
                 if path not in self._mounts.below(path):
                     self._mounts.mount_memory(path, size_bytes)
                     _open_to_all(path, group)
-            case FileTree(files=files, group=group):
+            case FileTree(files=files, group=group, secret=secret):
+                if secret and path not in self._mounts.below(path):
+                    self._mounts.mount_memory(path, _SECRET_BYTES)
                 path.chmod(0o755)
                 write_files(path, files, group)
         return str(path)

@@ -49,11 +49,13 @@ class VolumeFile(msgspec.Struct, frozen=True):
 
 
 class FileTree(msgspec.Struct, frozen=True, tag=True):
-    """Files that somebody else's object says. All of them change at the same instant."""
+    """Files that somebody else's object says. All of them change at the same instant. What is
+    ``secret`` never comes to a disk."""
 
     name: str
     files: tuple[VolumeFile, ...]
     group: int | None = None
+    secret: bool = False
 
 
 Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree
