@@ -119,7 +119,9 @@ _CRI = {
     "ReopenContainerLogRequest": "container_id:1:string",
     "ReopenContainerLogResponse": "",
     # Images
-    "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string",
+    "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string size:4:uint64",
+    "RemoveImageRequest": "image:1:ImageSpec",
+    "RemoveImageResponse": "",
     "ImageFilter": "image:1:ImageSpec",
     "ListImagesRequest": "filter:1:ImageFilter",
     "ListImagesResponse": "images:1:*Image",

@@ -355,7 +355,7 @@ def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int
     for descriptor in groups:
         os.write(descriptor, b"0")
     give_outputs(uid, gid)
-    os.setgroups([*([] if uid == 0 else [gid]), *config["groups"]])
+    os.setgroups([*([] if uid == 0 else [gid]), *config.get("groups", ())])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     set_capabilities(config["capabilities"] if uid == 0 else 0)
