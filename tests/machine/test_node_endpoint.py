@@ -363,6 +363,25 @@ def test_a_client_that_goes_leaves_nothing_behind(up: Up) -> None:
         assert group.main_pid() > 0
 
 
+def held_bytes(up: Up) -> int:
+    """What both processes hold in memory."""
+    pages = 0
+    for pid in (up.pid, up.control_plane_pid()):
+        pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.matrix
+def test_who_does_not_read_slows_the_command_and_fills_no_memory(up: Up) -> None:
+    before = held_bytes(up)
+    with running(
+        up, "exec", "talker", "--", "cat", "/dev/zero", stdout=subprocess.PIPE
+    ) as unread:  # fmt: skip
+        time.sleep(5)
+        assert unread.poll() is None
+        assert held_bytes(up) - before < 20 << 20
+
+
 def test_livesize_logs_and_exec(up: Up) -> None:
     assert up.livesize("logs", "talker", "--tail", "1").stdout.startswith("line ")
     script = "cat; echo err >&2; exit 3"

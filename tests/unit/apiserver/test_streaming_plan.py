@@ -56,6 +56,14 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
     assert plan(pod("app", status=waiting), "log", ("previous", "1")) is not None
 
 
+def test_the_log_of_a_virtual_machine_is_its_console() -> None:
+    vm = pod(virtualMachine={"kernel": {}})
+    assert plan(vm, "log") == NodeRequest("n1", "/logs/u-1/vm", switches=False)
+    vm["status"]["phase"] = "Pending"
+    with pytest.raises(StatusError, match="waiting to start"):
+        plan(vm, "log")
+
+
 def test_a_command_is_passed_on_as_it_is() -> None:
     asked = plan(
         pod("app"), "exec", ("command", "sh"), ("command", "-c"), ("command", "echo a&b=c ü\n"),

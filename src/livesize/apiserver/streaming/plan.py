@@ -104,7 +104,7 @@ def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
             raise bad_request(
                 f'previous terminated container "{container}" in pod "{name_of(pod)}" not found'
             )
-    elif not _has_started(status):
+    elif not _has_started(status) and not _is_started_vm(pod):
         reason = lookup(status, "state", "waiting", "reason", default="") or "ContainerCreating"
         raise bad_request(
             f'container "{container}" in pod "{name_of(pod)}" is waiting to start: {reason}'
@@ -180,6 +180,12 @@ def _has_started(status: Object) -> bool:
     if any(lookup(status, "state", one) is not None for one in ("running", "terminated")):
         return True
     return lookup(status, "lastState", "terminated") is not None
+
+
+def _is_started_vm(pod: Object) -> bool:
+    """A virtual machine has no container statuses; its log is its console."""
+    phase = lookup(pod, "status", "phase", default="Pending")
+    return bool(lookup(pod, "spec", "virtualMachine")) and phase != "Pending"
 
 
 def _quoted(name: str) -> str:
