@@ -219,6 +219,22 @@ async def test_cpus_go_from_one_container_to_another_on_a_full_node(world: World
     assert set(cpus(world, db, "b") or ()) == {3, 4, 5}
 
 
+async def test_a_container_that_restarts_to_grow_has_all_its_cpus_when_it_is_done(
+    world: World,
+) -> None:
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    await world.start()
+    await world.api.run_pod(
+        "db", container("a", cpu="4"), container("b", cpu="1", resizePolicy=policy)
+    )
+    db = await world.running("db")
+    world.api.resize("db", "a", cpu="2")
+    world.api.resize("db", "b", cpu="3")
+    await world.phase("db", "Done")
+    assert (cpus(world, db, "a"), cpus(world, db, "b")) == ((1, 2), (3, 4, 5))
+    assert (world.attempt(db, "a"), world.attempt(db, "b")) == (0, 1)
+
+
 class SlowStarts(FakeRuntime):
     """A start takes until it is let go."""
 

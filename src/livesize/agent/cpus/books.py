@@ -28,7 +28,7 @@ class CpuBooks:
             cpu for other in self._ledger.entries() if other.uid != uid for cpu in cpus_of(other)
         }
         before = {} if entry is None else entry.cpus
-        held = () if entry is None else [cpu for one in entry.held_cpus.values() for cpu in one]
+        held = {} if entry is None else entry.held_cpus
         counts = exclusive_counts(pod, sizes)
         return plan_exclusive(counts, before, held, others, self._supply)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from livesize.agent.allocation.ledger import Ledger
-from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, NarrowPool, start_cpus
+from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, NarrowPool, plan_binding, start_cpus
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import (
@@ -63,20 +63,27 @@ class CpuKeeper:
     async def start(self, config: ContainerConfig) -> ContainerView:
         """Start a container on the CPUs it may have."""
         entry = self._ledger.get(config.pod_uid)
-        alone = () if entry is None else start_cpus(entry, config.name)
-        if alone:
+        if entry is not None and config.name in entry.cpus:
             await self.settle()
-            return await self._runtime.start_container(_bound(config, alone))
+            alone = start_cpus(entry, config.name, self._neighbours(config.pod_uid))
+            if alone:
+                return await self._runtime.start_container(_bound(config, alone))
         with self._is_starting(ContainerGroup(config.pod_uid, config.name)) as cpus:
             view = await self._runtime.start_container(_bound(config, cpus))
         if cpus != self._shared():
             self.changed()
         return view
 
-    def observed(self, uid: str, container: str) -> Cpus | None:
-        return self._runtime.read_cpus(ContainerGroup(uid, container))
+    def steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
+        """Bind those of a pod's running containers that have CPUs alone to them."""
+        wanted = {name: entry.cpus[name] for name in names if name in entry.cpus}
+        observed = {
+            name: self._runtime.read_cpus(ContainerGroup(entry.uid, name)) for name in wanted
+        }
+        planned = plan_binding(observed, wanted, self._shared())
+        return [self._step(entry.uid, one) for one in planned]
 
-    def step(self, uid: str, planned: BindingStep) -> Step:
+    def _step(self, uid: str, planned: BindingStep) -> Step:
         match planned:
             case NarrowPool():
                 return Step(planned.name, self.settle)
@@ -109,6 +116,15 @@ class CpuKeeper:
             for view in pod.containers
             if view.phase is ContainerPhase.RUNNING
         ]
+
+    def _neighbours(self, uid: str) -> dict[str, Cpus | None]:
+        """What the containers of a pod are bound to."""
+        found: dict[str, Cpus | None] = {}
+        for group in self._running():
+            if group.pod_uid == uid:
+                with contextlib.suppress(GoneError):
+                    found[group.container] = self._runtime.read_cpus(group)
+        return found
 
     def _wanted(self, group: ContainerGroup) -> Cpus:
         """Empty: it is as it may be. One that has CPUs alone is its pod's to bind; here it only

@@ -15,7 +15,7 @@ containers give up, then the pool is narrowed, and only then containers grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
@@ -100,32 +100,30 @@ def exclusive_counts(pod: Object, sizes: Iterable[Object]) -> dict[str, int]:
 def plan_exclusive(
     counts: Mapping[str, int],
     before: Mapping[str, Cpus],
-    given_up: Iterable[int],
+    held: Mapping[str, Cpus],
     others: AbstractSet[int],
     supply: CpuSupply,
 ) -> Assignment:
-    """``before``: what each container was promised last; ``given_up``: what the pod may still
-    have of older promises; ``others``: the CPUs of other pods."""
-    kept = {
-        name: tuple(cpu for cpu in before.get(name, ()) if cpu in supply.assignable)[:count]
-        for name, count in counts.items()
-    }
-    taken = {cpu for cpus in kept.values() for cpu in cpus}.union(others)
-    own = [*(cpu for cpus in before.values() for cpu in cpus), *given_up]
-    # What the pod has anyhow comes first, so that it gives up as little as it can.
-    free = [
-        cpu
-        for cpu in dict.fromkeys((*own, *sorted(supply.assignable)))
-        if cpu in supply.assignable and cpu not in taken
-    ]
-    requested = sum(counts.values())
-    missing = requested - sum(len(cpus) for cpus in kept.values())
-    if missing > len(free):
-        return TooFew(requested, requested - missing + len(free), len(supply.assignable))
-    for name, count in counts.items():
-        more = count - len(kept[name])
-        kept[name], free = (*kept[name], *free[:more]), free[more:]
-    return Assigned(kept)
+    """``before``: what each container was promised last; ``held``: what it may still have of older
+    promises; ``others``: the CPUs of other pods. What a container has anyhow comes first, then what
+    its pod has, so that as little as possible moves."""
+    given: dict[str, Cpus] = dict.fromkeys(counts, ())
+    of_pod = tuple(cpu for owned in (before, held) for cpus in owned.values() for cpu in cpus)
+    for source in (before, held, dict.fromkeys(counts, (*of_pod, *sorted(supply.assignable)))):
+        for name, count in counts.items():
+            taken = {cpu for cpus in given.values() for cpu in cpus}.union(others)
+            if source is held:  # what a sibling was promised last it keeps
+                taken = taken.union(*(cpus for one, cpus in before.items() if one in counts))
+            more = [
+                cpu
+                for cpu in dict.fromkeys(source.get(name, ()))
+                if cpu in supply.assignable and cpu not in taken
+            ]
+            given[name] = (*given[name], *more)[:count]
+    requested, found = sum(counts.values()), sum(map(len, given.values()))
+    if found < requested:
+        return TooFew(requested, found, len(supply.assignable))
+    return Assigned(given)
 
 
 def cpus_of(entry: Allocation) -> set[int]:
@@ -139,12 +137,11 @@ def shared_pool(supply: CpuSupply, entries: Iterable[Allocation]) -> Cpus:
     return tuple(cpu for cpu in supply.usable if cpu not in taken)
 
 
-def start_cpus(entry: Allocation, container: str) -> Cpus:
+def start_cpus(entry: Allocation, container: str, observed: Mapping[str, Cpus | None]) -> Cpus:
     """What a container that starts now may have alone: in the middle of a resize not yet those
-    that another container of the pod is to give up for it. Empty: it shares."""
-    theirs = {
-        cpu for name, cpus in entry.held_cpus.items() if name != container for cpu in cpus
-    }.difference(entry.held_cpus.get(container, ()))
+    that another container of the pod, by what is ``observed``, has to give up for it. Empty: it
+    shares."""
+    theirs = {cpu for name, cpus in observed.items() if name != container for cpu in cpus or ()}
     return tuple(cpu for cpu in entry.cpus.get(container, ()) if cpu not in theirs)
 
 
@@ -204,26 +201,46 @@ BindingStep: TypeAlias = Bind | NarrowPool
 
 
 def plan_binding(
-    observed: Mapping[str, Cpus | None], wanted: Mapping[str, Cpus]
+    observed: Mapping[str, Cpus | None], wanted: Mapping[str, Cpus], pool: Cpus
 ) -> tuple[BindingStep, ...]:
     """From the CPUs that a pod's containers have to those they are to have alone. Observed None:
-    nobody has told it its CPUs."""
-    changing = {
-        name: set(observed[name] or ())
-        for name in sorted(wanted.keys() & observed.keys())
-        if set(observed[name] or ()) != set(wanted[name])
-    }
-    leaving = [
-        Bind(name, tuple(sorted(kept)))
-        for name, cpus in changing.items()
-        if (kept := cpus.intersection(wanted[name])) and kept != cpus
-    ]
-    growing = [
-        Bind(name, tuple(sorted(wanted[name])))
-        for name, cpus in changing.items()
-        if not cpus.issuperset(wanted[name])
-    ]
-    return (*leaving, NarrowPool(), *growing) if changing else ()
+    nobody has told it its CPUs. ``pool``: what is shared."""
+    now = {name: set(observed[name] or ()) for name in sorted(wanted.keys() & observed.keys())}
+    changing = [name for name, cpus in now.items() if cpus != set(wanted[name])]
+    if not changing:
+        return ()
+    steps: list[BindingStep] = []
+    for name in changing:
+        kept = now[name].intersection(wanted[name])
+        if kept and kept != now[name]:
+            steps.append(Bind(name, tuple(sorted(kept))))
+            now[name] = kept
+    steps.append(NarrowPool())
+    return (*steps, *_plan_growth(now, wanted, pool))
+
+
+def _plan_growth(
+    now: dict[str, set[int]], wanted: Mapping[str, Cpus], pool: Cpus
+) -> Iterator[Bind]:
+    """Whoever wants nothing that a sibling has still goes first. Where all wait for each other,
+    one of them shares for a moment, which frees another: wanted sets have nothing in common."""
+    growing = [name for name, cpus in now.items() if not cpus.issuperset(wanted[name])]
+    while growing:
+        free = [name for name in growing if not _is_waiting(name, now, wanted)]
+        holding = [name for name in growing if now[name]]
+        if holding and not free:
+            now[holding[0]] = set()
+            yield Bind(holding[0], pool)
+            continue
+        name = (free or growing)[0]
+        growing.remove(name)
+        now[name] = set(wanted[name])
+        yield Bind(name, tuple(sorted(wanted[name])))
+
+
+def _is_waiting(name: str, now: Mapping[str, set[int]], wanted: Mapping[str, Cpus]) -> bool:
+    theirs = set[int]().union(*(cpus for one, cpus in now.items() if one != name))
+    return not theirs.isdisjoint(wanted[name])
 
 
 def _cpu_of(size: Object) -> tuple[int | None, int | None]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.cpus.keeper import CpuKeeper
-from livesize.agent.cpus.plan import plan_binding
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.pods.config import (
     oom_score_adj,
@@ -82,9 +81,7 @@ class ContainersShape:
         """CPUs come first: what waits for memory then holds up no other pod's CPUs."""
         if self.cpus is None or not entry.cpus:
             return []
-        wanted = {name: entry.cpus[name] for name in names if name in entry.cpus}
-        observed = {name: self.cpus.observed(entry.uid, name) for name in wanted}
-        return [self.cpus.step(entry.uid, one) for one in plan_binding(observed, wanted)]
+        return self.cpus.steps(entry, names)
 
     def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """Where the request decides who is killed first, it does so from now on (IBM)."""

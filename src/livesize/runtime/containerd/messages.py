@@ -78,7 +78,8 @@ _CRI = {
     "ContainerConfig": (
         "metadata:1:ContainerMetadata image:2:ImageSpec command:3:*string args:4:*string"
         " working_dir:5:string envs:6:*KeyValue mounts:7:*Mount labels:9:map annotations:10:map"
-        " log_path:11:string linux:15:LinuxContainerConfig"
+        " log_path:11:string stdin:12:bool stdin_once:13:bool tty:14:bool"
+        " linux:15:LinuxContainerConfig"
     ),
     "CreateContainerRequest": (
         "pod_sandbox_id:1:string config:2:ContainerConfig sandbox_config:3:PodSandboxConfig"

@@ -64,6 +64,7 @@ from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.machine_facts import booted_at, observe_machine, observe_usage
 from livesize.runtime.process.records import write_whole
 from livesize.runtime.streams import (
+    AttachRequest,
     ExecRequest,
     LogLimits,
     LogLines,
@@ -319,8 +320,9 @@ class ContainerdRuntime:
         view = self._require_container(request.pod_uid, request.container)
         return await self._streaming.exec(view, request)
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
-        return await self._streaming.attach(self._require_container(pod_uid, container))
+    async def attach(self, request: AttachRequest) -> Session:
+        view = self._require_container(request.pod_uid, request.container)
+        return await self._streaming.attach(view, request)
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         return await self._streaming.connect(self._require_pod(pod_uid).view(), port)
