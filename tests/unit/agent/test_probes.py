@@ -161,6 +161,22 @@ async def test_what_is_not_alive_restarts(quick: World) -> None:
     assert "Killing" in quick.api.event_reasons("db")
 
 
+async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: World) -> None:
+    quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
+    answers(quick, CHECK, well=True)
+    probe = asks(CHECK, terminationGracePeriodSeconds=1)
+    await quick.api.run_pod(
+        "db",
+        container(command=["hang"], livenessProbe=probe),
+        terminationGracePeriodSeconds=3600,
+    )
+    uid = await quick.running("db")
+    answers(quick, CHECK, well=False)
+    await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
+    quick.api.mark_deleted("db", grace_seconds=0)
+    await quick.until(lambda: not quick.api.has("db"), "gone")
+
+
 async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: World) -> None:
     answers(quick, CHECK, well=False)
     await quick.api.run_pod("db", container(livenessProbe=asks(CHECK)), restartPolicy="Never")

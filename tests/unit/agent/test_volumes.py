@@ -18,7 +18,7 @@ from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import Behaviour
 from livesize.runtime.interface import ContainerConfig, ContainerPhase, ContainerView
 from livesize.runtime.volumes.interface import FileTree, VolumeFile
-from unit.agent.world import World, container
+from unit.agent.world import CrashAt, World, container
 
 MIB = 1024 * 1024
 POD: Object = {
@@ -311,3 +311,36 @@ async def test_volumes_of_a_pod_that_went_while_no_agent_looked_are_removed(worl
     del world.machine.pods[uid]  # only the volumes are left of it
     await world.start()
     await world.until(lambda: not folder.exists(), "cleared away")
+
+
+@pytest.mark.parametrize("point", ["remove/remove/after", "remove/volumes/after"])
+async def test_an_agent_that_dies_while_it_clears_away_leaves_nothing(
+    world: World, point: str
+) -> None:
+    await world.start(CrashAt(point))
+    await world.api.run_pod("db", container(**MOUNT), volumes=[CACHE])
+    await world.running("db")
+    folder = memory_path(world)
+    world.api.mark_deleted("db")
+    await world.crashed()
+    await world.start()
+    await world.until(lambda: not world.api.has("db"), "gone")
+    assert not folder.exists()
+    assert world.mounts.points == {}
+
+
+async def test_an_agent_that_dies_after_an_init_container_goes_on_with_the_next(
+    world: World,
+) -> None:
+    world.machine.behaviours["prepare",] = Behaviour(exit_code=0)
+    await world.start(CrashAt("start/two/before"))
+    both = [container(name, command=["prepare"]) for name in ("one", "two")]
+    await world.api.run_pod("db", container(), initContainers=both)
+    await world.crashed()
+    await world.start()
+    uid = await world.running("db")
+    assert {name: world.attempt(uid, name) for name in ("one", "two", "app")} == {
+        "one": 0,
+        "two": 0,
+        "app": 0,
+    }

@@ -90,11 +90,12 @@ class PodMachine:
         if problem:
             await self.stop(name, f"its postStart hook failed: {problem}")
 
-    async def stop(self, name: str, why: str) -> None:
+    async def stop(self, name: str, why: str, grace: float | None = None) -> None:
+        """``grace`` in seconds; None: the pod's."""
         message = f"Stopping container {name}: {why}"
         self._outside.tell(self._record.pod, EventReason.KILLING, message)
         pod = self._record.pod
-        uid, grace_seconds = uid_of(pod), self.grace_seconds
+        uid, grace_seconds = uid_of(pod), self.grace_seconds if grace is None else grace
         left_seconds = await self._lifecycle.before_stop(pod, name, grace_seconds)
         async with _first_failure(), asyncio.TaskGroup() as tasks:
             stop = self._outside.runtime.stop_container(uid, name, left_seconds)

@@ -78,6 +78,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     stays: bool = False  # an init container that is a sidecar
     has_started: bool = True  # where it runs: its startup probe has succeeded
     unhealthy: str = ""  # where it runs: why it has to be stopped
+    stop_seconds: float | None = None  # and within which grace; None: the pod's
     before_boot: bool = False  # the machine was started anew since
 
 
@@ -100,8 +101,11 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
+    """``grace_seconds`` None: the pod's."""
+
     container: str
     why: str
+    grace_seconds: float | None = None
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):
@@ -201,7 +205,7 @@ def _plan_admitted(facts: PodFacts) -> PodPlan:
     later = [time for time in times.values() if facts.now < time < float("inf")]
     wait_seconds = min(later) - facts.now if later else None
     stops = tuple(
-        Stop(one.name, one.unhealthy)
+        Stop(one.name, one.unhealthy, one.stop_seconds)
         for one in (*facts.starting, *facts.containers)
         if isinstance(one.state, Running) and one.unhealthy
     )

@@ -250,7 +250,10 @@ class PodWorker:
         if health is WELL:
             return facts
         return msgspec.structs.replace(
-            facts, has_started=health.started, unhealthy=health.unhealthy
+            facts,
+            has_started=health.started,
+            unhealthy=health.unhealthy,
+            stop_seconds=health.grace_seconds,
         )
 
     def _follow_probes(self, snapshot: PodSnapshot) -> None:
@@ -285,7 +288,7 @@ class PodWorker:
             raise GoneError(f"the group of pod {self.uid} cannot be read, though it was made")
         snapshot = await self._read_again(snapshot)
         for stop in run.stops:
-            await self._machine.stop(stop.container, stop.why)
+            await self._machine.stop(stop.container, stop.why, stop.grace_seconds)
         resize_seconds = await self._driver.drive(self._allocation(), snapshot)
         for start in run.starts:
             await self._start(start)

@@ -11,6 +11,7 @@ class Health(msgspec.Struct, frozen=True):
     started: bool = True
     ready: bool = True
     unhealthy: str = ""
+    grace_seconds: float | None = None  # to end within, where it is unhealthy; None: the pod's
 
 
 WELL = Health()

@@ -66,6 +66,7 @@ class Probe(msgspec.Struct, frozen=True):
     timeout_seconds: float = 1.0
     successes: int = 1
     failures: int = 3
+    grace_seconds: float | None = None  # for a container that fails it; None: the pod's
 
 
 class ProbeState(msgspec.Struct, frozen=True):
@@ -90,6 +91,7 @@ def parse_probe(container: Object, kind: ProbeKind) -> Probe | None:
         timeout_seconds=float(given.get("timeoutSeconds") or 1),
         successes=int(given.get("successThreshold") or 1),
         failures=int(given.get("failureThreshold") or 3),
+        grace_seconds=_seconds(given.get("terminationGracePeriodSeconds")),
     )
 
 
@@ -121,6 +123,10 @@ def count(probe: Probe, state: ProbeState, succeeded: bool) -> ProbeState:
     needed = probe.successes if succeeded else probe.failures
     verdict = succeeded if in_a_row >= needed else state.verdict
     return ProbeState(verdict, succeeded, min(in_a_row, needed))
+
+
+def _seconds(number: int | None) -> float | None:
+    return None if number is None else float(number)
 
 
 def _port(port: str | int | None, container: Object) -> int:

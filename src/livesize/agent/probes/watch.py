@@ -123,7 +123,9 @@ class _Follower:
             case ProbeKind.READINESS, _:
                 self._know(ready=bool(verdict))
             case _, False:
-                self._know(ready=False, unhealthy=f"its {kind.lower()} probe failed: {problem}")
+                why = f"its {kind.lower()} probe failed: {problem}"
+                grace_seconds = self.probes[kind].grace_seconds
+                self._know(ready=False, unhealthy=why, grace_seconds=grace_seconds)
             case ProbeKind.STARTUP, _:
                 self._know(started=True)
             case _:
