@@ -31,7 +31,7 @@ from livesize.runtime.interface import (
     SetMemory,
 )
 from livesize.runtime.process.runtime import ProcessRuntime
-from livesize.runtime.streams import ExecRequest, LogQuery, NotRunningError, Session
+from livesize.runtime.streams import AttachRequest, ExecRequest, LogQuery, NotRunningError, Session
 
 MIB = 1024 * 1024
 IMAGE = "localhost/livesize/busybox:1"
@@ -48,6 +48,7 @@ HOLDS_40 = (
     "-c",
     "dd if=/dev/zero of=/dev/shm/held bs=1M count=40 2>&1; trap 'exit 143' TERM; sleep 1000 & wait",
 )
+TALKS_BACK = ("sh", "-c", "while read word; do echo hello $word; done")
 MISSING_PROGRAM = ("no-such-program",)
 TELLS = ("sh", "-c", 'echo "colour $COLOUR size $SIZE"; echo badly >&2; exit 3')
 NEVER_ENDS = ("sleep", "1000")
@@ -58,6 +59,7 @@ BEHAVIOURS = {
     EXITS_7: Behaviour(exit_code=7),
     GREEDY: Behaviour(memory_bytes=100 * MIB),
     HOLDS_40: Behaviour(memory_bytes=40 * MIB),
+    TALKS_BACK: Behaviour(answers="hello "),
     MISSING_PROGRAM: Behaviour(start_error="the image has no program 'no-such-program'"),
     TELLS: Behaviour(exit_code=3, output="colour blue size large\nbadly\n"),
     NEVER_ENDS: Behaviour(),
@@ -498,6 +500,23 @@ async def test_a_command_runs_beside_the_first_process(runtime: Runtime) -> None
     assert pod.containers[0].pid == view.pid
 
 
+async def test_what_is_attached_reads_and_writes(runtime: Runtime) -> None:
+    await runtime.start_container(config(TALKS_BACK, stdin=True))
+    session = await runtime.attach(AttachRequest(UID, "main", stdin=True))
+    try:
+        async with asyncio.timeout(20):
+            output = session.output()
+            first = asyncio.ensure_future(anext(output))
+            await asyncio.sleep(0.3)  # what comes before it is attached is not shown
+            await session.write(b"there\n")
+            assert (await first).data == b"hello there\n"
+    finally:
+        await session.close()
+    pod = runtime.pod(UID)
+    assert pod is not None
+    assert pod.containers[0].phase is ContainerPhase.RUNNING
+
+
 async def test_a_command_that_cannot_be_run_says_so(runtime: Runtime) -> None:
     await runtime.start_container(config())
     with pytest.raises(RuntimeCallError, match="no-such-program"):
@@ -505,7 +524,7 @@ async def test_a_command_that_cannot_be_run_says_so(runtime: Runtime) -> None:
     await runtime.stop_container(UID, "main", 0)
     for opening in (
         runtime.exec(ExecRequest(UID, "main", EXITS_7)),
-        runtime.attach(UID, "main"),
+        runtime.attach(AttachRequest(UID, "main")),
     ):
         with pytest.raises(NotRunningError):
             await opening

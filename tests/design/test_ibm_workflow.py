@@ -1,11 +1,22 @@
 """IBM's workflow through the real API server and the real agent, over TLS, on the fake machine.
 
 Each test quotes the sentence of the document it checks. What the kernel does is checked in
-test_ibm_commands.py.
+test_ibm_commands.py, a scheduler that judges first in test_ibm_judge.py. What else the document
+says of pods:
+
+    "QoS class change by resize is not supported."
+        test_ark_first_light.py::test_flow_control_step_2
+    "Memory-resizing to decrease its limit may fail on the Kubelet in some circumstances. [...] With
+    swap disabled, memory-resizing to decrease fails when there is not enough free memory that can
+    be reclaimed."
+        tests/machine/test_shrink_under_pressure.py: it waits, and says for how many bytes
+    "a new additional hash is added [...] to detect a change on resource requirements"
+        test_ibm_commands.py::test_two_hashes
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +101,49 @@ async def test_a_machine_that_fails_is_said_and_tried_again(system: OneProcess) 
     assert ("Accepted", "Accepted", "ResizerFailed") in seen
     assert system.machine.group(group).limits.cpu_quota_us == 200_000
     await system.until_told("db", "ResizeError")
+
+
+async def test_done_is_said_when_all_containers_are(system: OneProcess) -> None:
+    """In case of ConditionDone, the `Kubelet` sets the PodResized of a Pod to it when all the
+    containers that need to be resized complete to be resized."""
+    pod = await system.run_pod("db", system.container(cpu="1"), system.container("side", cpu="1"))
+    side = ContainerGroup(uid_of(pod), "side")
+    system.machine.hold_writes(side)
+    asked = await system.resize("db", {"app": both(cpu="500m"), "side": both(cpu="700m")})
+    accepted = await system.until(asked, lambda pod: request_status(pod) == "Accepted")
+    app = system.machine.group(ContainerGroup(uid_of(pod), "app"))
+    async with asyncio.timeout(5):
+        while app.limits.cpu_quota_us != 50_000:  # the first of them has its new size
+            await asyncio.sleep(0.005)
+    assert resized(await system.pod("db"))["status"] == "Accepted"
+    system.machine.release_writes(side)
+    done = await system.until(accepted, lambda pod: request_status(pod) == "Done")
+    assert resized(done)["status"] == "Done"
+    assert system.machine.group(side).limits.cpu_quota_us == 70_000
+
+
+@pytest.mark.parametrize("memory", ["64Mi", "48Mi"], ids=["original", "feasible"])
+async def test_what_was_done_in_part_can_be_rectified(system: OneProcess, memory: str) -> None:
+    """If an update is partially successful, user can know this from the logs and attempt to rectify
+    the situation by submitting new updates (that can restore original size(s) or go for a size
+    feasible on all the nodes)."""
+    containers = [system.container(name, cpu="1", memory="64Mi") for name in ("app", "side")]
+    pod = await system.run_pod("db", *containers)
+    system.machine.use_memory(uid_of(pod), "side", 40 << 20)
+    small = both(cpu="500m", memory="16Mi")
+    asked = await system.resize("db", {"app": small, "side": small})
+    stuck = await system.until(asked, lambda pod: resized(pod).get("reason") == "ResizerFailed")
+    actual = {
+        one["name"]: one["resources"]["limits"] for one in stuck["status"]["containerStatuses"]
+    }
+    assert [one["cpu"] for one in actual.values()] == ["500m", "500m"]
+    assert actual["side"]["memory"] == "64Mi"
+    await system.until_told("db", "ResizeError")
+    again = both(cpu="1", memory=memory)
+    asked = await system.resize("db", {"app": again, "side": again})
+    done = await system.until(asked, lambda pod: request_status(pod) == "Done")
+    assert all(one["resources"] == again for one in done["status"]["containerStatuses"])
+    assert all(one["restartCount"] == 0 for one in done["status"]["containerStatuses"])
 
 
 async def test_resizing_is_an_operation_of_scheduler_and_node(system: OneProcess) -> None:

@@ -18,6 +18,7 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime import oci
 from livesize.runtime.containerd.daemon import CniFolders
+from livesize.runtime.containerd.image_cleaning import CleaningLimits
 from livesize.runtime.containerd.messages import PodSandboxFilter
 from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
 from livesize.runtime.interface import (
@@ -303,6 +304,31 @@ async def test_an_image_is_pulled_with_the_login_that_is_accepted(
     await runtime.create_pod(POD)
     view = await runtime.start_container(config(image=ref))
     assert (view.phase, view.image) == (ContainerPhase.RUNNING, ref)
+
+
+async def test_unused_images_go_when_the_disk_is_full_and_those_in_use_stay(
+    runtime: ContainerdRuntime, tmp_path: Path
+) -> None:
+    archive = tmp_path / "image.tar"
+    oci.write_busybox_image(archive, ref="unused:1")
+    registry = Registry(archive, "reader", "secret")
+    login = (RegistryLogin(username="reader", password="secret"),)
+    with serving(registry) as address:
+        ref = f"{address}/team/app:{os.getpid()}"
+        await runtime.pull_image(ref, login)
+        await runtime.create_pod(POD)
+        await runtime.start_container(config(image=ref))
+        runtime._cleaner._limits = CleaningLimits(high=0, low=0, least_seconds=0)
+        await runtime.look_again()
+        assert ref in runtime.images()
+        await runtime.stop_container(POD.uid, "main", 0)
+        await runtime.remove_pod(POD.uid)
+        await runtime.look_again()
+        assert ref not in runtime.images()
+        assert oci.BUILT_IN_IMAGE in runtime.images()
+        runtime._cleaner._limits = CleaningLimits()
+        await runtime.pull_image(ref, login)
+        assert ref in runtime.images()
 
 
 async def test_an_image_imported_again_under_its_name_is_the_one_that_runs(

@@ -253,6 +253,23 @@ def test_attach_shows_what_comes(up: Up) -> None:
         read_until(attached.stdout, b"line ")
 
 
+def test_attach_passes_stdin_to_a_container_that_has_one(up: Up) -> None:
+    script = "while read word; do echo got $word; done"
+    reader = {**container("app", "100m", "32Mi", command=script), "stdin": True}
+    up.create_pod("reader", [reader], hostNetwork=True)
+    pipe = subprocess.PIPE
+    with running(
+        up, "attach", "-i", "reader", stdin=pipe, stdout=pipe, stderr=pipe
+    ) as attached:  # fmt: skip
+        assert attached.stdin is not None
+        read_until(attached.stderr, b"command prompt")
+        attached.stdin.write(b"this\n")
+        attached.stdin.flush()
+        read_until(attached.stdout, b"got this\n")
+    assert up.pod("reader")["status"]["containerStatuses"][0]["restartCount"] == 0
+    up.delete_pod("reader")
+
+
 def test_cp_both_ways(up: Up, tmp_path: Path) -> None:
     content = os.urandom(2_000_000)
     (tmp_path / "there").write_bytes(content)

@@ -120,6 +120,8 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
     assert not (tmp_path / "shared" / "no").exists()
     assert (inside.root / "scratch/a/b").is_dir()
     assert inside.size_bytes("/cache") == 64 * MIB
+    # IBM: "if the memory allocated to a container is resized, the amount of memory available to an
+    # emptydir changes accordingly."
     resize(up, "volumes", "128Mi")
     assert inside.size_bytes("/cache") == 128 * MIB
     resize(up, "volumes", "32Mi")
@@ -128,6 +130,10 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
 
 
 def test_memory_of_a_volume_is_its_writers(up: Up) -> None:
+    """IBM: "The emptydir memory is accounted to a container that allocates the memory to store a
+    file in the emptydir." ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any
+    files in emptyDir upon Container restart."
+    """
     write = "dd if=/dev/zero of=/cache/held bs=1M count=20 2>/dev/null; "
     wait = "trap exit TERM; while :; do sleep 1; done"
     both = [container("writer", "100m", "64Mi", command=write + wait)]
@@ -141,9 +147,10 @@ def test_memory_of_a_volume_is_its_writers(up: Up) -> None:
     assert used["reader"]() < 10 * MIB
     inside = Inside(up, "shared", "reader")
     assert (inside.root / "cache/held").stat().st_size == 20 * MIB
-    inside_writer = Inside(up, "shared", "writer")
-    os.kill(inside_writer.pid, signal.SIGKILL)
+    (inside.root / "cache/left").touch()
+    os.kill(Inside(up, "shared", "writer").pid, signal.SIGKILL)
     up.wait_until(lambda: restarts(up, "shared") == {"writer": 1, "reader": 0}, "restarted")
+    assert not (inside.root / "cache/left").exists()
 
 
 WAIT = "trap exit TERM; while :; do sleep 0.2; done"

@@ -24,6 +24,7 @@ from livesize.agent.node import NodeKeeper, allocatable_of
 from livesize.agent.outside import Outside
 from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.worker import PodWorker
+from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.api.kinds import PODS
@@ -141,8 +142,7 @@ class Agent:
         pod = self._informer.get(view.namespace, view.name) or {}
         grace = float(lookup(pod, "spec", "terminationGracePeriodSeconds", default=30))
         async with asyncio.TaskGroup() as tasks:
-            sidecars = sidecars_of(pod)
-            patient = tasks.create_task(self._stop_containers(view, sidecars, grace))
+            patient = tasks.create_task(self._stop_containers(view, pod, grace))
             hasty = tasks.create_task(self._stop_in_a_hurry(view, hurry))
             patient.add_done_callback(lambda _: hasty.cancel())
             hasty.add_done_callback(lambda _: patient.cancel())
@@ -154,20 +154,20 @@ class Agent:
 
     async def _stop_in_a_hurry(self, view: PodView, hurry: asyncio.Event) -> None:
         await hurry.wait()
-        await self._stop_containers(view, (), 0.0)
+        await self._stop_containers(view, {}, 0.0)
 
-    async def _stop_containers(
-        self, view: PodView, sidecars: tuple[str, ...], grace_seconds: float
-    ) -> None:
+    async def _stop_containers(self, view: PodView, pod: Object, grace_seconds: float) -> None:
         names = tuple(container.name for container in view.containers)
-        for together in stop_order(names, sidecars):
+        for together in stop_order(names, sidecars_of(pod)):
             async with asyncio.TaskGroup() as tasks:
                 for name in together:
-                    tasks.create_task(self._stop_container(view.uid, name, grace_seconds))
+                    tasks.create_task(self._stop_container(view.uid, pod, name, grace_seconds))
 
-    async def _stop_container(self, uid: str, name: str, grace_seconds: float) -> None:
+    async def _stop_container(self, uid: str, pod: Object, name: str, grace_seconds: float) -> None:
+        hooks = LifecycleHooks(self._outside)
         try:
-            await self.runtime.stop_container(uid, name, grace_seconds)
+            left_seconds = await hooks.before_stop(pod, name, grace_seconds)
+            await self.runtime.stop_container(uid, name, left_seconds)
         except RuntimeCallError as failure:
             log.warning("container not stopped", container=name, reason=str(failure))
 

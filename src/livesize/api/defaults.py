@@ -20,6 +20,7 @@ from livesize.api.kind_defaults import (
 )
 from livesize.api.kinds import NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object
+from livesize.api.pod_defaults import filled_probes, filled_volume
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, format_memory
 from livesize.api.resize_policy import normalize_policy_item
@@ -87,6 +88,8 @@ def _default_pod(pod: Object) -> Object:
     for kind in ("containers", "initContainers"):
         if isinstance(spec.get(kind), list):
             filled[kind] = [_default_container(container) for container in spec[kind]]
+    if isinstance(spec.get("volumes"), list):
+        filled["volumes"] = [filled_volume(volume) for volume in spec["volumes"]]
     if "overhead" in spec:
         filled["overhead"] = canonical_quantities(spec["overhead"])
     if isinstance(spec.get("virtualMachine"), dict):
@@ -136,7 +139,7 @@ def _default_vm_spec(spec: Object) -> Object:
 def _default_container(container: Any) -> Any:
     if not isinstance(container, dict):
         return container
-    filled = {**_CONTAINER, **container}
+    filled = {**_CONTAINER, **container, **filled_probes(container)}
     _default_sizes(filled)
     if isinstance(container.get("image"), str):
         filled.setdefault("imagePullPolicy", _pull_policy(container["image"]))

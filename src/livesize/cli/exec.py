@@ -42,7 +42,15 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 32 * 1024
 
 
-@click.command("exec", context_settings={"allow_interspersed_args": False})
+class _Exec(click.Command):
+    """Our options stand before POD; or anywhere before a ``--`` that begins the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = "--" in args
+        return super().parse_args(ctx, args)
+
+
+@click.command("exec", cls=_Exec)
 @click.argument("pod", metavar="POD", shell_complete=complete_target)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @namespace_option
@@ -59,6 +67,7 @@ def exec_command(
     Examples:
       livesize exec db ls /data
       livesize exec -it pod/db sh
+      livesize exec db -c app -- ls -l /data
       livesize exec -i db sh -c 'cat > /data/new' < new
     """
     if options["terminal"] and not sys.stdin.isatty():

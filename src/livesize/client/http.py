@@ -43,6 +43,9 @@ from livesize.machinery.clock import Clock
 CONNECT_SECONDS = 3.0
 REQUEST_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 60.0
+REQUESTS_AT_ONCE = 32
+"""More wait for their turn: each would open a connection of its own, and a handshake costs more
+than a request. Watches do not count."""
 MAX_WATCH_LINE_BYTES = 32 * 1024 * 1024
 _DEAD_PEER_IDLE_SECONDS = 15
 _DEAD_PEER_PROBE_SECONDS = 5
@@ -103,6 +106,7 @@ class HttpClient:
         self._config = config
         self._session = session
         self._addresses = Addresses((config.server, *config.others))
+        self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._server_name = config.server_name or None
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=config.connect_seconds)
 
@@ -279,7 +283,8 @@ class HttpClient:
         body_type: str = "application/json",
     ) -> Object:
         payload = None if body is None else orjson.dumps(body)
-        status, answer = await self._send(method, path, payload, body_type, query)
+        async with self._turns:
+            status, answer = await self._send(method, path, payload, body_type, query)
         if status >= 400:
             raise _refusal(status, answer)
         try:

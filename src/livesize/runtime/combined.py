@@ -26,7 +26,14 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeEvent,
 )
-from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
+from livesize.runtime.streams import (
+    AttachRequest,
+    ExecRequest,
+    LogLines,
+    LogQuery,
+    PortStreams,
+    Session,
+)
 from livesize.runtime.vm import VmChange, VmRuntime, VmView
 
 
@@ -124,8 +131,8 @@ class CombinedRuntime:
     async def exec(self, request: ExecRequest) -> Session:
         return await self._of(request.pod_uid).exec(request)
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
-        return await self._of(pod_uid).attach(pod_uid, container)
+    async def attach(self, request: AttachRequest) -> Session:
+        return await self._of(request.pod_uid).attach(request)
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         return await self._of(pod_uid).connect(pod_uid, port)

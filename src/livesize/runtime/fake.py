@@ -48,6 +48,7 @@ from livesize.runtime.interface import (
     SetMemory,
 )
 from livesize.runtime.streams import (
+    AttachRequest,
     ExecRequest,
     LogLines,
     LogQuery,
@@ -72,6 +73,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     exit_code: int | None = None  # ends at once with this status
     memory_bytes: int = 1024 * 1024  # holds this much; above its limit it is OOM-killed
     output: str = ""
+    answers: str = ""  # it writes this before everything it reads
     ignores_sigterm: bool = False
     start_error: str = ""  # cannot be started, for this reason
 
@@ -467,9 +469,10 @@ class FakeRuntime:
             raise RuntimeCallError(behaviour.start_error)
         return FakeSession(request.command, behaviour.output, behaviour.exit_code)
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
-        self._require_running(pod_uid, container)
-        return FakeSession((), "", None)
+    async def attach(self, request: AttachRequest) -> Session:
+        self._require_running(request.pod_uid, request.container)
+        behaviour = self.world.pods[request.pod_uid].behaviours[request.container]
+        return FakeSession((), "", None, answers=behaviour.answers)
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         raise RuntimeCallError(f"cannot connect to port {port} of {pod_uid}: it is in memory")

@@ -14,12 +14,15 @@ ECHO = ("cat",)
 class FakeSession:
     """A command that writes ``text`` and ends with ``code``; None: when it is let go."""
 
-    def __init__(self, command: tuple[str, ...], text: str, code: int | None) -> None:
+    def __init__(
+        self, command: tuple[str, ...], text: str, code: int | None, answers: str = ""
+    ) -> None:
         self.size: tuple[int, int] | None = None
         self._code = code
         self._ended = asyncio.Event()
         self._pieces: asyncio.Queue[bytes] = asyncio.Queue()
         self._echoes = command == ECHO
+        self._answers = answers.encode()
         if text:
             self._pieces.put_nowait(text.encode())
         if code is not None and not self._echoes:
@@ -30,8 +33,8 @@ class FakeSession:
             yield Output(STDOUT, piece)
 
     async def write(self, data: bytes) -> None:
-        if self._echoes and data and not self._ended.is_set():
-            self._pieces.put_nowait(data)
+        if (self._echoes or self._answers) and data and not self._ended.is_set():
+            self._pieces.put_nowait(self._answers + data)
 
     async def end_input(self) -> None:
         if self._echoes:

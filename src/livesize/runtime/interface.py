@@ -18,7 +18,14 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.vm_config import VmConfig
 
 if TYPE_CHECKING:
-    from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
+    from livesize.runtime.streams import (
+        AttachRequest,
+        ExecRequest,
+        LogLines,
+        LogQuery,
+        PortStreams,
+        Session,
+    )
 
 
 class RuntimeCallError(Exception):
@@ -121,6 +128,9 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
     read_only_root: bool = False
+    stdin: bool = False  # something may be attached to its input, which until then is empty
+    stdin_once: bool = False  # and ends with who was attached first, where the runtime can do so
+    tty: bool = False  # a terminal, where the runtime can make one
     oom_score_adj: int | None = None
     host_network: bool = True
     cpus: tuple[int, ...] = ()  # those it may run on; empty: all
@@ -305,7 +315,7 @@ class Runtime(Protocol):
         """Run a command beside the container's first process, in all that is the container's."""
         ...
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
+    async def attach(self, request: AttachRequest) -> Session:
         """The container's first process, from now on."""
         ...
 

@@ -38,6 +38,15 @@ class ExecRequest(msgspec.Struct, frozen=True):
     tty: bool = False
 
 
+class AttachRequest(msgspec.Struct, frozen=True):
+    """``stdin`` and ``tty`` only where the container was started with them."""
+
+    pod_uid: str
+    container: str
+    stdin: bool = False
+    tty: bool = False
+
+
 class Output(NamedTuple):
     stream: int  # STDOUT or STDERR
     data: bytes

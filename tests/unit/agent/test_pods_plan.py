@@ -23,6 +23,7 @@ from livesize.agent.pods.plan import (
     Standing,
     Start,
     Stop,
+    is_initialized,
     plan_pod,
     stop_order,
 )
@@ -270,3 +271,40 @@ def test_what_runs_is_left_alone_and_every_wait_ends(
             assert policy is not ALWAYS
         case Remove() | Rest():
             pytest.fail("an admitted pod is neither removed nor left alone")
+
+
+starting = st.lists(
+    st.builds(
+        ContainerFacts,
+        st.sampled_from("xyz"),
+        states,
+        is_init=st.just(True),
+        stays=st.booleans(),
+        has_started=st.booleans(),
+        before_boot=st.booleans(),
+    ),
+    max_size=3,
+    unique_by=lambda one: one.name,
+)
+
+
+@given(starting, containers, st.sampled_from(list(RestartPolicy)))
+def test_nothing_starts_before_all_that_comes_before_it(
+    found: list[ContainerFacts], apps: list[ContainerFacts], policy: RestartPolicy
+) -> None:
+    given = with_init(found, *apps, policy=policy)
+    plan = plan_pod(given)
+    if not isinstance(plan, Run):
+        assert isinstance(plan, Finish)
+        assert not any(isinstance(one.state, Running) for one in found)
+        return
+    begun = any(not isinstance(one.state, Missing) for one in apps)
+    started = {start.container for start in plan.starts}
+    assert is_initialized(given) or not started & {one.name for one in apps}
+    init = [one.name for one in found if not one.stays]
+    assert len(started & set(init)) <= 1
+    assert not (begun and started & set(init))
+    order = [one.name for one in found]
+    for name in started & set(init):
+        before = found[: order.index(name)]
+        assert all(one.stays or isinstance(one.state, Exited) for one in before)

@@ -233,3 +233,18 @@ async def test_a_pre_stop_hook_runs_before_the_end(quick: World) -> None:
     quick.api.mark_deleted("db")
     await quick.until(lambda: not quick.api.has("db"), "gone")
     assert order == ["bye", "exit"]
+
+
+async def test_a_pre_stop_hook_runs_also_when_the_node_is_stopped(quick: World) -> None:
+    hook = {"preStop": {"exec": {"command": ["bye"]}}}
+    await quick.api.run_pod("db", container(lifecycle=hook))
+    await quick.running("db")
+    agent = quick.agent
+    assert agent is not None
+    assert quick._task is not None
+    quick._task.cancel()
+    await asyncio.wait([quick._task])
+    await agent.stop_workloads(asyncio.Event())
+    assert [command for _, command, _ in quick.machine.commands] == [("bye",)]
+    assert quick.machine.pods == {}
+    await quick.clean_up()

@@ -92,6 +92,23 @@ async def test_a_shrink_that_has_to_wait_asks_only_once(world: World) -> None:
     assert [command for _, command, _ in world.machine.commands] == [ASK, TELL]
 
 
+async def test_neither_a_newer_size_nor_the_end_waits_for_a_hook(world: World) -> None:
+    uid = await run(world)
+    slow = {**ANNOTATIONS, "livesize.dev/hook-timeout": "10m"}
+    world.api.edit("db", ("metadata", "annotations"), slow)
+    world.machine.behaviours[ASK] = Behaviour()
+    world.api.resize("db", "app", memory="32Mi")
+    await world.until(lambda: world.machine.commands, "it is asked")
+    world.api.resize("db", "app", memory="128Mi")
+    await world.phase("db", "Done")
+    assert world.memory_bytes(uid) == 128 * 1024 * 1024
+    world.api.resize("db", "app", memory="32Mi")
+    asked = len(world.machine.commands)
+    await world.until(lambda: len(world.machine.commands) > asked, "it is asked again")
+    world.api.mark_deleted("db")
+    await world.until(lambda: not world.api.has("db"), "gone")
+
+
 async def test_after_a_resize_a_failure_is_an_event_only(world: World) -> None:
     await run(world)
     world.machine.behaviours[TELL] = Behaviour(exit_code=9)

@@ -199,6 +199,19 @@ async def test_secrets_reach_the_environment(world: World) -> None:
     assert config_of(world, uid).env == (("PIN", "42"),)
 
 
+async def test_a_restart_does_not_need_the_api_server(world: World) -> None:
+    await world.start()
+    await world.api.create(SECRETS, KEYS, "default")
+    source = {"secretKeyRef": {"name": "keys", "key": "pin"}}
+    await world.api.run_pod("db", container(env=[{"name": "PIN", "valueFrom": source}]))
+    uid = await world.running("db")
+    world.api.is_down = True
+    world.machine.exit(uid, "app", 1)
+    await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
+    assert config_of(world, uid).env == (("PIN", "42"),)
+    world.api.is_down = False
+
+
 async def test_a_volume_in_memory_grows_before_the_pod_and_shrinks_after_it(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container(**MOUNT), volumes=[CACHE])

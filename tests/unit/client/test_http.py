@@ -21,7 +21,12 @@ from cryptography.x509.oid import NameOID
 
 from livesize.api.errors import StatusError, conflict, expired
 from livesize.api.kinds import LEASES, PODS
-from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError
+from livesize.client.http import (
+    REQUESTS_AT_ONCE,
+    ConnectionConfig,
+    HttpClient,
+    UnreachableError,
+)
 from livesize.client.interface import EventType, PatchType, Selection, WatchEvent
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -373,3 +378,30 @@ async def test_tls_trusts_only_the_authority_given_and_shows_our_certificate(
                 await client.get(PODS, "db", "ns")
         async with speaking(served, skip_verification=True) as client:
             assert (await client.get(PODS, "db", "ns"))["subject"] == ""
+
+
+async def test_many_requests_at_once_share_a_few_connections() -> None:
+    """And all of them are answered."""
+    async with serving() as served, speaking(served) as client, asyncio.TaskGroup() as tasks:
+        for number in range(REQUESTS_AT_ONCE * 4):
+            tasks.create_task(client.get(PODS, f"db-{number}", "ns"))
+    assert len(served.asked) == REQUESTS_AT_ONCE * 4
+    assert len(served.connections) <= REQUESTS_AT_ONCE
+
+
+async def test_a_request_that_was_given_up_gives_its_turn_back() -> None:
+    async with serving() as served, speaking(served) as client:
+        served.answer = never
+        asked = [asyncio.create_task(client.get(PODS, "db", "ns")) for _ in range(REQUESTS_AT_ONCE)]
+        while len(served.asked) < REQUESTS_AT_ONCE:
+            await asyncio.sleep(0.001)
+        for task in asked:
+            task.cancel()
+        await asyncio.wait(asked)
+        served.answer = served._echo
+        assert (await client.get(PODS, "db", "ns"))["kind"] == "Pod"
+
+
+async def never(request: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError

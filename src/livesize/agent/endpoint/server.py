@@ -30,7 +30,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.hangup import keep_alive
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import GoneError, Runtime, RuntimeCallError
-from livesize.runtime.streams import ExecRequest, LogQuery, NotRunningError, Session
+from livesize.runtime.streams import AttachRequest, ExecRequest, LogQuery, NotRunningError, Session
 
 MAX_SERVED = 500
 STOP_SECONDS = 2.0
@@ -143,7 +143,9 @@ class EndpointServer:
     async def _attach(
         self, request: web.BaseRequest, pod_uid: str, container: str
     ) -> web.StreamResponse:
-        return await self._session(request, self._runtime.attach(pod_uid, container))
+        stdin, tty = ("stdin" in request.query), ("tty" in request.query)
+        asked = AttachRequest(pod_uid, container, stdin, tty)
+        return await self._session(request, self._runtime.attach(asked))
 
     async def _session(
         self, request: web.BaseRequest, opening: Awaitable[Session]

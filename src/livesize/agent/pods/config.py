@@ -120,6 +120,9 @@ def container_config(
         read_only_root=bool(
             lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
         ),
+        stdin=bool(container.get("stdin")),
+        stdin_once=bool(container.get("stdinOnce")),
+        tty=bool(container.get("tty")),
         mounts=furnishing.mounts,
         groups=_groups(pod),
     )

@@ -26,7 +26,6 @@ from livesize.api.resources import containers_of, init_containers_of, sidecars_o
 from livesize.runtime.interface import PodView
 
 _DEFAULT_GRACE_SECONDS = 30.0
-_LEAST_GRACE_SECONDS = 2.0  # after a preStop hook that took all of it
 
 
 @contextlib.asynccontextmanager
@@ -94,26 +93,15 @@ class PodMachine:
     async def stop(self, name: str, why: str) -> None:
         message = f"Stopping container {name}: {why}"
         self._outside.tell(self._record.pod, EventReason.KILLING, message)
-        uid = uid_of(self._record.pod)
-        grace_seconds = await self._before_stop(name)
+        pod = self._record.pod
+        uid, grace_seconds = uid_of(pod), self.grace_seconds
+        left_seconds = await self._lifecycle.before_stop(pod, name, grace_seconds)
         async with _first_failure(), asyncio.TaskGroup() as tasks:
-            stop = self._outside.runtime.stop_container(uid, name, grace_seconds)
+            stop = self._outside.runtime.stop_container(uid, name, left_seconds)
             stopping = tasks.create_task(stop)
             hastening = tasks.create_task(self._hasten(uid, name, grace_seconds))
             stopping.add_done_callback(lambda _: hastening.cancel())
             hastening.add_done_callback(lambda _: stopping.cancel())
-
-    async def _before_stop(self, name: str) -> float:
-        """Let the container prepare for its end; returns what is left of its grace."""
-        pod, grace_seconds = self._record.pod, self.grace_seconds
-        everyone = [*containers_of(pod), *init_containers_of(pod)]
-        container = next((one for one in everyone if one["name"] == name), None)
-        if container is None or grace_seconds <= 0:
-            return grace_seconds
-        began = self._outside.clock.monotonic()
-        await self._lifecycle.before_stop(pod, container, grace_seconds)
-        spent = self._outside.clock.monotonic() - began
-        return max(self.grace_seconds - spent, min(_LEAST_GRACE_SECONDS, grace_seconds))
 
     async def _hasten(self, uid: str, name: str, grace_seconds: float) -> None:
         """Somebody may lose patience and delete the pod with less grace."""

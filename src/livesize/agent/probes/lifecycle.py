@@ -7,7 +7,10 @@ from livesize.agent.probes.checks import Asker
 from livesize.agent.probes.plan import parse_handler
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.reasons import EventReason
+from livesize.api.resources import containers_of, init_containers_of
 from livesize.runtime.interface import ContainerPhase
+
+_LEAST_GRACE_SECONDS = 2.0  # after a preStop hook that took all of it
 
 
 class LifecycleHooks:
@@ -21,11 +24,19 @@ class LifecycleHooks:
             self._outside.tell(pod, EventReason.FAILED_POST_START, problem)
         return problem
 
-    async def before_stop(self, pod: Object, container: Object, seconds: float) -> None:
-        """What fails here stops nothing."""
-        problem = await self._run(pod, container, "preStop", seconds)
+    async def before_stop(self, pod: Object, name: str, grace_seconds: float) -> float:
+        """Let the container prepare for its end; returns what is left of its grace. What fails
+        here stops nothing."""
+        everyone = [*containers_of(pod), *init_containers_of(pod)]
+        container = next((one for one in everyone if one["name"] == name), None)
+        if container is None or grace_seconds <= 0:
+            return grace_seconds
+        began = self._outside.clock.monotonic()
+        problem = await self._run(pod, container, "preStop", grace_seconds)
         if problem:
             self._outside.tell(pod, EventReason.FAILED_PRE_STOP, problem)
+        spent = self._outside.clock.monotonic() - began
+        return max(grace_seconds - spent, min(_LEAST_GRACE_SECONDS, grace_seconds))
 
     async def _run(self, pod: Object, container: Object, hook: str, seconds: float) -> str:
         given = lookup(container, "lifecycle", hook)

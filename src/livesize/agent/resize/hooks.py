@@ -9,7 +9,9 @@ Each runs once for each resize, however often that is tried; a new agent may run
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
@@ -23,6 +25,9 @@ from livesize.runtime.interface import RuntimeCallError
 
 _MOST_WORDS = 300
 
+Overtaken: TypeAlias = Callable[[], bool]
+"""Whether the resize has lost its point."""
+
 
 class ResizeHooks:
     def __init__(self, outside: Outside, record: PodRecord) -> None:
@@ -30,34 +35,36 @@ class ResizeHooks:
         self._record = record
         self._done: set[tuple[int, Hook, str]] = set()
 
-    def before(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
+    def before(self, entry: Allocation, names: Iterable[str], overtaken: Overtaken) -> list[Step]:
         """For those of the containers ``names`` of which a limit falls."""
         falling = [
             name
             for name in sorted(names)
             if _falls(_limits(entry.size_before(name)), _limits(entry.size(name)))
         ]
-        return self._steps(Hook.PRE_SHRINK, entry, falling)
+        return self._steps(Hook.PRE_SHRINK, entry, falling, overtaken)
 
-    def after(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
+    def after(self, entry: Allocation, names: Iterable[str], overtaken: Overtaken) -> list[Step]:
         changed = [
             name
             for name in sorted(names)
             if not same_size(entry.size_before(name), entry.size(name))
         ]
-        return self._steps(Hook.POST_RESIZE, entry, changed)
+        return self._steps(Hook.POST_RESIZE, entry, changed, overtaken)
 
-    def _steps(self, hook: Hook, entry: Allocation, names: list[str]) -> list[Step]:
+    def _steps(
+        self, hook: Hook, entry: Allocation, names: list[str], overtaken: Overtaken
+    ) -> list[Step]:
         pod = self._record.pod
         return [
-            self._step(hook, entry, name)
+            self._step(hook, entry, name, overtaken)
             for name in names
             if (entry.generation, hook, name) not in self._done and hook_command(pod, hook, name)
         ]
 
-    def _step(self, hook: Hook, entry: Allocation, name: str) -> Step:
+    def _step(self, hook: Hook, entry: Allocation, name: str, overtaken: Overtaken) -> Step:
         async def run() -> None:
-            problem = await self._run(hook, entry, name)
+            problem = await self._run_unless(overtaken, hook, entry, name)
             if problem and hook is Hook.PRE_SHRINK:
                 raise StepFailedError(f"the pre-shrink hook of container {name} says: {problem}")
             if problem:
@@ -67,6 +74,24 @@ class ResizeHooks:
             self._done.add((entry.generation, hook, name))
 
         return Step(f"{hook.value}:{name}", run)
+
+    async def _run_unless(
+        self, overtaken: Overtaken, hook: Hook, entry: Allocation, name: str
+    ) -> str:
+        """Neither a newer size nor the pod's end waits for a hook that takes its time."""
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self._run(hook, entry, name))
+            watching = tasks.create_task(self._until(overtaken))
+            running.add_done_callback(lambda _: watching.cancel())
+            watching.add_done_callback(lambda _: running.cancel())
+        if running.cancelled():
+            raise StepFailedError(f"the {hook} hook of container {name} was overtaken")
+        return running.result()
+
+    async def _until(self, overtaken: Overtaken) -> None:
+        while not overtaken():
+            self._record.changed.clear()
+            await self._record.changed.wait()
 
     async def _run(self, hook: Hook, entry: Allocation, name: str) -> str:
         """The last line of what it said, where it did not succeed."""

@@ -51,7 +51,7 @@ class ContainersShape:
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        onlookers: Onlookers,  # noqa: ARG002 — groups change at once
+        onlookers: Onlookers,
     ) -> MachineWork:
         assert snapshot.groups is not None
         staying = {
@@ -72,7 +72,9 @@ class ContainersShape:
         )
         changing = tuple(step.name for step in (*binding, *grow, *groups, *shrink))
         steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
-        steps = [*self.hooks.before(entry, staying), *steps, *self.hooks.after(entry, staying)]
+        before = self.hooks.before(entry, staying, onlookers.is_overtaken)
+        after = self.hooks.after(entry, staying, onlookers.is_overtaken)
+        steps = [*before, *steps, *after]
         return MachineWork(tuple(steps), changing)
 
     def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:

@@ -10,7 +10,7 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
 from livesize.agent.pods.config import Furnishing
 from livesize.agent.volumes.environment import Surroundings, environment
-from livesize.agent.volumes.sources import ConfigError, fetch_sources
+from livesize.agent.volumes.sources import ConfigError, Sources, fetch_sources
 from livesize.agent.volumes.wanted import (
     disk_limits,
     is_in_memory,
@@ -40,6 +40,7 @@ class PodVolumes:
         }
         self._refreshed_at = float("-inf")
         self._measured_at = float("-inf")
+        self._sources: Sources | None = None
 
     async def furnish(
         self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
@@ -102,8 +103,14 @@ class PodVolumes:
         return ""
 
     async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:
-        sources = await fetch_sources(self._outside.client, pod)
         sizes = {size["name"]: size for size in entry.sizes()}
+        try:
+            sources: Sources = await fetch_sources(self._outside.client, pod)
+        except ConnectionError:
+            if self._sources is None:
+                raise
+            sources = self._sources  # the API server is away: what was true before will do
+        self._sources = sources
         return Surroundings(pod, sources, sizes, self._allocatable)
 
     async def _source(

@@ -45,6 +45,7 @@ _NOT_BESIDE = {
     "containers": "a pod has either containers or a virtual machine: leave one of the two out",
     "initContainers": "a virtual machine's pod has no init containers",
     "ephemeralContainers": "a virtual machine's pod has no ephemeral containers",
+    "volumes": "a virtual machine's pod has no volumes: a guest boots from a kernel or a disk",
 }
 
 

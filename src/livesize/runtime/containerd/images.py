@@ -82,6 +82,10 @@ class ContainerdImages:
         known = {tag for image in listing.images for tag in image.repo_tags}
         return tuple(sorted(known.union(self._store.names())))
 
+    def irreplaceable(self) -> frozenset[str]:
+        """Ids of what was brought from our store: it is looked for by these."""
+        return frozenset(known for _, known in self._brought.values())
+
     async def _bring(self, ref: str, ours: Image) -> str:
         known = self._brought.get(ref)
         if known is not None and known[0] == ours.id:

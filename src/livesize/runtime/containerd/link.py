@@ -40,7 +40,7 @@ _SERVICES = {
         "StopContainer", "RemoveContainer", "ListContainers", "ContainerStatus", "ExecSync",
         "UpdateContainerResources", "Exec", "Attach", "ReopenContainerLog",
     ),
-    _IMAGES: ("ListImages", "ImageStatus", "PullImage"),
+    _IMAGES: ("ListImages", "ImageStatus", "PullImage", "RemoveImage"),
 }  # fmt: skip
 _ONCE = frozenset({"RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync"})
 """Asked a second time, these would meet what the first has made."""

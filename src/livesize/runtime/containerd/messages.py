@@ -78,7 +78,8 @@ _CRI = {
     "ContainerConfig": (
         "metadata:1:ContainerMetadata image:2:ImageSpec command:3:*string args:4:*string"
         " working_dir:5:string envs:6:*KeyValue mounts:7:*Mount labels:9:map annotations:10:map"
-        " log_path:11:string linux:15:LinuxContainerConfig"
+        " log_path:11:string stdin:12:bool stdin_once:13:bool tty:14:bool"
+        " linux:15:LinuxContainerConfig"
     ),
     "CreateContainerRequest": (
         "pod_sandbox_id:1:string config:2:ContainerConfig sandbox_config:3:PodSandboxConfig"
@@ -118,7 +119,9 @@ _CRI = {
     "ReopenContainerLogRequest": "container_id:1:string",
     "ReopenContainerLogResponse": "",
     # Images
-    "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string",
+    "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string size:4:uint64",
+    "RemoveImageRequest": "image:1:ImageSpec",
+    "RemoveImageResponse": "",
     "ImageFilter": "image:1:ImageSpec",
     "ListImagesRequest": "filter:1:ImageFilter",
     "ListImagesResponse": "images:1:*Image",

@@ -94,6 +94,9 @@ def container_config(
         labels={**pod_labels(node_uid, config.pod_uid), CONTAINER_LABEL: config.name},
         annotations={CONFIG_ANNOTATION: msgspec.json.encode(started).decode()},
         log_path=log_path,
+        stdin=config.stdin,
+        stdin_once=config.stdin_once,
+        tty=config.tty,
         linux=messages.LinuxContainerConfig(
             resources=_first_resources(config, version),
             security_context=_security(config, host_network=pod.host_network),

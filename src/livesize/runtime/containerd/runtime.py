@@ -30,6 +30,7 @@ from livesize.runtime.commands import with_variables
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
 from livesize.runtime.containerd.daemon import CniFolders
+from livesize.runtime.containerd.image_cleaning import CleaningLimits, ImageCleaner
 from livesize.runtime.containerd.images import ContainerdImages
 from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
@@ -63,6 +64,7 @@ from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.machine_facts import booted_at, observe_machine, observe_usage
 from livesize.runtime.process.records import write_whole
 from livesize.runtime.streams import (
+    AttachRequest,
     ExecRequest,
     LogLimits,
     LogLines,
@@ -85,6 +87,7 @@ class ContainerdSettings(msgspec.Struct, frozen=True):
     pids_max: int = 4096  # processes and threads of one pod
     relist_seconds: float = 10.0
     cni: CniFolders = CniFolders()
+    cleaning: CleaningLimits = CleaningLimits()
     points: CrashPoints = NO_CRASH_POINTS
     logs: LogLimits = LogLimits()
 
@@ -163,6 +166,7 @@ class ContainerdRuntime:
             )
             link, logs = connection.link, self._state_dir / "logs"
             self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
+            self._cleaner = ImageCleaner(link, clock, self._state_dir, settings.cleaning)
             self._sandboxes = Sandboxes(link, node_uid, logs, self._groups.root)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._streaming = Streaming(link, clock, settings.logs)
@@ -240,6 +244,7 @@ class ContainerdRuntime:
                 f" (attempt {before.attempt}); stop it first"
             )
         image_id = await self._images.require(config.image)
+        self._cleaner.used(image_id)
         pod.sandbox = await self._sandboxes.ready(pod.sandbox)
         view = await self._start(pod, config, image_id)
         if before is not None:
@@ -315,8 +320,9 @@ class ContainerdRuntime:
         view = self._require_container(request.pod_uid, request.container)
         return await self._streaming.exec(view, request)
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
-        return await self._streaming.attach(self._require_container(pod_uid, container))
+    async def attach(self, request: AttachRequest) -> Session:
+        view = self._require_container(request.pod_uid, request.container)
+        return await self._streaming.attach(view, request)
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         return await self._streaming.connect(self._require_pod(pod_uid).view(), port)
@@ -361,13 +367,21 @@ class ContainerdRuntime:
                 runs = states.get(view.id) == CONTAINER_RUNNING
                 if view.phase is ContainerPhase.RUNNING and not runs:
                     await self.task_ended(view.id)
-        self._image_names = await self._images.names()
         views = [view for pod in self._pods.values() for view in pod.containers.values()]
+        await self._clean_images(views)
+        self._image_names = await self._images.names()
         await self._streaming.rotate(
             [view for view in views if view.phase is ContainerPhase.RUNNING]
         )
 
     # Within
+
+    async def _clean_images(self, views: list[ContainerView]) -> None:
+        """Others' images are theirs to remove."""
+        if self._settings.endpoint is None:
+            in_use = {name for view in views for name in (view.image_id, view.image)}
+            kept = {BUILT_IN_IMAGE, *self._store.names()}
+            await self._cleaner.clean(self._images.irreplaceable() | in_use | kept)
 
     async def _find_pods(self) -> None:
         """What is there, from whichever agent. What was made and never started goes."""

@@ -15,6 +15,7 @@ from livesize.runtime.logs.raw import Growth
 from livesize.runtime.ports import connect_port
 from livesize.runtime.spdy_session import open_spdy
 from livesize.runtime.streams import (
+    AttachRequest,
     ExecRequest,
     LogLimits,
     LogLines,
@@ -47,14 +48,19 @@ class Streaming:
             stdout=True,
             stderr=not request.tty,
         )
-        stdin = ("stdin",) if request.stdin else ()
-        rest = ("resize",) if request.tty else ("stderr",)
-        return await open_spdy(answer.url, ("error", *stdin, "stdout", *rest))
+        return await open_spdy(answer.url, _streams(request.stdin, request.tty))
 
-    async def attach(self, view: ContainerView) -> Session:
+    async def attach(self, view: ContainerView, request: AttachRequest) -> Session:
         _require_running(view)
-        answer = await self._link.call("Attach", container_id=view.id, stdout=True, stderr=True)
-        return await open_spdy(answer.url, ("error", "stdout", "stderr"))
+        answer = await self._link.call(
+            "Attach",
+            container_id=view.id,
+            stdin=request.stdin,
+            tty=request.tty,
+            stdout=True,
+            stderr=not request.tty,
+        )
+        return await open_spdy(answer.url, _streams(request.stdin, request.tty))
 
     async def connect(self, pod: PodView, port: int) -> PortStreams:
         running = [one.pid for one in pod.containers if one.phase is ContainerPhase.RUNNING]
@@ -82,6 +88,11 @@ class Streaming:
 
     async def _reopen(self, container_id: str) -> None:
         await self._link.call("ReopenContainerLog", container_id=container_id)
+
+
+def _streams(stdin: bool, tty: bool) -> tuple[str, ...]:
+    first = ("error", "stdin") if stdin else ("error",)
+    return (*first, "stdout", "resize" if tty else "stderr")
 
 
 def _require_running(view: ContainerView) -> None:

@@ -55,7 +55,14 @@ from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import Surroundings, Vm
 from livesize.runtime.logs.raw import Growth, read_raw
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
-from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
+from livesize.runtime.streams import (
+    AttachRequest,
+    ExecRequest,
+    LogLines,
+    LogQuery,
+    PortStreams,
+    Session,
+)
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
 log = get_logger("libvirt")
@@ -250,8 +257,8 @@ class LibvirtRuntime:
     async def exec(self, request: ExecRequest) -> Session:
         raise RuntimeCallError(f"pod {request.pod_uid} is a virtual machine: it runs no commands")
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
-        raise RuntimeCallError(f"pod {pod_uid} is a virtual machine: {container} has no streams")
+    async def attach(self, request: AttachRequest) -> Session:
+        raise RuntimeCallError(f"pod {request.pod_uid} is a virtual machine: it has no streams")
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         raise RuntimeCallError(

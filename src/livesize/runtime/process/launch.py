@@ -354,7 +354,8 @@ def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int
     libc.close_range(3, ctypes.c_uint(0xFFFFFFFF), CLOSE_RANGE_CLOEXEC)
     for descriptor in groups:
         os.write(descriptor, b"0")
-    os.setgroups([*([] if uid == 0 else [gid]), *config["groups"]])
+    give_outputs(uid, gid)
+    os.setgroups([*([] if uid == 0 else [gid]), *config.get("groups", ())])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     set_capabilities(config["capabilities"] if uid == 0 else 0)
@@ -363,6 +364,14 @@ def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int
         libc.signal(number, None)  # Python ignores these, a workload should not
     if config["seccomp"]:
         install_filter(bytes.fromhex(config["seccomp"]))
+
+
+def give_outputs(uid: int, gid: int) -> None:
+    """So that /dev/stdout and /dev/stderr can be opened by who is not root."""
+    for descriptor in (0, 1, 2):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
+            os.fchown(descriptor, uid, gid)
 
 
 def drop_bounding(keep: int) -> None:

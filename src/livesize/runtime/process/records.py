@@ -8,6 +8,7 @@
         pid             host pid of the workload and its start time; written by the launcher
         exit            exit status; written by the shim
         outcome.json    how it ended; written by the agent that learned of it, and final
+        stdin           a fifo, where something may be attached to its input
         upper work root ready
     logs/<uid>/<name>/<attempt>.log
     logs/<uid>/<name>/<attempt>.times           when which part of it came
@@ -59,6 +60,7 @@ class Attempt:
         self.log = log
         self.ready = folder / "ready"
         self.launch = folder / "launch"
+        self.stdin = folder / "stdin"
 
     def make(self, record: ContainerRecord) -> None:
         self.folder.mkdir(parents=True)

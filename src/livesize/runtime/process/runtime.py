@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import marshal
+import os
 import platform
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,7 @@ from livesize.runtime.process.seccomp import build_filter
 from livesize.runtime.process.sessions import AttachSession, start_exec
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
 from livesize.runtime.streams import (
+    AttachRequest,
     ExecRequest,
     LogLimits,
     LogLines,
@@ -291,11 +293,11 @@ class ProcessRuntime:
         container = self._require_container(request.pod_uid, request.container)
         return await start_exec(container, request, self._records.state_dir)
 
-    async def attach(self, pod_uid: str, container: str) -> Session:
-        known = self._require_container(pod_uid, container)
-        if not known.is_running:
-            raise NotRunningError(f"container {container} does not run")
-        return AttachSession(known, self._keeper)
+    async def attach(self, request: AttachRequest) -> Session:
+        container = self._require_container(request.pod_uid, request.container)
+        if not container.is_running:
+            raise NotRunningError(f"container {request.container} does not run")
+        return AttachSession(container, self._keeper, stdin=request.stdin)
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         """Each container without the host's network has one of its own: the first that answers."""
@@ -366,6 +368,8 @@ class ProcessRuntime:
         attempt.remove()
         try:
             attempt.make(record)
+            if config.stdin:
+                os.mkfifo(attempt.stdin, 0o600)
             points.reach("start/record")
             self._groups.cgroups.make(container.group)
             points.reach("start/group")

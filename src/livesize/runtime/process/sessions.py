@@ -110,11 +110,13 @@ class ExecSession:
 
 
 class AttachSession:
-    """What the container writes from now on. It has no stdin (shim.py)."""
+    """What the container writes from now on, and its stdin where it has one (shim.py). That has no
+    end: it waits for whoever is attached next."""
 
-    def __init__(self, container: Container, keeper: LogKeeper) -> None:
+    def __init__(self, container: Container, keeper: LogKeeper, *, stdin: bool) -> None:
         self._container = container
         self._keeper = keeper
+        self._stdin = _open_stdin(container) if stdin else -1
 
     async def output(self) -> AsyncIterator[Output]:
         container = self._container
@@ -127,10 +129,13 @@ class AttachSession:
                     yield Output(STDOUT, b"".join(line.data for line in lines))
 
     async def write(self, data: bytes) -> None:
-        """Dropped: there is nobody to read it."""
+        if self._stdin >= 0:
+            await write_all(self._stdin, data)
 
     async def end_input(self) -> None:
-        """There is none."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
 
     def resize(self, width: int, height: int) -> None:
         """It has no terminal."""
@@ -141,6 +146,15 @@ class AttachSession:
 
     async def close(self) -> None:
         """The container goes on."""
+        await self.end_input()
+
+
+def _open_stdin(container: Container) -> int:
+    try:
+        return os.open(container.attempt.stdin, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        name = container.record.config.name
+        raise RuntimeCallError(f"container {name} was started without stdin: true") from None
 
 
 async def start_exec(container: Container, request: ExecRequest, folder: Path) -> ExecSession:

@@ -21,12 +21,14 @@ from livesize.runtime.process.records import Attempt
 
 # The shell's first child is the first process of the new pid namespace, and the shell cannot fork
 # again after that one has ended: what follows uses builtins only. The status counts when its line
-# is whole. The shell's own remarks ("Killed") do not belong into the workload's log.
+# is whole. A fifo that is open for both directions has no end: what is attached to it may go and
+# another come. The shell's own remarks ("Killed") do not belong into the workload's log.
 _SCRIPT = """
 folder=$1; shift
 cd /
 trap : HUP INT TERM
 printf '%s\\n' "$$" > "$folder/shim" || exit 125
+if [ -p "$folder/stdin" ]; then exec 0<>"$folder/stdin"; fi
 exec 3>&2 2>/dev/null
 "$@" 2>&3 3>&-
 printf '%s\\n' "$?" > "$folder/exit"
