@@ -25,7 +25,7 @@ NEEDED = (
 SYSTEMD = Path("/lib/systemd/systemd")
 CPUS = 2
 MEMORY_MIB = 2048
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = 900
 
 TEST_UNIT = b"""\
 [Unit]

@@ -63,6 +63,9 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def _holds_more(self) -> bool:
+        for name, cpus in self.held_cpus.items():
+            if not set(cpus).issubset(self.cpus.get(name, ())):
+                return True
         if self.held == NOTHING:
             return False
         promised = requests_total(self.allocated)
@@ -78,12 +81,6 @@ class Allocation(msgspec.Struct, frozen=True):
     def size_before(self, container: str) -> Object:
         known = (*self.actuated, *(one.size for one in self.starting))
         return next(size for size in known if size["name"] == container)
-
-    @property
-    def holds_more(self) -> bool:
-        """It may still have more than it was promised last."""
-        promised = requests_total(self.allocated)
-        return maximum(promised, self.held) != promised or bool(self.held_cpus)
 
     def accepted(
         self,
