@@ -1,7 +1,7 @@
 """GET and PATCH of pods through the API server, against a bare server that does no thinking.
 
-The product is the control plane of `livesize up` in its own process: TLS, tokens, validation,
-admission, watch cache, scheduler, durable commits. A PATCH is a resize through pods/resize, of a
+The product is `livesize apiserver` in its own process: TLS, tokens, validation, admission, watch
+cache, durable commits. A PATCH is a resize through pods/resize, of a
 pod that is bound and runs. The yardstick (bench.raw_asgi) answers the same bytes, after the same
 kind of commit, to the same client.
 """
@@ -28,7 +28,7 @@ from bench.pods import (
     resize_patch,
     running_status,
 )
-from bench.servers import BENCH_NODE, Door, control_plane, raw_server
+from bench.servers import BENCH_NODE, Door, api_server, raw_server
 from bench.wire import Address, Wire, request_bytes
 
 CLIENTS = 32
@@ -60,7 +60,7 @@ class Client(msgspec.Struct, frozen=True):
     ),
 )
 async def get_and_patch(context: Context) -> list[Measured]:
-    async with control_plane(context.folder / "data") as door:
+    async with api_server(context.folder / "data") as door:
         answer = await make_pods(door)
         async with (
             raw_server(context.folder, answer, door.tls) as raw,

@@ -1,6 +1,7 @@
 """Starts what is measured, each in a process of its own, and stops it again.
 
-``control_plane`` is the one of `livesize up` without an agent: API server, store, scheduler.
+``api_server`` is `livesize apiserver`, with its store and nothing else; ``control_plane`` is the
+one of `livesize up` without an agent: API server, store, scheduler, controllers in one process.
 ``whole_system`` is `livesize up` itself. ``raw_server`` is the yardstick (bench.raw_asgi) with the
 same certificate.
 """
@@ -19,8 +20,10 @@ from pathlib import Path
 
 import msgspec
 
+from bench.pods import NODES_PATH
 from bench.wire import Address, RefusedError, Wire, request_bytes
 from livesize.apiserver.auth.identities import Role
+from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.tls import TlsFiles, ensure_tls
 from livesize.main.control_plane import ControlPlaneSettings
@@ -56,21 +59,44 @@ class System(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def control_plane(folder: Path) -> AsyncIterator[Door]:
-    directory = DataDirectory(folder)
-    prepare(directory, None)
-    tls = ensure_tls(directory.tls, ["127.0.0.1"], now=time.time())
-    admin, admin_entry = issue_token("admin", Role.ADMIN)
-    node, node_entry = issue_token(f"system:node:{BENCH_NODE}", Role.NODE, node=BENCH_NODE)
-    write_tokens(directory.tokens, [admin_entry, node_entry])
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        address = Address(listener.getsockname()[1], tls.ca_cert)
+        door, tokens = _door(folder, listener.getsockname()[1])
+        write_tokens(DataDirectory(folder).tokens, tokens)
         settings = ControlPlaneSettings(str(folder), listener.fileno(), None, None, "warning")
         text = msgspec.json.encode(settings).decode()
         async with _process(
             "-m", "livesize.main.control_plane", text, pass_fds=(listener.fileno(),)
         ):
-            await _ready(address)
-            yield Door(address, tls, admin, node)
+            await _ready(door.address)
+            yield door
+
+
+@asynccontextmanager
+async def api_server(folder: Path) -> AsyncIterator[Door]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    door, tokens = _door(folder, port)
+    words = ["--data-dir", str(folder), "--listen", f"127.0.0.1:{port}", "--log-level", "warning"]
+    async with _process(
+        "-m", "livesize.main", "apiserver", *words, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise AssertionError("the API server did not start")
+        # It has made tokens of its own, and takes note when there are others.
+        write_tokens(DataDirectory(folder).tokens, tokens)
+        await _ready(door.address, door.admin_token, NODES_PATH)
+        yield door
+
+
+def _door(folder: Path, port: int) -> tuple[Door, list[TokenEntry]]:
+    """What a server needs to find in its folder, made before it starts; and who may enter."""
+    directory = DataDirectory(folder)
+    prepare(directory, None)
+    tls = ensure_tls(directory.tls, ["127.0.0.1"], now=time.time())
+    admin, admin_entry = issue_token("admin", Role.ADMIN)
+    node, node_entry = issue_token(f"system:node:{BENCH_NODE}", Role.NODE, node=BENCH_NODE)
+    return Door(Address(port, tls.ca_cert), tls, admin, node), [admin_entry, node_entry]
 
 
 @asynccontextmanager
@@ -125,9 +151,9 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-async def _ready(address: Address) -> None:
+async def _ready(address: Address, token: str = "", path: str = "/readyz") -> None:
     wire = await Wire.open(address)
-    ready = request_bytes("GET", "/readyz", "")
+    ready = request_bytes("GET", path, token)
     try:
         for _ in range(200):
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
+    CommandTimeoutError,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -25,9 +27,11 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeCallError,
     SetCpu,
+    SetCpus,
     SetMemory,
 )
 from livesize.runtime.process.runtime import ProcessRuntime
+from livesize.runtime.streams import ExecRequest, LogQuery, NotRunningError, Session
 
 MIB = 1024 * 1024
 IMAGE = "localhost/livesize/busybox:1"
@@ -45,6 +49,8 @@ HOLDS_40 = (
     "dd if=/dev/zero of=/dev/shm/held bs=1M count=40 2>&1; trap 'exit 143' TERM; sleep 1000 & wait",
 )
 MISSING_PROGRAM = ("no-such-program",)
+TELLS = ("sh", "-c", 'echo "colour $COLOUR size $SIZE"; echo badly >&2; exit 3')
+NEVER_ENDS = ("sleep", "1000")
 
 BEHAVIOURS = {
     POLITE: Behaviour(output="hello\n"),
@@ -53,6 +59,8 @@ BEHAVIOURS = {
     GREEDY: Behaviour(memory_bytes=100 * MIB),
     HOLDS_40: Behaviour(memory_bytes=40 * MIB),
     MISSING_PROGRAM: Behaviour(start_error="the image has no program 'no-such-program'"),
+    TELLS: Behaviour(exit_code=3, output="colour blue size large\nbadly\n"),
+    NEVER_ENDS: Behaviour(),
 }
 
 
@@ -307,6 +315,45 @@ async def test_a_quota_below_a_millisecond_is_refused(runtime: Runtime) -> None:
         await runtime.write(ContainerGroup(UID, "main"), SetCpu(512, 999))
 
 
+def affinity(runtime: Runtime, view: ContainerView) -> set[int]:
+    """What the kernel says of the process itself; what runs in memory has none."""
+    if isinstance(runtime, FakeRuntime):
+        return set(runtime.read_cpus(ContainerGroup(view.pod_uid, view.name)) or ())
+    return os.sched_getaffinity(view.pid)
+
+
+async def test_a_container_runs_on_the_cpus_it_is_bound_to_and_is_moved_live(
+    machine: Machine, runtime: Runtime
+) -> None:
+    first, *_, last = runtime.cpus()
+    group = ContainerGroup(UID, "main")
+    view = await runtime.start_container(config(cpus=(last,)))
+    assert runtime.read_cpus(group) == (last,)
+    assert affinity(runtime, view) == {last}
+    for cpus in ((first, last), (first,)):
+        await runtime.write(group, SetCpus(cpus))
+        assert runtime.read_cpus(group) == cpus
+        assert affinity(runtime, view) == set(cpus)
+    with pytest.raises(RuntimeCallError):
+        await runtime.write(group, SetCpus((4096,)))
+    assert runtime.read_cpus(group) == (first,)
+    assert runtime.read(group).limits == LIMITS
+    again = await machine.restart_agent()
+    assert again.read_cpus(group) == (first,)
+    assert view_of(again) == view
+
+
+async def test_a_container_that_was_told_nothing_is_bound_while_it_runs(runtime: Runtime) -> None:
+    *_, last = runtime.cpus()
+    view = await runtime.start_container(config())
+    group = ContainerGroup(UID, "main")
+    assert runtime.read_cpus(group) in (None, runtime.cpus())
+    await runtime.write(group, SetCpus((last,)))
+    assert affinity(runtime, view) == {last}
+    with pytest.raises(GoneError):
+        runtime.read_cpus(ContainerGroup(UID, "other"))
+
+
 async def test_a_new_agent_finds_what_runs(machine: Machine, runtime: Runtime) -> None:
     before = await runtime.start_container(config())
     await runtime.write(ContainerGroup(UID, "main"), SetCpu(512, 30_000))
@@ -395,3 +442,93 @@ async def test_events_end_when_the_runtime_closes(machine: Machine) -> None:
     await machine.restart_agent()
     with pytest.raises(StopAsyncIteration):
         await anext(events)
+
+
+# Logs, and commands beside the first process
+
+
+async def collected(session: Session) -> tuple[bytes, int]:
+    """What it writes until its end, and how it ends."""
+    try:
+        async with asyncio.timeout(20):
+            written = b"".join([piece.data async for piece in session.output()])
+            return written, await session.exit_code()
+    finally:
+        await session.close()
+
+
+async def log_of(runtime: Runtime, **query: object) -> bytes:
+    asked = LogQuery(UID, "main", **query)  # type: ignore[arg-type]
+    lines = [line async for several in runtime.read_log(asked) for line in several]
+    assert all(line.time_ns > 1_700_000_000 * 10**9 for line in lines)
+    return b"".join(line.data for line in lines)
+
+
+async def test_a_log_is_read_and_followed_to_the_end_of_the_container(runtime: Runtime) -> None:
+    with pytest.raises(GoneError):
+        await log_of(runtime)
+    await runtime.start_container(config())
+    while not await log_of(runtime):
+        await asyncio.sleep(0.01)
+    assert await log_of(runtime, tail_lines=1) == b"hello\n"
+    assert await log_of(runtime, tail_lines=0) == b""
+    with pytest.raises(GoneError):
+        await log_of(runtime, previous=True)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        following = group.create_task(log_of(runtime, follow=True))
+        await asyncio.sleep(0.2)
+        assert not following.done()
+        await runtime.stop_container(UID, "main", 5)
+    assert following.result() == b"hello\n"
+    await runtime.start_container(config(attempt=1))
+    assert await log_of(runtime, previous=True) == b"hello\n"
+
+
+async def test_a_command_runs_beside_the_first_process(runtime: Runtime) -> None:
+    with pytest.raises(GoneError):
+        await runtime.exec(ExecRequest(UID, "main", ("cat",)))
+    view = await runtime.start_container(config())
+    session = await runtime.exec(ExecRequest(UID, "main", ("cat",), stdin=True))
+    await session.write(b"typed\n")
+    await session.end_input()
+    assert await collected(session) == (b"typed\n", 0)
+    assert (await collected(await runtime.exec(ExecRequest(UID, "main", EXITS_7))))[1] == 7
+    pod = runtime.pod(UID)
+    assert pod is not None
+    assert pod.containers[0].pid == view.pid
+
+
+async def test_a_command_that_cannot_be_run_says_so(runtime: Runtime) -> None:
+    await runtime.start_container(config())
+    with pytest.raises(RuntimeCallError, match="no-such-program"):
+        await collected(await runtime.exec(ExecRequest(UID, "main", MISSING_PROGRAM)))
+    await runtime.stop_container(UID, "main", 0)
+    for opening in (
+        runtime.exec(ExecRequest(UID, "main", EXITS_7)),
+        runtime.attach(UID, "main"),
+    ):
+        with pytest.raises(NotRunningError):
+            await opening
+
+
+async def test_nothing_listens_on_that_port(runtime: Runtime) -> None:
+    await runtime.start_container(config())
+    with pytest.raises(RuntimeCallError, match="cannot connect to port 9"):
+        await runtime.connect(UID, 9)
+
+
+async def test_a_short_command_is_run_to_its_end(runtime: Runtime) -> None:
+    """With the container's variables and some besides; how it ended and what it said is told."""
+    await runtime.start_container(config())
+    pid = view_of(runtime).pid
+    env = (("SIZE", "large"),)
+    result = await runtime.run_command(UID, "main", TELLS, env=env, timeout_seconds=10)
+    assert result.exit_code == 3
+    assert result.output == "colour blue size large\nbadly\n"
+    with pytest.raises(RuntimeCallError, match="no-such-program"):
+        await runtime.run_command(UID, "main", MISSING_PROGRAM, env=(), timeout_seconds=10)
+    with pytest.raises(CommandTimeoutError, match=r"sleep did not end within 0.2 s"):
+        await runtime.run_command(UID, "main", NEVER_ENDS, env=(), timeout_seconds=0.2)
+    assert view_of(runtime).pid == pid
+    with pytest.raises(GoneError):
+        await runtime.run_command(UID, "none", TELLS, env=(), timeout_seconds=1)

@@ -30,6 +30,8 @@ from livesize.client.interface import PatchType, Selection
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import Change, ContainerGroup, Group, PodGroup
+from livesize.runtime.volumes.fake_mounts import FakeMounts
+from livesize.runtime.volumes.folders import FolderVolumes
 from livesize.store.memory import MemoryStore
 
 NODE = "node-1"
@@ -184,7 +186,13 @@ class LivingNode:
         )
         node = self._client(Identity(f"system:node:{NODE}", Role.NODE, NODE))
         self.agent = Agent(
-            node, self._runtime, self._checkpoint, self.clock, settings, source=random.Random(1)
+            node,
+            self._runtime,
+            self._checkpoint,
+            self.clock,
+            settings,
+            source=random.Random(1),
+            volumes=FolderVolumes(self._checkpoint_path.parent / "volumes", FakeMounts()),
         )
         self._running = asyncio.create_task(self.agent.run())
         while not hasattr(self.agent, "_books"):  # it reads what the last one has promised

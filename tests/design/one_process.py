@@ -31,6 +31,8 @@ from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import Runtime
 from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.runtime import ProcessRuntime
+from livesize.runtime.volumes.fake_mounts import FakeMounts
+from livesize.runtime.volumes.folders import FolderVolumes
 from livesize.store.sqlite import SqliteStore
 
 NODE = "node-1"
@@ -164,7 +166,13 @@ async def one_process(
             resize_backoff_maximum_seconds=0.05,
         )
         agent = Agent(
-            await connect(Role.NODE), runtime, checkpoint, clock, settings, source=random.Random(1)
+            await connect(Role.NODE),
+            runtime,
+            checkpoint,
+            clock,
+            settings,
+            source=random.Random(1),
+            volumes=FolderVolumes(folder / "volumes", FakeMounts()),
         )
         user = await connect(Role.ADMIN)
         ca, token = server.ca_path.read_bytes(), tokens[Role.ADMIN][0]

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from design.one_process import NODE, OneProcess, one_process
+from livesize.api.conditions import is_true
 from livesize.api.kinds import NODES
 from livesize.api.objects import Object
+from livesize.api.reasons import ConditionType
 from livesize.apiserver.auth.identities import Role
 from livesize.machinery.clock import SystemClock
 from livesize.scheduler.loop import Scheduler
@@ -92,6 +94,9 @@ async def test_a_rejection_does_not_stop_the_node(tmp_path: Path) -> None:
         node = system.as_role(Role.NODE, NODE)
         small = {"status": {"allocatable": {"cpu": "1", "memory": "1Gi"}}}
         await system.run_pod("db", system.container(cpu="1"))
+        async with asyncio.timeout(10):  # its own first status would undo ours
+            while not is_true(await node.get(NODES, NODE), ConditionType.READY):
+                await asyncio.sleep(0.01)
         await node.patch(NODES, NODE, small, subresource="status")
         async with judging(system):
             asked = await system.resize("db", {"app": both(cpu="2")})

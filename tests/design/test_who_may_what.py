@@ -19,6 +19,7 @@ from unit.apiserver.conftest import IDENTITIES, Rig, pod
 READ, CREATE, CHANGE = {"get", "list", "watch"}, {"create"}, {"update", "patch"}
 LETTERS = {
     "R": READ,
+    "g": {"get"},
     "C": CREATE,
     "U": CHANGE,
     "d": {"delete"},
@@ -26,7 +27,7 @@ LETTERS = {
     "-": set[str](),
 }
 
-# R read, C create, U update and patch, d delete, X delete and deletecollection
+# R read, g get alone, C create, U update and patch, d delete, X delete and deletecollection
 ROLES = (Role.EDITOR, Role.VIEWER, Role.NODE, Role.SCHEDULER, Role.CONTROLLER, Role.APISERVER)
 RIGHTS = """
                              editor viewer node scheduler controller apiserver
@@ -36,6 +37,10 @@ nodes/status                 R      R      RU   R         RU         R
 pods                         RCUX   R      RUd  R         RCUX       R
 pods/resize                  RU     R      R    R         RU         R
 pods/status                  R      R      RU   RU        RU         R
+pods/log                     g      g      -    -         -          -
+pods/exec                    C      -      -    -         -          -
+pods/attach                  C      -      -    -         -          -
+pods/portforward             C      -      -    -         -          -
 pods/binding                 -      -      -    C         -          -
 pods/resizing                -      -      C    C         -          -
 events                       RCUX   R      RCU  RCU       RCUX       R
@@ -151,6 +156,8 @@ async def test_the_door_keeps_to_the_table(rig: Rig, role: Role) -> None:
         for verb, method in METHODS.items():
             if subresource and verb in ("list", "deletecollection"):
                 continue  # a path of its own only for objects
+            if verb == "get" and subresource in ("exec", "attach", "portforward"):
+                continue  # GET is how a WebSocket asks for what is a create
             answer = await rig.request(
                 method,
                 path_of(verb, resource, subresource),

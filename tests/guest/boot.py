@@ -24,14 +24,20 @@ class GuestRun(NamedTuple):
 
 
 def run_guest(
-    kernel: GuestKernel, image: Path, folder: Path, *, memory_mib: int, limit_seconds: float
+    kernel: GuestKernel,
+    image: Path,
+    folder: Path,
+    *,
+    memory_mib: int,
+    limit_seconds: float,
+    cpus: int = 2,
 ) -> GuestRun:
     """``folder`` gets the guest's disk and what it wrote: console.log and results.jsonl."""
     disk, console, results = folder / "disk", folder / "console.log", folder / "results.jsonl"
     with disk.open("wb") as file:
         file.truncate(DISK_BYTES)
     command = [
-        *("qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2"),
+        *("qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", str(cpus)),
         *("-m", str(memory_mib), "-display", "none", "-monitor", "none", "-no-reboot"),
         *("-kernel", str(kernel.image), "-initrd", str(image), "-nic", "none"),
         *("-append", "console=ttyS0 quiet panic=-1 psi=1 cryptomgr.notests rdinit=/init"),

@@ -73,7 +73,8 @@ def build(cache_dir: Path, options: str = "--tier machine") -> tuple[GuestKernel
         tests=" ".join(INSIDE),
         limit=LIMIT_SECONDS + 15,
     )
-    recipe = GuestRecipe("cgroup-v2", commands, MODULES, _entries(cache_dir))
+    entries = guest_entries(cache_dir, NEEDED, DISTRIBUTIONS)
+    recipe = GuestRecipe("cgroup-v2", commands, MODULES, entries)
     return kernel, build_image(recipe, kernel, cache_dir)
 
 
@@ -94,13 +95,16 @@ def parse_session(done: GuestRun) -> Session:
     return Session(results, ends[-1] if ends else None, done)
 
 
-def _entries(cache_dir: Path) -> dict[str, Entry]:
+def guest_entries(
+    cache_dir: Path, needed: tuple[str, ...], distributions: tuple[str, ...]
+) -> dict[str, Entry]:
+    """Python with our sources and the ``needed`` tests, at the same paths as here."""
     sources = list(tree_files(ROOT / "src"))
-    tests = [path for name in NEEDED for path in _files(ROOT / name)]
+    tests = [path for name in needed for path in _files(ROOT / name)]
     own = {inside(path): HostFile(path, 0o644) for path in [*sources, *tests]}
     return {
         **program_entries(PROGRAMS),
-        **python_entries(DISTRIBUTIONS, ["livesize"], cache_dir),
+        **python_entries(distributions, ["livesize"], cache_dir),
         **own,
         inside(ROOT / "tests/conftest.py"): File(CONFTEST),
         **compiled_entries(sources, cache_dir),

@@ -3,6 +3,8 @@ is resized, and is never restarted."""
 
 from __future__ import annotations
 
+import http.client
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -69,11 +71,45 @@ def collects_garbage(made: Cluster, name: str) -> None:
     made.wait_until(lambda: made.request("GET", gone)[0] == 404, "garbage is collected")
 
 
+def reaches_the_node(made: Cluster) -> None:
+    """Each API server shows the node its certificate, and the node its own."""
+    node = made.request("GET", f"/api/v1/nodes/{made.node}")[1]["status"]
+    assert node["daemonEndpoints"]["kubeletEndpoint"]["Port"] > 0
+    for server in ("api-2", "api-1"):
+        made.speak_to(server)
+        assert made.kubectl("exec", "db", "--", "echo", "there").stdout == "there\n"
+        assert made.kubectl("logs", "db").stdout == ""
+
+
+def refuses_others(made: Cluster) -> None:
+    """A certificate of the cluster is not enough: it must be an API server's."""
+    node = made.request("GET", f"/api/v1/nodes/{made.node}")[1]["status"]
+    address = node["addresses"][0]["address"], node["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    uid = made.pod("db")["metadata"]["uid"]
+    for name, code in (("nobody", None), ("scheduler", 403)):
+        context = ssl.create_default_context(
+            cafile=str(made.directory / "api-1" / "control" / "tls" / "ca.crt")
+        )
+        context.check_hostname = False
+        if code is not None:
+            context.load_cert_chain(made.directory / f"{name}.crt", made.directory / f"{name}.key")
+        connection = http.client.HTTPSConnection(*address, context=context, timeout=10)
+        try:
+            connection.request("GET", f"/logs/{uid}/app")
+            assert connection.getresponse().status == code
+        except (ssl.SSLError, ConnectionError):
+            assert code is None
+        finally:
+            connection.close()
+
+
 def test_whoever_is_killed_the_others_go_on(cluster: Cluster) -> None:
     cluster.create_pod("db", [container("app", "200m", "64Mi")])
     group = group_of(cluster, "db", "app")
     pid, began = group.main_pid(), start_time(group.main_pid())
     resize(cluster, group, 300)
+    reaches_the_node(cluster)
+    refuses_others(cluster)
     collects_garbage(cluster, "first")
 
     # An API server, the scheduler and the controllers that lead, and the agent: all at once.

@@ -55,6 +55,10 @@ class GroupFiles:
         lines = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
         return int(lines["active_file"]) + int(lines["inactive_file"])
 
+    def cpus(self) -> str:
+        """As the kernel writes them; empty: nobody has told the group."""
+        return self._read("cpuset", "cpuset.cpus")
+
     def throttled_periods(self) -> int:
         lines = dict(line.split() for line in self._read("cpu", "cpu.stat").splitlines())
         return int(lines["nr_throttled"])
@@ -76,7 +80,8 @@ def group_of(up: Up, pod: str, container: str) -> GroupFiles:
     """Groups are called after the container, or by containerd after its id."""
     found_pod = up.pod(pod)
     uid = found_pod["metadata"]["uid"]
-    statuses = found_pod["status"].get("containerStatuses", [])
+    status = found_pod["status"]
+    statuses = status.get("containerStatuses", []) + status.get("initContainerStatuses", [])
     status = next((one for one in statuses if one["name"] == container), {})  # VMs have none
     runtime, _, identity = status.get("containerID", "").partition("://")
     name = identity if runtime == "containerd" else f"c-{container}"

@@ -151,8 +151,8 @@ class Up:
     def kubectl(
         self, *words: str, check: bool = True, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *words]
-        command += ["--cache-dir", str(self.directory / "kubectl-cache")]
+        command = ["kubectl", "--kubeconfig", str(self.kubeconfig)]
+        command += ["--cache-dir", str(self.directory / "kubectl-cache"), *words]
         return _run(command, check=check, stdin=stdin)
 
     def livesize(

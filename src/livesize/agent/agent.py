@@ -11,29 +11,35 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.cpus.books import CpuBooks
+from livesize.agent.cpus.keeper import CpuKeeper
+from livesize.agent.cpus.plan import settle_loaded
 from livesize.agent.judge import Judge
 from livesize.agent.node import NodeKeeper, allocatable_of
 from livesize.agent.outside import Outside
+from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.worker import PodWorker
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, resize_state
+from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, Selection
 from livesize.client.records import event_poster
 from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSource
-from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
 
 log = get_logger("agent")
 
@@ -48,6 +54,7 @@ class Agent:
     points: CrashPoints = NO_CRASH_POINTS
     source: random.Random = field(default_factory=random.SystemRandom)
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
+    volumes: VolumeStore = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self._workers: dict[str, PodWorker] = {}
@@ -70,6 +77,7 @@ class Agent:
             self.source,
             self._recorder,
             self.runtime.machine(),
+            self.volumes,
             self.vms,
         )
         self._node = NodeKeeper(self._outside)
@@ -84,16 +92,42 @@ class Agent:
 
     async def run(self) -> None:
         """Until cancelled. Workloads go on; a new agent finds them."""
-        loaded = await self.checkpoint.load()
+        loaded = await self._load()
         ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
-        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None))
+        supply = self.settings.cpus
+        cpus = None if supply is None else CpuBooks(supply, ledger)
+        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None, cpus=cpus))
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            if cpus is not None:
+                keeper = CpuKeeper(self.runtime, ledger, cpus.shared)
+                self._outside = replace(self._outside, cpus=keeper)
+                tasks.create_task(keeper.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._node.run())
             tasks.create_task(self._follow_machine())
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())
+
+    async def _load(self) -> tuple[Allocation, ...]:
+        """What was promised, as far as this agent's CPU policy lets it stand."""
+        loaded = await self.checkpoint.load()
+        settled = tuple(settle_loaded(entry, self.settings.cpus) for entry in loaded)
+        changed = [entry for entry, old in zip(settled, loaded, strict=True) if entry != old]
+        for entry in changed:
+            self.checkpoint.save(entry)
+        await self.checkpoint.durable()
+        if changed and self.settings.cpus is None:
+            await self._share_all_cpus()
+        return settled
+
+    async def _share_all_cpus(self) -> None:
+        """The last agent gave CPUs away; this one gives none."""
+        try:
+            everything = self.runtime.cpus()
+            await CpuKeeper(self.runtime, Ledger(NOTHING), lambda: everything).settle()
+        except (RuntimeCallError, StepFailedError) as failure:
+            log.warning("containers are still bound to CPUs", reason=str(failure))
 
     async def stop_workloads(self, hurry: asyncio.Event) -> None:
         """Stop and remove every pod on this machine; their objects stay. Not while running.
@@ -107,23 +141,29 @@ class Agent:
         pod = self._informer.get(view.namespace, view.name) or {}
         grace = float(lookup(pod, "spec", "terminationGracePeriodSeconds", default=30))
         async with asyncio.TaskGroup() as tasks:
-            patient = tasks.create_task(self._stop_containers(view, grace))
+            sidecars = sidecars_of(pod)
+            patient = tasks.create_task(self._stop_containers(view, sidecars, grace))
             hasty = tasks.create_task(self._stop_in_a_hurry(view, hurry))
             patient.add_done_callback(lambda _: hasty.cancel())
             hasty.add_done_callback(lambda _: patient.cancel())
         try:
             await self.runtime.remove_pod(view.uid)
+            await self.volumes.let_go(view.uid)
         except RuntimeCallError as failure:
             log.warning("pod not removed", pod=view.name, reason=str(failure))
 
     async def _stop_in_a_hurry(self, view: PodView, hurry: asyncio.Event) -> None:
         await hurry.wait()
-        await self._stop_containers(view, 0.0)
+        await self._stop_containers(view, (), 0.0)
 
-    async def _stop_containers(self, view: PodView, grace_seconds: float) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for container in view.containers:
-                tasks.create_task(self._stop_container(view.uid, container.name, grace_seconds))
+    async def _stop_containers(
+        self, view: PodView, sidecars: tuple[str, ...], grace_seconds: float
+    ) -> None:
+        names = tuple(container.name for container in view.containers)
+        for together in stop_order(names, sidecars):
+            async with asyncio.TaskGroup() as tasks:
+                for name in together:
+                    tasks.create_task(self._stop_container(view.uid, name, grace_seconds))
 
     async def _stop_container(self, uid: str, name: str, grace_seconds: float) -> None:
         try:
@@ -145,9 +185,10 @@ class Agent:
     def _meet_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
         """Pods whose objects went while no agent was looking: off the machine with them."""
         present = {uid_of(pod) for pod in self._informer.items()}
-        remembered = [(entry.uid, entry.namespace, entry.name) for entry in loaded]
-        running = [(view.uid, view.namespace, view.name) for view in self.runtime.list_pods()]
-        for uid, namespace, name in sorted({*remembered, *running}):
+        known = dict.fromkeys(self.volumes.pods(), ("", ""))
+        known |= {entry.uid: (entry.namespace, entry.name) for entry in loaded}
+        known |= {view.uid: (view.namespace, view.name) for view in self.runtime.list_pods()}
+        for uid, (namespace, name) in sorted(known.items()):
             if uid not in present and uid not in self._workers:
                 metadata = {"uid": uid, "namespace": namespace, "name": name}
                 pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}
@@ -226,6 +267,8 @@ class Agent:
         self._workers.pop(worker.uid, None)
 
     def _room_appeared(self) -> None:
+        if self._outside.cpus is not None:
+            self._outside.cpus.changed()
         for uid in self._books.judge.retry():
             self._workers[uid].wake()
         undecided, self._undecided = self._undecided, {}

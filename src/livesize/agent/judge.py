@@ -18,12 +18,23 @@ from livesize.agent.admission.plan import (
     Infeasible,
     NodeRoom,
     Reject,
+    Verdict,
     judge_new,
     judge_resize,
     retry_key,
 )
-from livesize.agent.allocation.ledger import Allocation, Ledger, footprint_of, requests_total
+from livesize.agent.allocation.ledger import (
+    Allocation,
+    Ledger,
+    StartingSize,
+    footprint_of,
+    pod_requests,
+    requests_total,
+)
+from livesize.agent.cpus.books import CpuBooks
+from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
+from livesize.api.reasons import Reason
 from livesize.api.resize_state import (
     UNFINISHED,
     ResizePhase,
@@ -31,7 +42,7 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resources import add, containers_of, parse_amounts, size_of
+from livesize.api.resources import containers_of, init_containers_of, size_of, stays
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -44,9 +55,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    def __init__(self, ledger: Ledger, *, runs_vms: bool = False) -> None:
+    def __init__(
+        self, ledger: Ledger, *, runs_vms: bool = False, cpus: CpuBooks | None = None
+    ) -> None:
+        """``cpus``: under the static CPU policy, who has which alone."""
         self._ledger = ledger
         self._runs_vms = runs_vms
+        self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
         self._arrivals = 0
@@ -61,12 +76,19 @@ class Judge:
         verdict: Admission = (
             Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
         )
-        match verdict:
-            case Admit() if already_runs:
-                self._ledger.record(self._first_allocation(pod))
-            case Admit():
-                self._ledger.promise(self._first_allocation(pod))
-            case Reject():
+        entry = self._first_allocation(pod)
+        assigned = self._assign(pod, entry.allocated)
+        match verdict, assigned:
+            case Admit(), Assigned(cpus=cpus) if not already_runs:
+                self._ledger.promise(msgspec.structs.replace(entry, cpus=cpus))
+            case Admit(), Assigned(cpus=cpus):
+                self._ledger.record(msgspec.structs.replace(entry, cpus=cpus))
+            case Admit(), TooFew() if already_runs:
+                self._ledger.record(entry)  # it goes on with those that share
+            case Admit(), TooFew():
+                reason = Reason.OUT_OF_CPU.value
+                return Reject(reason, f"Pod was rejected: {assigned.sentence()}")
+            case _:
                 pass
         return verdict
 
@@ -118,17 +140,35 @@ class Judge:
     def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
         desired = tuple(size_of(container) for container in containers_of(pod))
         generation = int(resize_state(pod)["generation"])
-        asked = add(requests_total(desired), parse_amounts(entry.overhead))
-        room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
-        match judge_resize(asked, footprint_of(entry), room):
+        assigned = self._assign(pod, desired)
+        match self._verdict(entry, desired, assigned):
             case Accept():
-                self._ledger.promise(entry.accepted(desired, generation))
+                assert isinstance(assigned, Assigned)
+                self._ledger.promise(entry.accepted(desired, generation, assigned.cpus))
                 self.forget(entry.uid)
             case Defer(message=message):
                 self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, message, arrival))
             case Infeasible(message=message):
                 refusal = Refusal(generation, ResizePhase.INFEASIBLE, message, arrival)
                 self._refuse(entry.uid, refusal)
+
+    def _verdict(
+        self, entry: Allocation, desired: tuple[Object, ...], assigned: Assignment
+    ) -> Verdict:
+        if self._cpus is not None:
+            broken = not_whole(desired, (entry.allocated, entry.actuated))
+            if broken:
+                return Infeasible(broken)
+        asked = pod_requests(entry, requests_total(desired))
+        room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
+        verdict = judge_resize(asked, footprint_of(entry), room)
+        if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
+            why = assigned.sentence()
+            return Defer(why) if assigned.ever_fits else Infeasible(why)
+        return verdict
+
+    def _assign(self, pod: Object, sizes: tuple[Object, ...]) -> Assignment:
+        return Assigned({}) if self._cpus is None else self._cpus.assign(pod, sizes)
 
     def _refuse(self, uid: str, refusal: Refusal) -> None:
         """A verdict that stands is not given again, though its numbers may have changed."""
@@ -157,4 +197,7 @@ class Judge:
             actuated=sizes,
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
+            starting=tuple(
+                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+            ),
         )

@@ -78,6 +78,7 @@ def build_node_status(
             {"type": "InternalIP", "address": settings.host_ip},
             {"type": "Hostname", "address": settings.node_name},
         ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.endpoint_port}},
         "images": [{"names": [image]} for image in sorted(images)],
         "nodeInfo": {
             "machineID": machine.machine_id,

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.cpus.keeper import CpuKeeper
 from livesize.agent.settings import AgentSettings
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason, event_type
@@ -13,8 +14,9 @@ from livesize.client.interface import Client
 from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSeverity
 from livesize.machinery.steps import CrashPoints
-from livesize.runtime.interface import MachineFacts, Runtime
+from livesize.runtime.interface import ContainerConfig, ContainerView, MachineFacts, Runtime
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,15 @@ class Outside:
     random: random.Random
     recorder: EventRecorder
     machine: MachineFacts  # as it was when the agent began: reading it takes files
+    volumes: VolumeStore
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
+    cpus: CpuKeeper | None = None  # under the static CPU policy
+
+    async def start_container(self, config: ContainerConfig) -> ContainerView:
+        """On the CPUs it may have."""
+        if self.cpus is None:
+            return await self.runtime.start_container(config)
+        return await self.cpus.start(config)
 
     def compose(self, pod: Object, reason: EventReason, message: str) -> Object:
         """An event about ``pod``, for who sends it with something else."""

@@ -12,6 +12,7 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
+from livesize.agent.probes.health import WELL, Health
 from livesize.agent.vm.report import (
     build_vm_status,
     is_safe_to_hotplug,
@@ -26,7 +27,15 @@ from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.qos import qos_class
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_state import ResizePhase, phase_of
-from livesize.api.resources import containers_of, is_vm, parse_resources, size_of
+from livesize.api.resources import (
+    containers_of,
+    init_containers_of,
+    is_vm,
+    parse_resources,
+    sidecars_of,
+    size_of,
+    stays,
+)
 from livesize.api.vm_kernel import report_vm_actual
 from livesize.api.vm_status import statuses_of
 from livesize.machinery.clock import format_time
@@ -59,18 +68,21 @@ class StatusFacts(msgspec.Struct, frozen=True):
     host_ip: str
     now: float
     ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
+    initialized: bool = True  # init containers have done their work
+    health: Mapping[str, Health] = {}  # what probes say, by container
 
 
 def build_status(facts: StatusFacts) -> Object:
     """Everything of the pod's status that the node owns; None means: leave the field out."""
     containers = [_container_status(facts, one) for one in containers_of(facts.pod)]
+    starting = [_init_status(facts, one) for one in init_containers_of(facts.pod)]
     phase = _phase(facts)
     virtual = is_vm(facts.pod)
     view = facts.snapshot.view
     pod_ip = (view.address if view is not None else "") or facts.host_ip
     status: Object = {
         "phase": phase,
-        "conditions": _conditions(facts, containers, phase),
+        "conditions": _conditions(facts, containers, starting, phase),
         "containerStatuses": [] if virtual else containers,
         "hostIP": facts.host_ip,
         "hostIPs": [{"ip": facts.host_ip}],
@@ -82,6 +94,8 @@ def build_status(facts: StatusFacts) -> Object:
         "reason": None,
         "message": None,
     }
+    if starting:
+        status["initContainerStatuses"] = starting
     if virtual:
         (vm,) = containers
         before = lookup(facts.pod, "status", "virtualMachineStatus", default={})
@@ -101,7 +115,7 @@ def observed_generation(pod: Object) -> int:
 
 def starts_told(pod: Object, container: str) -> int:
     """How often the container was started, as the status last said."""
-    told = _told(pod, container)
+    told = status_told(pod, container)
     return int(told.get("restartCount", 0)) + 1 if told.get("containerID") else 0
 
 
@@ -156,9 +170,10 @@ def _phase(facts: StatusFacts) -> str:
 def _container_status(facts: StatusFacts, container: Object) -> Object:
     name = container["name"]
     view = facts.snapshot.containers.get(name)
-    told = _told(facts.pod, name)
+    told = status_told(facts.pod, name)
     state, last = _states(facts, name, view)
     running = "running" in state
+    health = facts.health.get(name, WELL)
     # A virtual machine is ready when its guest is heard.
     silent = is_vm(facts.pod) and (facts.snapshot.vm is None or facts.snapshot.vm.guest is None)
     status: Object = {
@@ -166,8 +181,8 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
         "image": container.get("image", ""),
         "imageID": "" if view is None else view.image_id,
         "restartCount": told.get("restartCount", 0) if view is None else view.attempt,
-        "ready": running and not silent,
-        "started": running,
+        "ready": running and not silent and health.ready,
+        "started": running and health.started,
         "state": state,
         "lastState": last,
         "resources": _actual(facts, container),
@@ -179,9 +194,19 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
     return status
 
 
-def _told(pod: Object, container: str) -> Object:
+def _init_status(facts: StatusFacts, container: Object) -> Object:
+    """Ready is a sidecar that is, or another that has succeeded."""
+    status = _container_status(facts, container)
+    if not stays(container):
+        status["ready"] = lookup(status, "state", "terminated", "exitCode") == 0
+        status["started"] = False
+    return status
+
+
+def status_told(pod: Object, container: str) -> Object:
     """What the status last said of the container."""
-    statuses: list[Object] = statuses_of(pod)
+    starting: list[Object] = lookup(pod, "status", "initContainerStatuses", default=[])
+    statuses: list[Object] = [*statuses_of(pod), *starting]
     return next((one for one in statuses if one.get("name") == container), {})
 
 
@@ -190,7 +215,8 @@ def _states(facts: StatusFacts, name: str, view: ContainerView | None) -> tuple[
     last = _last_state(facts, name, view)
     waiting = facts.waiting.get(name)
     if view is None:
-        shown = waiting or Waiting(Reason.CONTAINER_CREATING)
+        begun = Reason.CONTAINER_CREATING if facts.initialized else Reason.POD_INITIALIZING
+        shown = waiting or Waiting(begun)
         if facts.ending is not None and waiting is None:
             return {"waiting": {"reason": facts.ending.reason or "NeverStarted"}}, last
         return {"waiting": _waiting(shown)}, last
@@ -227,7 +253,7 @@ def _last_state(facts: StatusFacts, name: str, view: ContainerView | None) -> Ob
     seen = facts.ended.get(name)
     if view is not None and seen is not None and seen.attempt < view.attempt:
         return {"terminated": _terminated(facts, seen)}
-    told = _told(facts.pod, name)
+    told = status_told(facts.pod, name)
     ended = lookup(told, "state", "terminated")
     is_another = view is None or told.get("containerID") != _container_id(facts, view)
     return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})
@@ -264,14 +290,18 @@ def _container_id(facts: StatusFacts, view: ContainerView) -> str:
     return f"{facts.runtime_name}://{view.id}"
 
 
-def _conditions(facts: StatusFacts, containers: list[Object], phase: str) -> list[Object]:
+def _conditions(
+    facts: StatusFacts, containers: list[Object], starting: list[Object], phase: str
+) -> list[Object]:
     now = format_time(facts.now)
     conditions = [
         condition
         for condition in lookup(facts.pod, "status", "conditions", default=[])
         if condition.get("type") not in RESIZE_CONDITIONS
     ]
-    unready = [status["name"] for status in containers if not status["ready"]]
+    sidecars = sidecars_of(facts.pod)
+    beside = [status for status in starting if status["name"] in sidecars]
+    unready = [status["name"] for status in (*beside, *containers) if not status["ready"]]
     readiness: Object = {"status": "False" if unready else "True"}
     if phase == "Succeeded":
         readiness |= {"reason": Reason.POD_COMPLETED.value}
@@ -280,13 +310,24 @@ def _conditions(facts: StatusFacts, containers: list[Object], phase: str) -> lis
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
     for condition_type, condition in (
         (ConditionType.POD_SCHEDULED, {"status": "True"}),
-        (ConditionType.INITIALIZED, {"status": "True"}),
+        (ConditionType.INITIALIZED, _initialized(facts, starting)),
         (ConditionType.CONTAINERS_READY, readiness),
         (ConditionType.READY, readiness),
     ):
         written = {"type": condition_type.value, **condition}
         conditions = set_condition(conditions, written, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
+
+
+def _initialized(facts: StatusFacts, starting: list[Object]) -> Object:
+    if facts.initialized:
+        return {"status": "True"}
+    left = [status["name"] for status in starting if not (status["ready"] or status["started"])]
+    return {
+        "status": "False",
+        "reason": Reason.CONTAINERS_NOT_INITIALIZED.value,
+        "message": f"containers with incomplete status: [{' '.join(left)}]",
+    }
 
 
 def _is_safe_to_hotplug(facts: StatusFacts) -> bool:

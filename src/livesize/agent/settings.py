@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.agent.cpus.plan import CpuSupply
+
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
@@ -11,6 +13,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     allocatable_cpu_milli: int | None = None  # None: all the machine has
     allocatable_memory_bytes: int | None = None
     version: str = "0.1.0"
+    cpus: CpuSupply | None = None  # set: the static CPU policy, and what it has to give
+    endpoint_port: int = 0  # where API servers on other machines find this agent; 0: nowhere
 
     recheck_seconds: float = 10.0  # a pod nothing happened to is read back this often
     resize_backoff_seconds: float = 0.1  # after a failed resize: first wait, doubling
@@ -20,6 +24,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     crash_backoff_seconds: float = 10.0  # after the second exit in a row, doubling
     crash_backoff_maximum_seconds: float = 300.0
     crash_forgotten_seconds: float = 600.0  # a container that ran this long begins afresh
+    object_wait_seconds: float = 2.0  # a ConfigMap or Secret that is missing is asked for again
+    object_refresh_seconds: float = 30.0  # files in volumes follow their objects within that
     scheduler_seconds: float = 0.0  # so long the scheduler is given to judge a resize first
     guest_seconds: float = 10.0  # a guest that does nothing for so long has not confirmed
     boot_seconds: float = 120.0  # so long after its start a guest may not have been heard yet

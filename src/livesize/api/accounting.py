@@ -4,6 +4,7 @@
 - ``footprint``: what the node has to keep for it: allocated, raised to the actual requests while
   a shrink is unfinished, with overhead; of a pod not yet admitted, its requests;
 - ``charge``: what a quota counts;
+- ``whole_pod``: what containers need together with those that start before them;
 - ``fits``: whether desired requests fit beside the footprints of the others;
 - ``fits_growing``: the same for a pod that is there already.
 
@@ -29,11 +30,14 @@ from livesize.api.resources import (
     Resources,
     add,
     containers_of,
+    init_containers_of,
     maximum,
+    moments,
     or_zero,
     parse_amounts,
     parse_resources,
     resources_of,
+    stays,
     total,
 )
 from livesize.api.vm_status import statuses_of
@@ -112,6 +116,15 @@ def is_pure_shrink(before: Amounts, after: Amounts) -> bool:
     return all(
         (after.amount(resource) or 0) <= (before.amount(resource) or 0) for resource in ResourceName
     )
+
+
+def whole_pod(running: Amounts, starting: Iterable[tuple[Amounts, bool]]) -> Amounts:
+    """The most that the pod needs at any moment. ``running``: its containers together;
+    ``starting``: its init containers in order, and whether each is a sidecar, which stays."""
+    most = NOTHING
+    for together in moments([running], starting):
+        most = maximum(most, total(together))
+    return most
 
 
 def pod_overhead(pod: Object) -> Amounts:
@@ -197,17 +210,11 @@ def _limit_overhead(pod: Object) -> Amounts:
 def _whole_pod(
     pod: Object, amounts_of: Callable[[Object], Amounts], side: str = "requests"
 ) -> Amounts:
-    """The containers and sidecars together, or the most that any init container needs beside the
-    sidecars started before it, whichever is more (Kubernetes' rule). ``amounts_of`` is asked for
-    app containers; init containers cannot be resized, so their spec counts."""
+    """``amounts_of`` is asked for app containers; init containers cannot be resized, so their spec
+    counts."""
     running = total(amounts_of(container) for container in containers_of(pod))
-    sidecars, starting = NOTHING, NOTHING
-    for container in lookup(pod, "spec", "initContainers", default=[]):
-        size = resources_of(container)
-        own = size.requests if side == "requests" else size.limits
-        if container.get("restartPolicy") == "Always":
-            sidecars = add(sidecars, own)
-            starting = maximum(starting, sidecars)
-        else:
-            starting = maximum(starting, add(sidecars, own))
-    return maximum(add(running, sidecars), starting)
+    sizes = [(resources_of(one), stays(one)) for one in init_containers_of(pod)]
+    return whole_pod(
+        running,
+        [(one.requests if side == "requests" else one.limits, kept) for one, kept in sizes],
+    )

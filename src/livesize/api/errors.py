@@ -22,6 +22,7 @@ class FieldErrorKind(enum.StrEnum):
     TOO_LONG = "FieldValueTooLong"
     TOO_MANY = "FieldValueTooMany"
     TYPE_INVALID = "FieldValueTypeInvalid"
+    NOT_FOUND = "FieldValueNotFound"
 
 
 _WORDS = {
@@ -33,6 +34,7 @@ _WORDS = {
     FieldErrorKind.TOO_LONG: "Too long",
     FieldErrorKind.TOO_MANY: "Too many",
     FieldErrorKind.TYPE_INVALID: "Invalid value",
+    FieldErrorKind.NOT_FOUND: "Not found",
 }
 # Clients look into these without asking whether they are there.
 _ALWAYS_DETAILED = frozenset({404, 405})

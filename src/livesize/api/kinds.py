@@ -61,7 +61,16 @@ PODS = Resource(
     "pod",
     ("po",),
     ("all",),
-    subresources=("binding", "resize", "resizing", "status"),
+    subresources=(
+        "attach",
+        "binding",
+        "exec",
+        "log",
+        "portforward",
+        "resize",
+        "resizing",
+        "status",
+    ),
 )
 EVENTS = Resource("", "v1", "events", "Event", True, "event", ("ev",))
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, "lease")

@@ -20,7 +20,7 @@ from livesize.api.quantity import (
     parse_quantity,
     style_of,
 )
-from livesize.api.resources import containers_of
+from livesize.api.resources import containers_of, init_containers_of, moments, stays
 
 Quantities: TypeAlias = dict[str, int]
 
@@ -84,11 +84,12 @@ def _size_of(container: Object) -> _Size:
 
 
 def _whole(pod: Object) -> _Size:
-    """All containers together, or the largest init container, whichever is more."""
+    """The most that containers need together at any moment."""
     running = [_size_of(container) for container in containers_of(pod)]
-    starting = [_size_of(one) for one in lookup(pod, "spec", "initContainers", default=[])]
-    requests = _most([_sum(one.requests for one in running), *(one.requests for one in starting)])
-    limits = _most([_sum(one.limits for one in running), *(one.limits for one in starting)])
+    starting = [(_size_of(one), stays(one)) for one in init_containers_of(pod)]
+    together = moments(running, starting)
+    requests = _most([_sum(one.requests for one in sizes) for sizes in together])
+    limits = _most([_sum(one.limits for one in sizes) for sizes in together])
     return _Size("Pod", requests, limits)
 
 

@@ -22,7 +22,7 @@ from livesize.api.quantity import (
     parse_quantity,
 )
 from livesize.api.resize_state import is_terminal
-from livesize.api.resources import Amounts, containers_of
+from livesize.api.resources import Amounts, containers_of, init_containers_of, moments, stays
 
 Usage: TypeAlias = dict[str, int]
 
@@ -146,15 +146,16 @@ def _nano(amounts: Amounts, resource: str) -> int:
 
 
 def _asked(pod: Object, side: str, resource: str) -> int:
-    """Resources that are never resized: what the spec says; init containers run one by one."""
+    """Resources that are never resized: what the spec says, the most of any moment."""
 
     def of(container: Object) -> int:
         size = container.get("resources") or {}
         quantity = (size.get(side) or {}).get(resource)
         return 0 if quantity is None else parse_quantity(quantity)
 
-    starting = [of(container) for container in lookup(pod, "spec", "initContainers", default=[])]
-    return max([sum(of(container) for container in containers_of(pod)), *starting])
+    running = [of(container) for container in containers_of(pod)]
+    starting = [(of(one), stays(one)) for one in init_containers_of(pod)]
+    return max(sum(together) for together in moments(running, starting))
 
 
 def _in_scope(quota: Object, resource: Resource, obj: Object) -> bool:

@@ -40,11 +40,14 @@ class Reason(enum.StrEnum):
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
     CONTAINERS_NOT_READY = "ContainersNotReady"
+    CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
     POD_COMPLETED = "PodCompleted"
     CONTAINER_CREATING = "ContainerCreating"
     IMAGE_MISSING = "ErrImageNeverPull"
     CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
     CREATE_FAILED = "CreateContainerError"
+    CONFIG_FAILED = "CreateContainerConfigError"
+    POD_INITIALIZING = "PodInitializing"
     COMPLETED = "Completed"
     OOM_KILLED = "OOMKilled"
     OUT_OF_CPU = "OutOfcpu"
@@ -75,6 +78,11 @@ class EventReason(enum.StrEnum):
     BACK_OFF = "BackOff"
     FAILED = "Failed"
     FAILED_SANDBOX = "FailedCreatePodSandBox"
+    UNHEALTHY = "Unhealthy"
+    EVICTED = "Evicted"
+    FAILED_POST_START = "FailedPostStartHook"
+    FAILED_PRE_STOP = "FailedPreStopHook"
+    FAILED_POST_RESIZE = "FailedPostResizeHook"
     OUT_OF_CPU = "OutOfcpu"
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "NodeReady"
@@ -92,6 +100,11 @@ _WARNINGS = frozenset(
         EventReason.BACK_OFF,
         EventReason.FAILED,
         EventReason.FAILED_SANDBOX,
+        EventReason.UNHEALTHY,
+        EventReason.EVICTED,
+        EventReason.FAILED_POST_START,
+        EventReason.FAILED_PRE_STOP,
+        EventReason.FAILED_POST_RESIZE,
         EventReason.OUT_OF_CPU,
         EventReason.OUT_OF_MEMORY,
         EventReason.NODE_NOT_READY,

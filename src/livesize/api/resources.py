@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,8 @@ from livesize.api.quantity import (
     memory_bytes,
     parse_quantity,
 )
+
+T = TypeVar("T")
 
 VM_NAME = "vm"
 """What the virtual machine of a pod is called where containers have their names."""
@@ -125,6 +127,37 @@ def containers_of(pod: Object) -> list[Object]:
     if not containers and isinstance(spec.get("virtualMachine"), dict):
         return [vm_container(spec["virtualMachine"])]
     return containers
+
+
+def init_containers_of(pod: Object) -> list[Object]:
+    """Those that start before the others, in their order; sidecars among them."""
+    spec = pod.get("spec")
+    starting: list[Object] = (spec.get("initContainers") or []) if isinstance(spec, dict) else []
+    return starting
+
+
+def stays(init_container: Object) -> bool:
+    """It is a sidecar: it starts before the others, and runs as long as they do."""
+    return init_container.get("restartPolicy") == "Always"
+
+
+def sidecars_of(pod: Object) -> tuple[str, ...]:
+    """Their names, in the order in which they start."""
+    return tuple(one["name"] for one in init_containers_of(pod) if stays(one))
+
+
+def moments(running: Iterable[T], starting: Iterable[tuple[T, bool]]) -> list[list[T]]:
+    """What a pod has at the same time, for each moment that counts: its containers and sidecars;
+    and before, each init container with the sidecars that have started by then. The most of all
+    moments is what the pod needs (Kubernetes' rule). ``starting``: init containers in their order,
+    and whether each stays."""
+    sidecars: list[T] = []
+    found: list[list[T]] = []
+    for one, kept in starting:
+        found.append([*sidecars, one])
+        if kept:
+            sidecars.append(one)
+    return [[*sidecars, *running], *found]
 
 
 def container_resources(pod: Object) -> dict[str, Resources]:

@@ -44,7 +44,7 @@ from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.quantity import QuantityStyle, format_quantity, parse_quantity
 from livesize.api.resize_state import allocated_sizes
-from livesize.api.resources import containers_of
+from livesize.api.resources import containers_of, sidecars_of
 from livesize.api.vm_status import statuses_of
 
 _UNKNOWN = "<unknown>"
@@ -128,8 +128,12 @@ def _at(*path: str | int, default: str = _NONE) -> Callable[[Object, float], Any
 
 
 def _ready(pod: Object, _now: float) -> str:
-    ready = sum(1 for status in statuses_of(pod) if status.get("ready"))
-    return f"{ready}/{len(containers_of(pod))}"
+    """As kubectl counts: sidecars are containers too."""
+    sidecars = sidecars_of(pod)
+    starting = lookup(pod, "status", "initContainerStatuses", default=[])
+    statuses = [*statuses_of(pod), *(one for one in starting if one.get("name") in sidecars)]
+    ready = sum(1 for status in statuses if status.get("ready"))
+    return f"{ready}/{len(containers_of(pod)) + len(sidecars)}"
 
 
 def _restarts(pod: Object, now: float) -> str:

@@ -36,6 +36,7 @@ _log = get_logger("apiserver.furnishing")
 _IDENTITY = Identity("system:furnishing", Role.ADMIN)
 
 ROOT_CA = "kube-root-ca.crt"
+FURNITURE_KINDS = (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES)
 _ABOUT_CA = "The certificate authority of this cluster's API server."
 
 
@@ -55,7 +56,7 @@ async def furnish_cluster(service: Service) -> None:
 
 
 def is_furnished(cache: ObjectsCache, name: str) -> bool:
-    """Everything is there: asked at every change, so it costs three looks into dictionaries."""
+    """Everything is there."""
     return (
         cache.get(SERVICE_ACCOUNTS, key_of(SERVICE_ACCOUNTS, name, "default")) is not None
         and cache.get(CONFIG_MAPS, key_of(CONFIG_MAPS, name, ROOT_CA)) is not None

@@ -1,8 +1,9 @@
 """Empties terminating namespaces and removes them; makes the namespaces that are always there, and
 what every namespace has.
 
-Driven by changes: a namespace is looked at when it changes, and again whenever something in it
-goes. Pods that run on a node go when their node lets them go.
+Driven by changes: a namespace is looked at when it changes, when what every namespace has does, and
+while it terminates whenever something in it goes. Pods that run on a node go when their node lets
+them go.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from livesize.apiserver.asked import ListOptions
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.deletion import LASTING_NAMESPACES, DeleteOptions
 from livesize.apiserver.furnishing import (
+    FURNITURE_KINDS,
     Furniture,
     furnish_cluster,
     furnish_namespace,
@@ -31,6 +33,7 @@ _log = get_logger("apiserver.namespaces")
 _IDENTITY = Identity("system:namespace-controller", Role.ADMIN)
 NO_FURNITURE = Furniture()
 UNAVAILABLE_SECONDS = 1.0
+_LOOKED_AT = frozenset({NAMESPACES, *FURNITURE_KINDS})
 
 
 async def ensure_lasting_namespaces(service: Service, furniture: Furniture = NO_FURNITURE) -> None:
@@ -50,10 +53,15 @@ async def run_namespaces(
 ) -> None:
     """Until the cache ends its watches for good; one that was only cut off is begun again, and
     everything is looked at again when the store could not be reached for a while."""
+    going: set[str] = set()  # namespaces that terminate
+
+    def concerns(record: Record) -> bool:
+        return record.resource in _LOOKED_AT or record.namespace in going
+
     while True:
-        watcher = service.cache.watch(None)
+        watcher = service.cache.watch(None, matches=concerns)
         try:
-            await _follow(service, watcher, furniture)
+            await _follow(service, watcher, furniture, going)
             if watcher.error is None:
                 return
         except StoreUnavailableError as failure:
@@ -63,13 +71,15 @@ async def run_namespaces(
             service.cache.end(watcher)
 
 
-async def _follow(service: Service, watcher: Watcher, furniture: Furniture) -> None:
+async def _follow(
+    service: Service, watcher: Watcher, furniture: Furniture, going: set[str]
+) -> None:
     for record in service.cache.records(NAMESPACES):
-        await _look_at(service, record.name, furniture)
+        await _look_at(service, record.name, furniture, going)
     while deliveries := await watcher.take():
         concerned = {_namespace_concerned(delivery) for delivery in deliveries}
         for name in sorted(concerned):
-            await _look_at(service, name, furniture)
+            await _look_at(service, name, furniture, going)
 
 
 def _namespace_concerned(delivery: Delivery) -> str:
@@ -78,11 +88,13 @@ def _namespace_concerned(delivery: Delivery) -> str:
     return record.name if record.resource == NAMESPACES else record.namespace
 
 
-async def _look_at(service: Service, name: str, furniture: Furniture) -> None:
+async def _look_at(service: Service, name: str, furniture: Furniture, going: set[str]) -> None:
     if not _is_terminating(service, name):
+        going.discard(name)
         if not is_furnished(service.cache, name):
             await furnish_namespace(service, name, furniture)
         return
+    going.add(name)  # first: what goes while it is emptied brings us here again
     try:
         await _empty(service, name)
     except StatusError as error:

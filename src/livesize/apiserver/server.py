@@ -33,6 +33,8 @@ from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
+from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode
+from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.apiserver.tls import ensure_tls
 from livesize.apiserver.web import BACKLOG, HttpServer, make_web_server
 from livesize.machinery.clock import Clock, SystemClock
@@ -58,6 +60,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
     node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
+    local_node: LocalNode | None = None
     stop_delay_seconds: float = 0.0  # so long it serves on after it has said that it is not ready
 
 
@@ -155,6 +158,7 @@ class ApiServer:
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
             budget=self._config.budget,
+            streams=NodeStreams(self._cache, self._endpoints(), self._clock),
             joining=Joining(
                 Authority(self._config.tls_dir),
                 tokens,
@@ -164,6 +168,9 @@ class ApiServer:
                 sees_certificates=self._config.http is not HttpServer.GRANIAN,
             ),
         )
+
+    def _endpoints(self) -> Endpoints:
+        return Endpoints(self._config.tls_dir, self._clock, self._config.local_node)
 
     async def _compact(self) -> None:
         """Forget what was replaced more than one to two periods ago."""

@@ -15,7 +15,9 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "completion": ("livesize.cli.completion:completion", "Print a shell completion script."),
     "delete": ("livesize.cli.delete:delete", "Delete objects."),
     "doctor": ("livesize.cli.doctor.command:doctor", "Check what this machine needs, and how."),
+    "exec": ("livesize.cli.exec:exec_command", "Run a command in a container."),
     "get": ("livesize.cli.get:get", "Show objects."),
+    "logs": ("livesize.cli.logs:logs", "Show what a container has written."),
     "resize": ("livesize.cli.resize.command:resize", "Change CPU and memory of a running pod."),
     "version": ("livesize.cli.version:version", "Print the version."),
 }

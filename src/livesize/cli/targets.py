@@ -56,12 +56,12 @@ def parse_targets(words: Sequence[str]) -> list[Target]:
     return [_slashed(word) for word in words]
 
 
-def parse_pod(word: str) -> str:
-    """The name of a pod: ``pod/db`` or ``db``."""
+def parse_pod(word: str, done: str = "resized") -> str:
+    """The name of a pod: ``pod/db`` or ``db``; ``done`` says what only pods can be."""
     if "/" not in word:
         return word
     if find_resource(word.partition("/")[0]) is not PODS:
-        raise click.UsageError(f"only pods can be resized, as pod/NAME, not {word}")
+        raise click.UsageError(f"only pods can be {done}, as pod/NAME, not {word}")
     return _slashed(word).names[0]
 
 

@@ -238,6 +238,38 @@ class HttpClient:
         """POST to a path that is no object's."""
         return await self._request("POST", path, body)
 
+    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """GET what is no object and may go on for ever, as it comes."""
+        server = self.server
+        with self._reaching(server):
+            async with self._session.get(
+                _url(server, path, query),
+                timeout=self._watch_timeout,
+                server_hostname=self._server_name,
+            ) as response:
+                if response.status >= 400:
+                    raise _refusal(response.status, await response.read())
+                async for piece in response.content.iter_any():
+                    yield piece
+
+    @contextlib.asynccontextmanager
+    async def switched(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket, for as long as this is entered."""
+        server = self.server
+        url = _url(server, path, None).with_query(query)
+        with self._reaching(server):
+            # A refusal has a body, which a WebSocket's handshake would not show: it is asked for.
+            try:
+                async with self._session.ws_connect(
+                    url, protocols=protocols, max_msg_size=0, server_hostname=self._server_name
+                ) as opened:
+                    yield opened
+            except aiohttp.WSServerHandshakeError as failure:
+                status, body = await self._send("GET", path, None, "", dict(query))
+                raise _refusal(status if status >= 400 else failure.status, body) from failure
+
     async def close(self) -> None:
         await self._session.close()
 

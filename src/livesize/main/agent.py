@@ -10,29 +10,36 @@ import asyncio
 import contextlib
 import functools
 import socket
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 import msgspec
 
+from livesize.agent.agent import Agent
+from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.joining import keep_certificate, node_of
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.telemetry import set_up_logging
+from livesize.main.endpoint import keep_identity, open_tls_endpoint, port_of
 from livesize.main.layout import DataDirectory, exclusive, prepare_agent
 from livesize.main.lifetime import Lifetime, run_in_loop
+from livesize.main.listening import parse_listen
 from livesize.main.node import (
     USER_AGENT,
     NodeSettings,
     open_agent,
     parse_allocatable,
+    parse_cpu_policy,
     parse_node_name,
     say_what_stops,
 )
 from livesize.main.peers import connect_with
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import check_runtime
+from livesize.main.runtimes import check_runtime, parse_log_limits
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
@@ -46,6 +53,11 @@ class AgentCommand(msgspec.Struct, frozen=True):
     node_name: str = ""
     node_ip: str = ""
     allocatable: str = ""
+    cpu_policy: str = "none"
+    reserved_cpus: str = ""
+    container_log_max_size: str = "10Mi"
+    container_log_max_files: str = "5"
+    endpoint_listen: str = ""
     resize_judge: str = "node"
     stop_pods: bool = False
     log_level: str = "info"
@@ -60,23 +72,29 @@ class _Run(msgspec.Struct, frozen=True):
     connection: ConnectionConfig
     node: NodeSettings
     stop_pods: bool
+    endpoint: Endpoint | None
 
 
 def run_agent(command: AgentCommand) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     allocatable = parse_allocatable(command.allocatable)
-    runtime = check_runtime(command.runtime, command.runtime_endpoint)
+    cpus = parse_cpu_policy(command.cpu_policy, command.reserved_cpus)
+    logs = parse_log_limits(command.container_log_max_size, command.container_log_max_files)
+    runtime = check_runtime(command.runtime, command.runtime_endpoint, logs)
     directory = DataDirectory(command.data_dir.absolute())
     kubeconfig = _kubeconfig(command, directory)
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
-    node = NodeSettings(name, address, runtime, allocatable, command.resize_judge)
+    node = NodeSettings(name, address, runtime, allocatable, command.resize_judge, cpus)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence():
         prepare_agent(directory)
         with exclusive(directory, directory.agent_lock):
-            run = _Run(directory, kubeconfig, connection, node, command.stop_pods)
+            where = parse_listen(command.endpoint_listen or f"[{address}]:0", "--endpoint-listen")
+            endpoint = open_tls_endpoint(*where, connection)
+            node = msgspec.structs.replace(node, endpoint_port=port_of(endpoint))
+            run = _Run(directory, kubeconfig, connection, node, command.stop_pods, endpoint)
             run_in_loop(functools.partial(_run, run))
 
 
@@ -127,6 +145,7 @@ async def _run(run: _Run) -> None:
             tasks = [
                 group.create_task(agent.run()),
                 group.create_task(_keep_certificate(run, client, clock)),
+                *(group.create_task(one) for one in _answering(run, agent, clock)),
             ]
             lifetime.ready(
                 f"livesize agent is ready, node {run.node.name}, at {', '.join(client.servers)}."
@@ -140,6 +159,14 @@ async def _run(run: _Run) -> None:
             beating.cancel()
     finally:
         await client.close()
+
+
+def _answering(run: _Run, agent: Agent, clock: Clock) -> list[Coroutine[Any, Any, None]]:
+    """Nothing where the agent came in by a token: it could not prove to be this node."""
+    if run.endpoint is None:
+        return []
+    server = EndpointServer(run.endpoint, agent.runtime, clock)
+    return [server.run(), keep_identity(run.endpoint, run.kubeconfig, clock)]
 
 
 async def _keep_certificate(run: _Run, client: HttpClient, clock: Clock) -> None:

@@ -16,6 +16,7 @@ from livesize.main.stores import StoreChoice, open_store
 
 if TYPE_CHECKING:
     from livesize.apiserver.server import ApiServer
+    from livesize.apiserver.streaming.endpoints import LocalNode
     from livesize.machinery.clock import Clock
     from livesize.store.etcd.settings import EtcdSettings
 
@@ -27,6 +28,7 @@ class DoorSettings(msgspec.Struct, frozen=True):
     tls_names: tuple[str, ...] = ()
     stop_delay_seconds: float = 0.0
     store: StoreChoice = StoreChoice()
+    local_node: str = ""  # whose agent answers at the data directory's socket
 
     @property
     def shares_store(self) -> bool:
@@ -69,6 +71,7 @@ async def open_door(
             Path(settings.audit_log) if settings.audit_log else None,
             AuditLevel(settings.audit_level),
         ),
+        local_node=_local_node(directory, settings),
         stop_delay_seconds=settings.stop_delay_seconds,
     )
     server = ApiServer(config, store, clock=clock, points=points, listener=listener)
@@ -77,3 +80,10 @@ async def open_door(
             yield server
     finally:
         await store.close()
+
+
+def _local_node(directory: DataDirectory, settings: DoorSettings) -> LocalNode | None:
+    from livesize.apiserver.streaming.endpoints import LocalNode
+
+    name = settings.local_node
+    return LocalNode(name, directory.endpoint) if name else None

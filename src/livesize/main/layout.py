@@ -67,6 +67,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "containerd"
 
     @property
+    def volumes(self) -> Path:
+        """The volumes of pods."""
+        return self.agent / "volumes"
+
+    @property
     def vms(self) -> Path:
         """What the driver of virtual machines keeps."""
         return self.agent / "vms"
@@ -75,6 +80,12 @@ class DataDirectory(msgspec.Struct, frozen=True):
     def vm_images(self) -> Path:
         """Kernels and disks that virtual machines boot from, by name."""
         return self.agent / "vm-images"
+
+    @property
+    def endpoint(self) -> Path:
+        """The socket at which the agent answers an API server on the same machine. It lies where
+        the control plane, and nobody else but root, can reach it."""
+        return self.control / "endpoint.sock"
 
     @property
     def logs(self) -> Path:

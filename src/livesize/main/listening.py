@@ -7,23 +7,23 @@ import socket
 import click
 
 
-def parse_listen(text: str) -> tuple[str, int]:
+def parse_listen(text: str, option: str = "--listen") -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(
-            f"{text!r} is not HOST:PORT, for instance 127.0.0.1:7443", param_hint="--listen"
+            f"{text!r} is not HOST:PORT, for instance 127.0.0.1:7443", param_hint=option
         )
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def listen_on(host: str, port: int) -> socket.socket:
+def listen_on(host: str, port: int, option: str = "--listen") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as failure:
         raise click.ClickException(
             f"cannot listen on {host}:{port}: {_plain_reason(failure)};"
-            " choose another with --listen"
+            f" choose another with {option}"
         ) from failure
 
 

@@ -13,7 +13,9 @@ import msgspec
 from livesize import VERSION
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.cpus.plan import CpuSupply, make_supply
 from livesize.agent.settings import AgentSettings
+from livesize.api.cpu_list import parse_cpu_list
 from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.client.interface import Client
@@ -21,8 +23,8 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
-from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime
-from livesize.runtime.interface import MachineFacts
+from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime, make_volumes
+from livesize.runtime.interface import MachineFacts, Runtime, RuntimeCallError
 
 USER_AGENT = f"livesize-agent/{VERSION}"
 MEMORY_KEPT_FOR_THE_HOST = 0.10
@@ -37,12 +39,20 @@ class Allocatable(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None
 
 
+class StaticCpus(msgspec.Struct, frozen=True):
+    """The static CPU policy. ``reserved`` empty: the first CPU."""
+
+    reserved: tuple[int, ...] = ()
+
+
 class NodeSettings(msgspec.Struct, frozen=True):
     name: str
     address: str
     runtime: RuntimeChoice = RuntimeChoice()
     allocatable: Allocatable = Allocatable()
     resize_judge: str = "node"
+    cpus: StaticCpus | None = None  # None: everybody shares all CPUs
+    endpoint_port: int = 0
 
 
 def parse_allocatable(text: str) -> Allocatable:
@@ -73,6 +83,21 @@ def parse_allocatable(text: str) -> Allocatable:
     return allocatable
 
 
+def parse_cpu_policy(policy: str, reserved: str) -> StaticCpus | None:
+    """Read --cpu-policy and --reserved-cpus."""
+    if policy != "static":
+        if reserved:
+            raise click.BadParameter(
+                f"it is for --cpu-policy static, and this is --cpu-policy {policy}",
+                param_hint="--reserved-cpus",
+            )
+        return None
+    try:
+        return StaticCpus(parse_cpu_list(reserved))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--reserved-cpus") from None
+
+
 def parse_node_name(text: str) -> str:
     """The name given, or the host's. It names an object, a label and a control group."""
     name = text or socket.gethostname().lower()
@@ -98,29 +123,44 @@ async def open_agent(
         stack.push_async_callback(runtime.close)
         checkpoint = await Checkpoint.open(directory.checkpoint)
         stack.push_async_callback(checkpoint.close)
+        cpus = None if settings.cpus is None else _supply(settings.cpus, runtime)
         yield Agent(
             client=client,
             runtime=runtime,
             checkpoint=checkpoint,
             clock=clock,
-            settings=_agent_settings(settings, runtime.machine()),
+            settings=_agent_settings(settings, runtime.machine(), cpus),
+            volumes=make_volumes(settings.runtime, directory),
             points=CrashPoints.from_environment(),
             source=random.SystemRandom(),
             vms=runtime,
         )
 
 
-def _agent_settings(settings: NodeSettings, machine: MachineFacts) -> AgentSettings:
-    memory = settings.allocatable.memory_bytes
+def _supply(policy: StaticCpus, runtime: Runtime) -> CpuSupply:
+    try:
+        return make_supply(runtime.cpus(), policy.reserved)
+    except ValueError as error:
+        raise RuntimeCallError(f"--reserved-cpus: {error}") from error
+
+
+def _agent_settings(
+    settings: NodeSettings, machine: MachineFacts, cpus: CpuSupply | None
+) -> AgentSettings:
+    memory, cpu = settings.allocatable.memory_bytes, settings.allocatable.cpu_milli
     if memory is None:
         memory = int(machine.memory_bytes * (1 - MEMORY_KEPT_FOR_THE_HOST))
+    if cpu is None and cpus is not None:
+        cpu = len(cpus.assignable) * 1000  # the reserved ones are the host's
     accept_delay = accept_delay_seconds(settings.runtime)
     return AgentSettings(
         node_name=settings.name,
         host_ip=settings.address,
-        allocatable_cpu_milli=settings.allocatable.cpu_milli,
+        allocatable_cpu_milli=cpu,
         allocatable_memory_bytes=memory,
         version=VERSION,
+        cpus=cpus,
+        endpoint_port=settings.endpoint_port,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
         event_delay_seconds=EVENT_DELAY_SECONDS + accept_delay,
         accept_delay_seconds=accept_delay,

@@ -10,13 +10,19 @@ from pathlib import Path
 import click
 import msgspec
 
+from livesize.api.quantity import QuantityError, memory_bytes
 from livesize.cli.doctor.containerd_checks import ContainerdTools
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import Runtime
+from livesize.runtime.streams import LogLimits
 from livesize.runtime.vm import VmRuntime
+from livesize.runtime.volumes.interface import VolumeStore
+
+LEAST_LOG_BYTES, LEAST_LOG_FILES = 16 * 1024, 2
+DEFAULT_LOGS = LogLimits()
 
 
 class RuntimeChoice(msgspec.Struct, frozen=True):
@@ -24,9 +30,24 @@ class RuntimeChoice(msgspec.Struct, frozen=True):
 
     kind: str = "process"
     endpoint: str = ""
+    logs: LogLimits = LogLimits()
 
 
-def check_runtime(kind: str, endpoint: str) -> RuntimeChoice:
+def parse_log_limits(size: str, files: str) -> LogLimits:
+    try:
+        limits = LogLimits(memory_bytes(size), int(files))
+    except (QuantityError, ValueError):
+        limits = LogLimits(0, 0)
+    if limits.max_bytes < LEAST_LOG_BYTES or limits.max_files < LEAST_LOG_FILES:
+        raise click.BadParameter(
+            f"{size!r} and {files!r} are not at least {LEAST_LOG_BYTES // 1024}Ki and"
+            f" {LEAST_LOG_FILES} files",
+            param_hint="--container-log-max-size and --container-log-max-files",
+        )
+    return limits
+
+
+def check_runtime(kind: str, endpoint: str, logs: LogLimits = DEFAULT_LOGS) -> RuntimeChoice:
     """Wrong settings end in one sentence, before anything starts."""
     if endpoint and kind != "containerd":
         raise click.BadParameter(
@@ -48,7 +69,7 @@ def check_runtime(kind: str, endpoint: str) -> RuntimeChoice:
             f"--runtime {kind} makes cgroups and namespaces and needs root:"
             " run it with sudo, or try the API with --runtime fake"
         )
-    return RuntimeChoice(kind, endpoint)
+    return RuntimeChoice(kind, endpoint, logs)
 
 
 def observe_containerd() -> ContainerdTools:
@@ -94,6 +115,18 @@ def make_runtime(
     return CombinedRuntime(containers, machines, feed)
 
 
+def make_volumes(choice: RuntimeChoice, directory: DataDirectory) -> VolumeStore:
+    from livesize.runtime.volumes.folders import FolderVolumes
+
+    if choice.kind == "fake":
+        from livesize.runtime.volumes.fake_mounts import FakeMounts
+
+        return FolderVolumes(directory.volumes, FakeMounts())
+    from livesize.runtime.volumes.mounts import KernelMounts
+
+    return FolderVolumes(directory.volumes, KernelMounts())
+
+
 def _make_containers(
     choice: RuntimeChoice, directory: DataDirectory, root: str, clock: Clock, feed: EventFeed
 ) -> Runtime:
@@ -108,9 +141,13 @@ def _make_containers(
             settings=ContainerdSettings(
                 endpoint=Path(choice.endpoint).absolute() if choice.endpoint else None,
                 points=CrashPoints.from_environment(),
+                logs=choice.logs,
             ),
             feed=feed,
         )
-    from livesize.runtime.process.runtime import ProcessRuntime
+    from livesize.runtime.process.runtime import ProcessRuntime, ProcessSettings
 
-    return ProcessRuntime(directory.runtime, cgroup_root=root, clock=clock, feed=feed)
+    settings = ProcessSettings(logs=choice.logs)
+    return ProcessRuntime(
+        directory.runtime, cgroup_root=root, clock=clock, settings=settings, feed=feed
+    )

@@ -20,6 +20,7 @@ import sys
 import msgspec
 
 from livesize.agent.agent import Agent
+from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import hash_token
@@ -47,6 +48,7 @@ from livesize.main.door_options import (
     prepare_audit_log,
     write_credentials,
 )
+from livesize.main.endpoint import local_endpoint
 from livesize.main.layout import (
     Account,
     DataDirectory,
@@ -61,11 +63,12 @@ from livesize.main.node import (
     NodeSettings,
     open_agent,
     parse_allocatable,
+    parse_cpu_policy,
     parse_node_name,
     say_what_stops,
 )
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import check_runtime
+from livesize.main.runtimes import check_runtime, parse_log_limits
 
 log = get_logger("up")
 
@@ -77,6 +80,10 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
     runtime_endpoint: str = ""
     node_name: str = ""
     allocatable: str = ""
+    cpu_policy: str = "none"
+    reserved_cpus: str = ""
+    container_log_max_size: str = "10Mi"
+    container_log_max_files: str = "5"
     resize_judge: str = "node"
     keep: bool = False
 
@@ -85,9 +92,11 @@ def run_up(settings: UpSettings) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     host, port = parse_listen(settings.listen)
     allocatable = parse_allocatable(settings.allocatable)
+    cpus = parse_cpu_policy(settings.cpu_policy, settings.reserved_cpus)
     node_name = parse_node_name(settings.node_name)
     door = settings.door()
-    runtime = check_runtime(settings.runtime, settings.runtime_endpoint)
+    logs = parse_log_limits(settings.container_log_max_size, settings.container_log_max_files)
+    runtime = check_runtime(settings.runtime, settings.runtime_endpoint, logs)
     directory = DataDirectory(settings.data_dir.absolute())
     check_door(door, directory.tokens, SystemClock().now())
     set_up_logging(settings.log_level, form=settings.log_format)
@@ -100,9 +109,11 @@ def run_up(settings: UpSettings) -> None:
         with exclusive(directory, *locks), listen_on(host, port) as listener:
             address = own_address(listener)
             judge = settings.resize_judge
-            node = NodeSettings(node_name, address, runtime, allocatable, judge)
-            up = _Up(settings, directory, account, listener, node)
-            run_in_loop(functools.partial(up.run, door))
+            node = NodeSettings(node_name, address, runtime, allocatable, judge, cpus)
+            door = msgspec.structs.replace(door, local_node=node_name)
+            with local_endpoint(directory, account) as endpoint:
+                up = _Up(settings, directory, account, listener, node, endpoint)
+                run_in_loop(functools.partial(up.run, door))
 
 
 class _Up:
@@ -115,12 +126,14 @@ class _Up:
         account: Account | None,
         listener: socket.socket,
         node: NodeSettings,
+        endpoint: Endpoint,
     ) -> None:
         self._settings = settings
         self._directory = directory
         self._account = account
         self._listener = listener
         self._node = node
+        self._endpoint = endpoint
         self._clock: Clock = SystemClock()
         self._server = server_url(listener)
 
@@ -139,10 +152,13 @@ class _Up:
         async with asyncio.TaskGroup() as group:
             control_plane = group.create_task(supervisor.run())
             running_agent = group.create_task(agent.run())
+            endpoint = EndpointServer(self._endpoint, agent.runtime, self._clock)
+            answering = group.create_task(endpoint.run())
             saying = group.create_task(self._say_when_ready(supervisor, lifetime))
             beating = group.create_task(lifetime.beat())
             await lifetime.stopped()
             saying.cancel()
+            answering.cancel()
             running_agent.cancel()
             if not self._settings.keep:
                 say_what_stops(agent, "With --keep they go on.")

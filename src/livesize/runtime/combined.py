@@ -12,6 +12,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -25,6 +26,7 @@ from livesize.runtime.interface import (
     Runtime,
     RuntimeEvent,
 )
+from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
 from livesize.runtime.vm import VmChange, VmRuntime, VmView
 
 
@@ -40,6 +42,9 @@ class CombinedRuntime:
 
     def machine(self) -> MachineFacts:
         return self._containers.machine()
+
+    def cpus(self) -> tuple[int, ...]:
+        return self._containers.cpus()
 
     def machine_usage(self) -> MachineUsage:
         return self._containers.machine_usage()
@@ -91,14 +96,42 @@ class CombinedRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._of(group.pod_uid).read_limits(group)
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._of(group.pod_uid).read_cpus(group)
+
     async def write(self, group: Group, change: Change) -> None:
         await self._of(group.pod_uid).write(group, change)
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._of(group.pod_uid).set_oom_score(group, score)
 
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        return await self._of(pod_uid).run_command(
+            pod_uid, container, command, env=env, timeout_seconds=timeout_seconds
+        )
+
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._feed.listen()
+
+    async def exec(self, request: ExecRequest) -> Session:
+        return await self._of(request.pod_uid).exec(request)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        return await self._of(pod_uid).attach(pod_uid, container)
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        return await self._of(pod_uid).connect(pod_uid, port)
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        return self._of(query.pod_uid).read_log(query)
 
     def vm(self, pod_uid: str) -> VmView | None:
         return self._machines.vm(pod_uid)

@@ -20,9 +20,12 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import safe_name, whole_pages
 from livesize.runtime.events import EventFeed
+from livesize.runtime.fake_streams import FakeSession, fake_lines
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
+    CommandTimeoutError,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -41,7 +44,17 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
     SetCpu,
+    SetCpus,
     SetMemory,
+)
+from livesize.runtime.streams import (
+    ExecRequest,
+    LogLines,
+    LogQuery,
+    NoLogError,
+    NotRunningError,
+    PortStreams,
+    Session,
 )
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
@@ -68,6 +81,7 @@ class _Group(msgspec.Struct):
     memory_usage_bytes: int = 0
     cpu_usage_ns: int = 0
     oom_kills: int = 0
+    cpus: tuple[int, ...] | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -111,6 +125,8 @@ class FakeMachine:
             runtime_version="fake://1",
         )
         self.pods: dict[str, _Pod] = {}
+        self.commands: list[tuple[str, tuple[str, ...], dict[str, str]]] = []  # run in containers
+        self.configs: dict[tuple[str, str], ContainerConfig] = {}  # newest start, by pod and name
         self.oom_scores: dict[ContainerGroup, int] = {}
         self.vms: dict[str, FakeVm] = {}  # by pod uid
         self.groups: dict[Group, _Group] = {}
@@ -118,6 +134,10 @@ class FakeMachine:
         self._failures: dict[Group, list[RuntimeCallError]] = {}
         self._held: dict[Group, asyncio.Event] = {}
         self._next_pid = _FIRST_PID
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(range(self.facts.cpu_milli // 1000))
 
     # Knobs.
 
@@ -228,6 +248,10 @@ class FakeMachine:
                 if limit_bytes is not None and pages is not None and usage_bytes > pages:
                     raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes)
                 entry.limits = msgspec.structs.replace(entry.limits, memory_limit_bytes=pages)
+            case SetCpus(cpus=cpus):
+                if not cpus or not set(cpus) <= set(self.cpus):
+                    raise RuntimeCallError(f"cannot bind {_shown(group)} to the CPUs {cpus}")
+                entry.cpus = tuple(sorted(cpus))
 
     def usage_bytes(self, group: Group) -> int:
         match group:
@@ -294,6 +318,9 @@ class FakeRuntime:
     def machine(self) -> MachineFacts:
         return self.world.facts
 
+    def cpus(self) -> tuple[int, ...]:
+        return self.world.cpus
+
     def machine_usage(self) -> MachineUsage:
         """A machine on which nothing runs but its containers."""
         groups = self.world.groups.items()
@@ -352,6 +379,7 @@ class FakeRuntime:
             raise RuntimeCallError(f"cannot start container {config.name}: {behaviour.start_error}")
         self._make_group(config)
         pod.behaviours[config.name] = behaviour
+        self.world.configs[config.pod_uid, config.name] = config
         pod.containers[config.name] = self._new_view(config, behaviour)
         if config.vm is not None:
             self.world.boot_vm(config)
@@ -398,6 +426,9 @@ class FakeRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self.world.group(group).limits
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self.world.group(group).cpus
+
     async def write(self, group: Group, change: Change) -> None:
         await self.world.before_write(group)
         self.world.apply(group, change)
@@ -406,6 +437,53 @@ class FakeRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self.world.oom_scores[group] = score
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        pod = self.world.pods.get(pod_uid)
+        view = None if pod is None else pod.containers.get(container)
+        if view is None or view.phase is not ContainerPhase.RUNNING:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        self.world.commands.append((container, command, dict(env)))
+        behaviour = self.world.behaviours.get(command, Behaviour(exit_code=0))
+        if behaviour.start_error:
+            raise RuntimeCallError(f"cannot run {command[0]}: {behaviour.start_error}")
+        if behaviour.exit_code is None:
+            await self._clock.sleep(timeout_seconds)
+            raise CommandTimeoutError(f"{command[0]} did not end within {timeout_seconds:g} s")
+        return CommandResult(behaviour.exit_code, behaviour.output)
+
+    async def exec(self, request: ExecRequest) -> Session:
+        self._require_running(request.pod_uid, request.container)
+        behaviour = self.world.behaviours.get(request.command, Behaviour(exit_code=0))
+        if behaviour.start_error:
+            raise RuntimeCallError(behaviour.start_error)
+        return FakeSession(request.command, behaviour.output, behaviour.exit_code)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        self._require_running(pod_uid, container)
+        return FakeSession((), "", None)
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        raise RuntimeCallError(f"cannot connect to port {port} of {pod_uid}: it is in memory")
+
+    async def read_log(self, query: LogQuery) -> LogLines:
+        pod = self.world.pods.get(query.pod_uid)
+        view = None if pod is None else pod.containers.get(query.container)
+        if pod is None or view is None or (query.previous and not view.attempt):
+            raise NoLogError(f"container {query.container} has no such log")
+        events = self._feed.listen()
+        yield ()
+        yield fake_lines(pod.behaviours[query.container].output, view.started_at, query)
+        while query.follow and pod.containers[query.container].phase is ContainerPhase.RUNNING:
+            await anext(events)
 
     def vm(self, pod_uid: str) -> VmView | None:
         vm = self.world.vms.get(pod_uid)
@@ -423,6 +501,14 @@ class FakeRuntime:
     ) -> VmView:
         return await self._require_vm(pod_uid).wait(holds, timeout_seconds)
 
+    def _require_running(self, pod_uid: str, container: str) -> None:
+        pod = self.world.pods.get(pod_uid)
+        view = None if pod is None else pod.containers.get(container)
+        if view is None:
+            raise GoneError(f"container {container} of pod {pod_uid} was not started here")
+        if view.phase is not ContainerPhase.RUNNING:
+            raise NotRunningError(f"container {container} does not run")
+
     def _require_vm(self, pod_uid: str) -> FakeVm:
         vm = self.world.vms.get(pod_uid)
         if vm is None or not vm.running:
@@ -437,6 +523,8 @@ class FakeRuntime:
             self.world.apply(group, SetMemory(config.limits.memory_limit_bytes))
             quota_us = config.limits.cpu_quota_us
             self.world.apply(group, SetCpu(config.limits.cpu_weight, quota_us))
+            if config.cpus:
+                self.world.apply(group, SetCpus(config.cpus))
         except RuntimeCallError:
             del self.world.groups[group]
             raise

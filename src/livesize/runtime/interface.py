@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncIterator
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.vm_config import VmConfig
+
+if TYPE_CHECKING:
+    from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
 
 
 class RuntimeCallError(Exception):
@@ -31,6 +34,10 @@ class ImageMissingError(RuntimeCallError):
 
 class GoneError(RuntimeCallError):
     """The pod or container does not exist (any more)."""
+
+
+class CommandTimeoutError(RuntimeCallError):
+    """A command in a container took too long, and was ended."""
 
 
 class MemoryInUseError(RuntimeCallError):
@@ -70,7 +77,13 @@ class SetMemory(msgspec.Struct, frozen=True, tag=True):
     limit_bytes: int | None
 
 
-Change: TypeAlias = SetCpu | SetMemory
+class SetCpus(msgspec.Struct, frozen=True, tag=True):
+    """The CPUs that a container may run on, by number; at least one."""
+
+    cpus: tuple[int, ...]
+
+
+Change: TypeAlias = SetCpu | SetMemory | SetCpus
 
 
 class PodConfig(msgspec.Struct, frozen=True):
@@ -80,6 +93,14 @@ class PodConfig(msgspec.Struct, frozen=True):
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
     host_network: bool = True  # False: a network of its own, where the runtime can make one
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A file or folder of this machine that appears in the container."""
+
+    source: str
+    target: str  # absolute, in the container
+    read_only: bool = False
 
 
 class ContainerConfig(msgspec.Struct, frozen=True):
@@ -102,7 +123,10 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     read_only_root: bool = False
     oom_score_adj: int | None = None
     host_network: bool = True
+    cpus: tuple[int, ...] = ()  # those it may run on; empty: all
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
+    mounts: tuple[Mount, ...] = ()  # one within another comes after it
+    groups: tuple[int, ...] = ()  # besides its user's own
 
 
 class ContainerPhase(enum.StrEnum):
@@ -129,6 +153,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     oom_killed: bool = False
     log_path: str = ""
     note: str = ""  # what could not be had, and was done without
+    before_boot: bool = False  # the machine was started anew since
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -148,6 +173,13 @@ class Reading(msgspec.Struct, frozen=True):
     memory_unreclaimable_bytes: int
     oom_kills: int
     memory_working_set_bytes: int  # what it holds, without file pages nobody asked for lately
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command beside a container's first process went; both outputs, in one text."""
+
+    exit_code: int
+    output: str = ""
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -194,6 +226,10 @@ class Runtime(Protocol):
 
     def machine_usage(self) -> MachineUsage: ...
 
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs that containers can be bound to, by number. Raises where they cannot be."""
+        ...
+
     async def open(self) -> None:
         """Make ready, and re-attach to what already runs."""
         ...
@@ -236,6 +272,10 @@ class Runtime(Protocol):
         """What ``read`` says of the limits, without the counters, which cost far more."""
         ...
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        """The CPUs that it was told to run on, in order; None: nobody has told it."""
+        ...
+
     async def write(self, group: Group, change: Change) -> None:
         """Change one group; only the named values are touched. A memory limit that would kill
         the workload is refused with MemoryInUseError and nothing is changed."""
@@ -246,4 +286,34 @@ class Runtime(Protocol):
         What this machine does not allow is left as it is, and logged."""
         ...
 
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        """Run a short command to its end, with all that is the container's and ``env`` besides.
+        CommandTimeoutError: it took longer; other errors: it could not be started."""
+        ...
+
     def events(self) -> AsyncIterator[RuntimeEvent]: ...
+
+    async def exec(self, request: ExecRequest) -> Session:
+        """Run a command beside the container's first process, in all that is the container's."""
+        ...
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        """The container's first process, from now on."""
+        ...
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        """To a port that a container of the pod listens on."""
+        ...
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        """Its lines, several at once, oldest first; with ``follow`` until the container ends.
+        Raises GoneError, at once or at the first lines, where there is none."""
+        ...

@@ -114,6 +114,46 @@ def charge_node(node: NodeView, pod: PodView) -> NodeView:
     )
 
 
+def opens_up(before: NodeView | None, after: NodeView) -> bool:
+    """Whether a pod that found no place may find one there now, by what changed of the node. A new
+    one, even if it is closed, is one more to tell of."""
+    if before is None:
+        return True
+    if not (_is_open(before) and _is_open(after)):
+        return _is_open(after)
+    hard = [taint for taint in before.taints if taint.get("effect") in _HARD]
+    return (
+        before.labels != after.labels
+        or any(taint not in after.taints for taint in hard)
+        or _most_pods(before) < _most_pods(after)
+        or any(
+            (before.allocatable.amount(resource) or 0) < (after.allocatable.amount(resource) or 0)
+            for resource in ResourceName
+        )
+    )
+
+
+def least_allocated(pod: PodView, node: NodeView) -> int:
+    """How empty the node would be with the pod on it, in thousandths."""
+    cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
+    return _FULL_SCORE - (cpu + memory) // 2
+
+
+def balanced(pod: PodView, node: NodeView) -> int:
+    """How evenly its CPU and memory would be used, in thousandths: a node that is out of one can
+    take nothing more, whatever it has of the other."""
+    cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
+    return _FULL_SCORE - abs(cpu - memory)
+
+
+def _is_open(node: NodeView) -> bool:
+    return node.is_ready and not node.is_unschedulable
+
+
+def _most_pods(node: NodeView) -> float:
+    return float("inf") if node.maximum_pods is None else node.maximum_pods
+
+
 def _turn_order(pod: PodView) -> tuple[int, str, str, str]:
     return -pod.priority, pod.created_at, pod.namespace, pod.name
 
@@ -160,10 +200,8 @@ def _preference(pod: PodView, node: NodeView) -> tuple[int, int, int, str]:
     """Smaller is better: not to be avoided; emptiest and most balanced; then fewest pods, for pods
     that ask for nothing and would otherwise pile up; then by name."""
     avoided = len(untolerated(node.taints, pod.tolerations, _SOFT))
-    cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
-    least_allocated = _FULL_SCORE - (cpu + memory) // 2
-    balanced = _FULL_SCORE - abs(cpu - memory)
-    return avoided, -(least_allocated + balanced), node.pod_count, node.name
+    score = least_allocated(pod, node) + balanced(pod, node)
+    return avoided, -score, node.pod_count, node.name
 
 
 def _filled(pod: PodView, node: NodeView, resource: ResourceName) -> int:

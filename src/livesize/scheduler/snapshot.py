@@ -29,7 +29,7 @@ from livesize.api.resources import (
     parse_amounts,
     total,
 )
-from livesize.scheduler.plan import NodeView, PodView
+from livesize.scheduler.plan import NodeView, PodView, opens_up
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
@@ -89,9 +89,9 @@ class Snapshot:
 
     def set_node(self, node: Object) -> bool:
         view = node_view(node)
-        is_news = self._nodes.get(view.name) != view
+        before = self._nodes.get(view.name)
         self._nodes[view.name] = view
-        return is_news
+        return before != view and opens_up(before, view)
 
     def drop_node(self, node: Object) -> bool:
         self._nodes.pop(name_of(node), None)

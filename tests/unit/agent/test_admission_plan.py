@@ -19,8 +19,8 @@ from livesize.agent.admission.plan import (
     judge_new,
     judge_resize,
     retry_key,
-    unsupported_field,
 )
+from livesize.agent.admission.supported import unsupported_field
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.judge import Judge
 from livesize.api.objects import Object, evolve
@@ -125,12 +125,19 @@ def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class()
 @pytest.mark.parametrize(
     ("field", "spec"),
     [
-        ("spec.initContainers", {"initContainers": [{"name": "i"}]}),
-        ("spec.volumes", {"volumes": [{"name": "v"}]}),
-        ("spec.containers[0].readinessProbe", {"containers": [{"readinessProbe": {"exec": {}}}]}),
+        ("spec.ephemeralContainers", {"ephemeralContainers": [{"name": "i"}]}),
+        ("spec.volumes[0]", {"volumes": [{"name": "v", "nfs": {}}]}),
+        (
+            "spec.volumes[0].hostPath.type",
+            {"volumes": [{"name": "v", "hostPath": {"path": "/x", "type": "Moon"}}]},
+        ),
+        (
+            "spec.containers[0].readinessProbe.grpc",
+            {"containers": [{"readinessProbe": {"grpc": {"port": 1}}}]},
+        ),
         (
             "spec.containers[0].env[0].valueFrom",
-            {"containers": [{"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}]},
+            {"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}]},
         ),
     ],
 )

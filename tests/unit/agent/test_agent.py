@@ -372,7 +372,7 @@ async def test_a_new_pod_waits_for_one_that_is_leaving_instead_of_being_rejected
 
 async def test_fields_this_node_would_leave_undone_are_refused(world: World) -> None:
     await world.start()
-    await world.api.run_pod("db", container(livenessProbe={"exec": {"command": ["true"]}}))
+    await world.api.run_pod("db", container(livenessProbe={"grpc": {"port": 1}}))
     await world.until(
         lambda: lookup(world.api.pod("db"), "status", "phase") == "Failed", "rejected"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ from livesize.agent.pods.plan import (
     Running,
     Standing,
     Start,
+    Stop,
     plan_pod,
+    stop_order,
 )
 
 NOW = 1000.0
@@ -114,6 +117,127 @@ def exited(code: int = 1, ago: float = 0.0, name: str = "app", **more: object) -
 )
 def test_rules(given: PodFacts, plan: PodPlan) -> None:
     assert plan_pod(given) == plan
+
+
+def first(one: ContainerFacts, *, stays: bool = False, **more: object) -> ContainerFacts:
+    """An init container."""
+    return msgspec.structs.replace(one, is_init=True, stays=stays, **more)
+
+
+def with_init(
+    starting: list[ContainerFacts], *apps: ContainerFacts, policy: RestartPolicy = ALWAYS
+) -> PodFacts:
+    return msgspec.structs.replace(facts(*apps, policy=policy), starting=tuple(starting))
+
+
+def lost() -> ContainerFacts:
+    """It ran when the machine went down."""
+    return exited(255, exits_in_a_row=1, before_boot=True)
+
+
+SIDECAR = first(running("side"), stays=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "plan"),
+    [
+        pytest.param(
+            with_init([first(missing("one")), first(missing("two"))], missing()),
+            Run(False, (Start("one", 0),), None),
+            id="the first init container alone",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one")), first(missing("two"))], missing()),
+            Run(False, (Start("two", 0),), None),
+            id="then the second",
+        ),
+        pytest.param(
+            with_init([first(running("one")), first(missing("two"))], missing()),
+            Run(False, (), None),
+            id="which waits for the first",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one"))], missing()),
+            Run(False, (Start("app", 0),), None),
+            id="then the others",
+        ),
+        pytest.param(
+            with_init([first(exited(2, name="one", exits_in_a_row=1))], missing()),
+            Run(False, (Start("one", 1),), None),
+            id="one that failed is tried again",
+        ),
+        pytest.param(
+            with_init([first(exited(2, name="one"))], missing(), policy=NEVER),
+            Finish(succeeded=False),
+            id="unless the pod never restarts anything",
+        ),
+        pytest.param(
+            with_init([first(missing("one"))], running()),
+            Run(False, (), None),
+            id="not again once the pod has begun",
+        ),
+        pytest.param(
+            with_init([first(running("side"), stays=True, has_started=False)], missing()),
+            Run(False, (), None),
+            id="a sidecar has to have started",
+        ),
+        pytest.param(
+            with_init([SIDECAR], missing()),
+            Run(False, (Start("app", 0),), None),
+            id="and is not waited for any longer",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="side", exits_in_a_row=1), stays=True)], running()),
+            Run(False, (Start("side", 1),), None),
+            id="a sidecar restarts whatever its exit code",
+        ),
+        pytest.param(
+            with_init([SIDECAR, first(running("log"), stays=True)], exited(0), policy=NEVER),
+            Run(
+                False,
+                (),
+                None,
+                (
+                    Stop("log", "the pod's containers have ended"),
+                    Stop("side", "the pod's containers have ended"),
+                ),
+            ),
+            id="sidecars are stopped last, the last one first",
+        ),
+        pytest.param(
+            with_init([first(exited(143, name="side"), stays=True)], exited(0), policy=NEVER),
+            Finish(succeeded=True),
+            id="and do not count",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one"), before_boot=True)], lost()),
+            Run(False, (Start("one", 1),), None),
+            id="after a start of the machine they run again, before the others",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one", attempt=1))], lost()),
+            Run(False, (Start("app", 1),), None),
+            id="and then the others",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one"), before_boot=True)], lost(), policy=NEVER),
+            Finish(succeeded=False),
+            id="but not where nothing may restart",
+        ),
+        pytest.param(
+            facts(running(unhealthy="its liveness probe failed")),
+            Run(False, (), None, (Stop("app", "its liveness probe failed"),)),
+            id="what is not alive is stopped, and its exit counts as any other",
+        ),
+    ],
+)
+def test_rules_of_init_containers_and_probes(given: PodFacts, plan: PodPlan) -> None:
+    assert plan_pod(given) == plan
+
+
+def test_sidecars_stop_after_the_others_in_reverse() -> None:
+    assert stop_order(("a", "b", "x", "y"), ("x", "y", "z")) == (("a", "b"), ("y",), ("x",))
+    assert stop_order(("x",), ("x",)) == (("x",),)
 
 
 states = st.sampled_from([Running(), Missing(), Exited(0, NOW - 5), Exited(2, NOW - 5)])

@@ -9,7 +9,7 @@ import pytest
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
-from livesize.agent.pods.config import container_config, oom_score_adj, start_limits
+from livesize.agent.pods.config import Furnishing, container_config, oom_score_adj, start_limits
 from livesize.agent.report import (
     Ending,
     StatusFacts,
@@ -20,6 +20,7 @@ from livesize.agent.report import (
 )
 from livesize.agent.resize.answers import event_message
 from livesize.agent.resize.plan import PodObservation
+from livesize.agent.volumes.environment import Surroundings, environment
 from livesize.api.conditions import find_condition
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, to_kernel
 from livesize.api.objects import Object, evolve
@@ -212,13 +213,15 @@ def test_variables_are_expanded_as_kubernetes_does() -> None:
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
     made = pod(env=env, command=["run", "$(B)"], args=["$(POD)"])
+    container = made["spec"]["containers"][0]
+    around = Surroundings(made, {}, {}, {})
     config = container_config(
         made,
-        made["spec"]["containers"][0],
+        container,
         ALLOCATION,
         KernelLimits(1, None, None),
+        Furnishing(environment(container, around)),
         attempt=2,
-        node_memory_bytes=1024**3,
     )
     assert dict(config.env) == {"A": "one", "B": "one-$(NOPE)-$(A)", "POD": "db"}
     assert config.command == ("run", "one-$(NOPE)-$(A)")

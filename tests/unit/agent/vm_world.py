@@ -31,6 +31,7 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.vm import Accelerator, VmChange
+from livesize.runtime.volumes.folders import FolderVolumes
 from unit.agent.world import World
 
 MIB = 1024 * 1024
@@ -73,6 +74,7 @@ class VmWorld(World):
             points,
             random.Random(1),
             vms=runtime,
+            volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
         )
         self._task = asyncio.create_task(self.agent.run())
 

@@ -38,6 +38,8 @@ from livesize.machinery.clock import SystemClock, format_micro_time
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
+from livesize.runtime.volumes.fake_mounts import FakeMounts
+from livesize.runtime.volumes.folders import FolderVolumes
 
 NODE = "node-1"
 Key = tuple[str, str, str]
@@ -290,6 +292,7 @@ class World:
         self.clock = SystemClock()
         self.api = MemoryApi()
         self.machine = FakeMachine(self.clock, version=version, memory_bytes=4 * 1024**3)
+        self.mounts = FakeMounts()
         self.path = directory / "checkpoint.db"
         self.settings = AgentSettings(
             node_name=NODE,
@@ -299,6 +302,8 @@ class World:
             post_backoff_maximum_seconds=0.01,
             crash_backoff_seconds=0.02,
             recheck_seconds=0.2,
+            object_wait_seconds=0.02,
+            object_refresh_seconds=0.1,
         )
         self._first_pid = self.machine.next_pid()
         self.agent: Agent | None = None
@@ -318,6 +323,7 @@ class World:
             self.settings,
             points,
             random.Random(1),
+            volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
         )
         self._task = asyncio.create_task(self.agent.run())
 

@@ -81,6 +81,62 @@ RESTART = {"resourceName": "cpu", "restartPolicy": "RestartContainer"}
         (("spec", "resources"), {"limits": {"cpu": "1"}}, "spec.resources: Forbidden: pod-level"),
         (("spec", "volumes"), [{"name": "v"}, {"name": "v"}], "spec.volumes[1].name: Duplicate"),
         (
+            ("spec", "volumes"),
+            [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}],
+            "spec.volumes[0]: Forbidden: may not specify more than 1 volume type",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "hostPath": {"path": "../x"}}],
+            "spec.volumes[0].hostPath.path: Invalid value",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "emptyDir": {"sizeLimit": "much"}}],
+            "spec.volumes[0].emptyDir.sizeLimit: Invalid value",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "configMap": {"name": "c", "items": [{"key": "k", "path": "../k"}]}}],
+            "spec.volumes[0].configMap.items[0].path: Invalid value",
+        ),
+        (
+            ("spec", "volumes"),
+            [{"name": "v", "configMap": {"items": [{"key": 5}]}}],
+            "spec.volumes[0].configMap.items[0].key: Invalid value: 5: must be a string",
+        ),
+        (
+            ("spec", "initContainers"),
+            [{"name": "i", "image": "i", "restartPolicy": "Never"}],
+            'spec.initContainers[0].restartPolicy: Unsupported value: "Never"',
+        ),
+        (
+            ("spec", "initContainers"),
+            [{"name": "i", "image": "i", "readinessProbe": {"exec": {"command": ["x"]}}}],
+            "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init",
+        ),
+        ((*A, "livenessProbe"), {}, "spec.containers[0].livenessProbe: Required value: must spec"),
+        (
+            (*A, "livenessProbe"),
+            {"tcpSocket": {"port": 70000}},
+            "spec.containers[0].livenessProbe.tcpSocket.port: Invalid value: 70000",
+        ),
+        (
+            (*A, "startupProbe"),
+            {"exec": {"command": ["x"]}, "successThreshold": 2},
+            "spec.containers[0].startupProbe.successThreshold: Invalid value: 2: must be 1",
+        ),
+        (
+            (*A, "lifecycle"),
+            {"preStop": {"exec": {}}},
+            "spec.containers[0].lifecycle.preStop.exec.command: Required value",
+        ),
+        (
+            (*A, "volumeMounts"),
+            [{"name": "v", "mountPath": "/v"}],
+            'spec.containers[0].volumeMounts[0].name: Not found: "v"',
+        ),
+        (
             (*A, "resources", "requests", "cpu"),
             "2",
             (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,6 +22,8 @@ from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespa
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.service import Service
+from livesize.apiserver.streaming.endpoints import Endpoints
+from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.client.interface import PatchType
 from livesize.store.memory import MemoryStore
 
@@ -145,6 +148,7 @@ class Rig:
             self.clock,
             version="test",
             is_ready=lambda: self.ready,
+            streams=NodeStreams(self.cache, Endpoints(Path("no-keys"), self.clock), self.clock),
         )
         self._tasks: list[asyncio.Task[None]] = []
 

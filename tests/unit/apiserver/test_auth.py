@@ -63,8 +63,9 @@ def test_only_node_and_scheduler_answer_a_resize(verb: str, role: Role) -> None:
     access = Access(verb, PODS, "resizing", "default", "x")
     if allows(identity(role), access):
         assert role in (Role.NODE, Role.SCHEDULER, Role.ADMIN)
-    # A viewer sees everything that an editor does, but secrets.
-    assert TABLE[Role.EDITOR].keys() - TABLE[Role.VIEWER].keys() == {"secrets"}
+    # A viewer sees everything that an editor does, but secrets, and enters no container.
+    more = {"secrets", "pods/exec", "pods/attach", "pods/portforward"}
+    assert TABLE[Role.EDITOR].keys() - TABLE[Role.VIEWER].keys() == more
 
 
 async def test_refusals_in_kubernetes_words(rig: Any) -> None:

@@ -279,6 +279,76 @@ async def test_what_helps_leads_to_a_new_try(
         assert server.node_of("big") == "n"
 
 
+def _with_node(**changes: Any) -> Callable[[Server], None]:
+    def change(server: Server) -> None:
+        """The whole node as it is afterwards."""
+        found = server.objects[NODES]["n"]
+        server.put(NODES, {**found, **changes})
+
+    return change
+
+
+def _with_pod(**spec: Any) -> Callable[[Server], None]:
+    def change(server: Server) -> None:
+        found = server.objects[PODS]["lost"]
+        server.put(PODS, {**found, "spec": {**found["spec"], **spec}})
+
+    return change
+
+
+TAINTED = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+NOT_READY = {**node("n")["status"], "conditions": [{"type": "Ready", "status": "False"}]}
+LABELLED = {"name": "n", "uid": "uid-n", "labels": {"disk": "fast"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "spec", "help_it"),
+    [
+        pytest.param({"spec": TAINTED}, {}, _with_node(spec={}), id="the taint is removed"),
+        pytest.param(
+            {"spec": {"unschedulable": True}}, {}, _with_node(spec={}), id="the node is opened"
+        ),
+        pytest.param(
+            {"status": NOT_READY}, {}, _with_node(status=node("n")["status"]), id="it is ready"
+        ),
+        pytest.param(
+            {}, {"nodeSelector": {"disk": "fast"}}, _with_node(metadata=LABELLED), id="a label"
+        ),
+        pytest.param(
+            {"spec": TAINTED},
+            {},
+            _with_pod(tolerations=[{"operator": "Exists"}]),
+            id="the pod tolerates it now",
+        ),
+        pytest.param(
+            {}, {"schedulingGates": [{"name": "g"}]}, _with_pod(schedulingGates=[]), id="no gate"
+        ),
+    ],
+)
+async def test_what_opens_a_node_leads_to_a_new_try(
+    server: Server, before: Object, spec: Object, help_it: Callable[[Server], None]
+) -> None:
+    clock = JumpingClock()
+    server.put(NODES, {**node("n"), **before})
+    server.put(PODS, pod("lost", **spec))
+    async with scheduling(server, clock):
+        assert server.node_of("lost") == ""
+        help_it(server)
+        await settle()
+        assert server.node_of("lost") == "n"
+    assert clock.slept == [], "nothing is looked at by the clock"
+
+
+async def test_what_closes_a_node_leads_to_no_try(server: Server) -> None:
+    server.put(NODES, node("n"))
+    server.put(PODS, pod("big", "2"))
+    async with scheduling(server):
+        told = server.message_of("big")
+        server.put(NODES, node("n", unschedulable=True))
+        await settle()
+        assert server.message_of("big") == told
+
+
 @pytest.mark.parametrize(
     ("cpu", "phase", "is_bound"),
     [("100m", "Running", True), ("950m", "Running", False), ("950m", "Succeeded", True)],

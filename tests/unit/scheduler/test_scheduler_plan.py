@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,10 @@ from livesize.scheduler.plan import (
     Place,
     PodView,
     Unschedulable,
+    balanced,
     charge_node,
+    least_allocated,
+    opens_up,
     plan_placement,
     plan_turn,
 )
@@ -33,6 +37,29 @@ def node(name: str, cpu: int = 1000, memory: int = 4 * GIB, **rest: Any) -> Node
 
 def taint(effect: str) -> dict[str, str]:
     return {"key": "dedicated", "value": "db", "effect": effect}
+
+
+amounts = st.builds(Amounts, st.integers(0, 1200), st.integers(0, 1200))
+pods = st.lists(st.tuples(amounts, st.integers(0, 2)), max_size=12).map(
+    lambda items: [
+        PodView("default", f"p{i}", f"p{i}", requests, priority=priority)
+        for i, (requests, priority) in enumerate(items)
+    ]
+)
+nodes = st.lists(
+    st.builds(
+        lambda allocatable, used, maximum: (allocatable, used, maximum),
+        amounts,
+        amounts,
+        st.none() | st.integers(0, 3),
+    ),
+    max_size=4,
+).map(
+    lambda items: [
+        NodeView(f"n{i}", allocatable, used, maximum_pods=maximum)
+        for i, (allocatable, used, maximum) in enumerate(items)
+    ]
+)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +136,69 @@ def test_choice(asked: PodView, nodes: list[NodeView], chosen: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("used", "empty", "even"),
+    [
+        pytest.param(Amounts(0, 0), 825, 850, id="a quarter of the memory, a tenth of the CPU"),
+        pytest.param(Amounts(400, GIB), 500, 1000, id="half of both"),
+        pytest.param(Amounts(900, 0), 375, 250, id="no CPU left"),
+        pytest.param(Amounts(900, 3 * GIB), 0, 1000, id="full"),
+        pytest.param(Amounts(5000, 9 * GIB), 0, 1000, id="fuller than full is full"),
+    ],
+)
+def test_scores(used: Amounts, empty: int, even: int) -> None:
+    of = (pod(100, GIB), node("a", used=used))
+    assert (least_allocated(*of), balanced(*of)) == (empty, even)
+
+
+OPEN = node("a", labels={"disk": "slow"}, taints=(taint("NoSchedule"),), maximum_pods=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "helps"),
+    [
+        pytest.param({}, False, id="nothing changed"),
+        pytest.param({"allocatable": Amounts(1001, 4 * GIB)}, True, id="more CPU"),
+        pytest.param({"allocatable": Amounts(1, 5 * GIB)}, True, id="more memory, less CPU"),
+        pytest.param({"allocatable": Amounts(999, 4 * GIB)}, False, id="less CPU"),
+        pytest.param({"labels": {"disk": "fast"}}, True, id="another label"),
+        pytest.param({"taints": ()}, True, id="the taint is gone"),
+        pytest.param({"taints": (taint("PreferNoSchedule"),)}, True, id="the taint is softer"),
+        pytest.param(
+            {"taints": (taint("NoSchedule"), taint("NoExecute"))}, False, id="one more taint"
+        ),
+        pytest.param({"maximum_pods": 4}, True, id="more pods"),
+        pytest.param({"maximum_pods": None}, True, id="as many pods as fit"),
+        pytest.param({"maximum_pods": 2}, False, id="fewer pods"),
+        pytest.param({"is_ready": False}, False, id="not ready any more"),
+        pytest.param({"is_unschedulable": True}, False, id="closed"),
+        pytest.param(
+            {"is_unschedulable": True, "labels": {}}, False, id="closed, whatever else changed"
+        ),
+    ],
+)
+def test_what_of_a_node_could_help(changes: dict[str, Any], helps: bool) -> None:
+    assert opens_up(OPEN, msgspec.structs.replace(OPEN, **changes)) is helps
+
+
+def test_a_node_that_opens_could_help() -> None:
+    closed = msgspec.structs.replace(OPEN, is_unschedulable=True)
+    silent = msgspec.structs.replace(OPEN, is_ready=False)
+    assert all(opens_up(before, OPEN) for before in (None, closed, silent))
+
+
+@given(pods, nodes, nodes)
+def test_what_does_not_open_up_helps_nobody(
+    pods: list[PodView], before: list[NodeView], after: list[NodeView]
+) -> None:
+    for one in pods:
+        for old, changed in zip(before, after, strict=False):
+            new = msgspec.structs.replace(changed, used=old.used)
+            finds = isinstance(plan_placement(one, [new]), Place)
+            found = isinstance(plan_placement(one, [old]), Place)
+            assert found or not finds or opens_up(old, new)
+
+
+@pytest.mark.parametrize(
     ("asked", "nodes", "sentence"),
     [
         pytest.param(pod(), [], "no nodes available to schedule pods", id="no nodes"),
@@ -160,29 +250,6 @@ def test_a_turn_takes_the_important_and_then_the_old_first() -> None:
     ]
     order = [placement.pod.name for placement in plan_turn(pods, [node("a")])]
     assert order == ["important", "old", "young"]
-
-
-amounts = st.builds(Amounts, st.integers(0, 1200), st.integers(0, 1200))
-pods = st.lists(st.tuples(amounts, st.integers(0, 2)), max_size=12).map(
-    lambda items: [
-        PodView("default", f"p{i}", f"p{i}", requests, priority=priority)
-        for i, (requests, priority) in enumerate(items)
-    ]
-)
-nodes = st.lists(
-    st.builds(
-        lambda allocatable, used, maximum: (allocatable, used, maximum),
-        amounts,
-        amounts,
-        st.none() | st.integers(0, 3),
-    ),
-    max_size=4,
-).map(
-    lambda items: [
-        NodeView(f"n{i}", allocatable, used, maximum_pods=maximum)
-        for i, (allocatable, used, maximum) in enumerate(items)
-    ]
-)
 
 
 def _exceeds(used: Amounts, allocatable: Amounts) -> set[str]:

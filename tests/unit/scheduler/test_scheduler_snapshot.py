@@ -112,7 +112,8 @@ def test_what_could_make_room() -> None:
     assert snapshot.set_node(node())
     assert not snapshot.set_node(node())  # a heartbeat
     assert snapshot.set_node(node(cpu="2"))
-    assert snapshot.set_node(node(cpu="2", ready="False"))
+    assert not snapshot.set_node(node(cpu="2", ready="False"))
+    assert snapshot.set_node(node(cpu="2"))
     assert not snapshot.set_pod(pod(node="n"))  # takes room
     assert not snapshot.set_pod(pod(node="n"))  # says nothing new
     assert not snapshot.set_pod(pod(cpu="200m", node="n"))  # takes more

@@ -12,20 +12,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.agent.admission.supported import unsupported_field
 from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growing, footprint
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import Reason
 from livesize.api.resources import Amounts, ResourceName, is_vm
 
 UNSUPPORTED = "UnsupportedByNode"
-FIELD_PATHS = (
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "status.hostIP",
-    "status.podIP",
-)
 
 
 class Admit(msgspec.Struct, frozen=True, tag=True):
@@ -100,37 +93,3 @@ def retry_key(pod: Object, arrival: int) -> RetryKey:
     """Deferred resizes are tried again by priority, then arrival (decisions 6)."""
     priority = int(lookup(pod, "spec", "priority", default=0))
     return (-priority, arrival)
-
-
-def unsupported_field(pod: Object) -> str:
-    """What of the pod this node would silently leave undone, as a sentence; or nothing."""
-    spec: Object = pod.get("spec") or {}
-    for field, what in (
-        ("initContainers", "init containers are"),
-        ("ephemeralContainers", "ephemeral containers are"),
-        ("volumes", "volumes are"),
-    ):
-        if spec.get(field):
-            return f"spec.{field}: {what} not run by this node yet; leave the field out"
-    for index, container in enumerate(spec.get("containers") or []):
-        for field in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "envFrom"):
-            if container.get(field):
-                return (
-                    f"spec.containers[{index}].{field}: not supported by this node yet;"
-                    " leave the field out"
-                )
-        unsupported = _unsupported_env(index, container)
-        if unsupported:
-            return unsupported
-    return ""
-
-
-def _unsupported_env(index: int, container: Object) -> str:
-    for position, variable in enumerate(container.get("env") or []):
-        source = variable.get("valueFrom")
-        if source and lookup(source, "fieldRef", "fieldPath") not in FIELD_PATHS:
-            return (
-                f"spec.containers[{index}].env[{position}].valueFrom: this node knows only"
-                f" fieldRef of {', '.join(FIELD_PATHS)}"
-            )
-    return ""

@@ -9,10 +9,12 @@ unless allocatable itself was lowered or a pod was found running that nobody rem
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
+from livesize.api.accounting import whole_pod
 from livesize.api.objects import Object
 from livesize.api.resources import (
     NOTHING,
@@ -28,6 +30,13 @@ from livesize.api.resources import (
 )
 
 
+class StartingSize(msgspec.Struct, frozen=True):
+    """An init container. ``stays``: it is a sidecar."""
+
+    size: Object
+    stays: bool
+
+
 class Allocation(msgspec.Struct, frozen=True):
     """What one pod was promised. Sizes are {name, requests, limits} in the user's own quantities,
     one for each container in spec order."""
@@ -40,8 +49,11 @@ class Allocation(msgspec.Struct, frozen=True):
     actuated: tuple[Object, ...]  # what was last applied in full
     held: Amounts = NOTHING  # requests that parts of the pod may still have, until applied
     restarting: dict[str, int] = {}  # containers that restart to get it, and with which attempt
+    cpus: dict[str, tuple[int, ...]] = {}  # that containers have alone, oldest first
+    held_cpus: dict[str, tuple[int, ...]] = {}  # that they may still have, until applied
     overhead: Object = msgspec.field(default_factory=dict)
     arrival: int = 0  # order in which pods came to this node
+    starting: tuple[StartingSize, ...] = ()  # init containers and sidecars; never resized
 
     @property
     def settled(self) -> bool:
@@ -56,27 +68,48 @@ class Allocation(msgspec.Struct, frozen=True):
         promised = requests_total(self.allocated)
         return maximum(promised, self.held) != promised
 
+    def sizes(self) -> tuple[Object, ...]:
+        """Of all its containers, those that start before the others too."""
+        return (*self.allocated, *(one.size for one in self.starting))
+
     def size(self, container: str) -> Object:
-        return next(size for size in self.allocated if size["name"] == container)
+        return next(size for size in self.sizes() if size["name"] == container)
 
     def size_before(self, container: str) -> Object:
-        return next(size for size in self.actuated if size["name"] == container)
+        known = (*self.actuated, *(one.size for one in self.starting))
+        return next(size for size in known if size["name"] == container)
 
-    def accepted(self, sizes: Iterable[Object], generation: int) -> Allocation:
-        """The pod is promised ``sizes``. Until they are applied it may still have what it had
-        before, or any part of a promise that was being applied."""
+    @property
+    def holds_more(self) -> bool:
+        """It may still have more than it was promised last."""
+        promised = requests_total(self.allocated)
+        return maximum(promised, self.held) != promised or bool(self.held_cpus)
+
+    def accepted(
+        self,
+        sizes: Iterable[Object],
+        generation: int,
+        cpus: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    ) -> Allocation:
+        """The pod is promised ``sizes``, and ``cpus`` to containers alone. Until they are applied
+        it may still have what it had before, or any part of a promise that was being applied."""
         return msgspec.structs.replace(
             self,
             allocated=tuple(sizes),
             generation=generation,
             held=maximum(self.held, requests_total(self.allocated)),
+            cpus=dict(cpus),
+            held_cpus=_united(self.held_cpus, self.cpus),
         )
 
     def applied(self, sizes: tuple[Object, ...]) -> Allocation:
         """The machine has all of ``sizes``, which a newer promise may have overtaken."""
         settled = sizes_equal(sizes, self.allocated)
         held = NOTHING if settled else requests_total(sizes)
-        return msgspec.structs.replace(self, actuated=sizes, held=held, restarting={})
+        held_cpus = {} if settled else self.held_cpus
+        return msgspec.structs.replace(
+            self, actuated=sizes, held=held, held_cpus=held_cpus, restarting={}
+        )
 
     def with_restarts(self, restarting: dict[str, int]) -> Allocation:
         return msgspec.structs.replace(self, restarting=restarting)
@@ -93,10 +126,16 @@ def requests_total(sizes: Iterable[Object]) -> Amounts:
     return or_zero(total(parse_resources(size).requests for size in sizes))
 
 
+def pod_requests(allocation: Allocation, running: Amounts) -> Amounts:
+    """What the whole pod asks for where its containers ask for ``running``; with its overhead."""
+    starting = [(parse_resources(one.size).requests, one.stays) for one in allocation.starting]
+    return add(whole_pod(running, starting), parse_amounts(allocation.overhead))
+
+
 def footprint_of(allocation: Allocation) -> Amounts:
     """Allocated, raised to what is still held while a shrink is unfinished, and the overhead."""
     promised = maximum(requests_total(allocation.allocated), allocation.held)
-    return add(promised, parse_amounts(allocation.overhead))
+    return pod_requests(allocation, promised)
 
 
 class Ledger:
@@ -156,6 +195,15 @@ class Ledger:
             return False
         self._used = _subtract(self._used, footprint)
         return True
+
+
+def _united(
+    left: Mapping[str, tuple[int, ...]], right: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    return {
+        name: tuple(dict.fromkeys((*left.get(name, ()), *right.get(name, ()))))
+        for name in sorted({*left, *right})
+    }
 
 
 def _subtract(left: Amounts, right: Amounts) -> Amounts:

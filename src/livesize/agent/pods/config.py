@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.volumes.environment import expanded
 from livesize.api.hashes import container_hash, container_hash_without_resources
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_limits, to_kernel
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.qos import qos_class
-from livesize.api.resources import is_vm, parse_resources
-from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.api.resources import is_vm, moments, parse_resources
+from livesize.runtime.interface import ContainerConfig, Mount, PodConfig
 
 _GUARANTEED_OOM_SCORE = -997
 _BEST_EFFORT_OOM_SCORE = 1000
 
 
+class Furnishing(msgspec.Struct, frozen=True):
+    """What one start of a container gets besides its image and its size."""
+
+    env: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+
 def wanted_limits(allocation: Allocation, version: CgroupVersion) -> dict[str, KernelLimits]:
     """What the kernel is to hold for each container."""
-    return {
-        size["name"]: to_kernel(parse_resources(size), version) for size in allocation.allocated
-    }
+    return {size["name"]: to_kernel(parse_resources(size), version) for size in allocation.sizes()}
 
 
 def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelLimits:
-    return pod_limits([parse_resources(size) for size in allocation.allocated], version)
+    """Enough for the containers and sidecars together, and for each init container beside the
+    sidecars that have started before it: as Kubernetes, the pod's group stays that large."""
+    running = [parse_resources(size) for size in allocation.allocated]
+    starting = [(parse_resources(one.size), one.stays) for one in allocation.starting]
+    most, *others = (pod_limits(sizes, version) for sizes in moments(running, starting))
+    for one in others:
+        most = larger_limits(most, one)
+    return most
 
 
 def start_limits(allocation: Allocation, container: str, version: CgroupVersion) -> KernelLimits:
@@ -44,6 +56,14 @@ def smaller_limits(left: KernelLimits, right: KernelLimits) -> KernelLimits:
         cpu_weight=min(left.cpu_weight, right.cpu_weight),
         cpu_quota_us=_smaller(left.cpu_quota_us, right.cpu_quota_us),
         memory_limit_bytes=_smaller(left.memory_limit_bytes, right.memory_limit_bytes),
+    )
+
+
+def larger_limits(left: KernelLimits, right: KernelLimits) -> KernelLimits:
+    return KernelLimits(
+        cpu_weight=max(left.cpu_weight, right.cpu_weight),
+        cpu_quota_us=_larger(left.cpu_quota_us, right.cpu_quota_us),
+        memory_limit_bytes=_larger(left.memory_limit_bytes, right.memory_limit_bytes),
     )
 
 
@@ -77,19 +97,18 @@ def container_config(
     container: Object,
     allocation: Allocation,
     limits: KernelLimits,
+    furnishing: Furnishing,
     *,
     attempt: int,
-    node_memory_bytes: int,
 ) -> ContainerConfig:
-    env = _environment(pod, container)
-    known = dict(env)
+    known = dict(furnishing.env)
     return ContainerConfig(
         pod_uid=uid_of(pod),
         name=container["name"],
         image=container.get("image", ""),
-        command=_expanded(container.get("command"), known),
-        args=_expanded(container.get("args"), known),
-        env=env,
+        command=expanded(container.get("command"), known),
+        args=expanded(container.get("args"), known),
+        env=furnishing.env,
         working_dir=container.get("workingDir") or "",
         hostname=lookup(pod, "spec", "hostname") or name_of(pod),
         limits=limits,
@@ -101,7 +120,8 @@ def container_config(
         read_only_root=bool(
             lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
         ),
-        oom_score_adj=oom_score_adj(pod, allocation.size(container["name"]), node_memory_bytes),
+        mounts=furnishing.mounts,
+        groups=_groups(pod),
     )
 
 
@@ -124,36 +144,18 @@ def _smaller(left: int | None, right: int | None) -> int | None:
     return min(left, right)
 
 
+def _larger(left: int | None, right: int | None) -> int | None:
+    """No limit is more than any."""
+    return None if left is None or right is None else max(left, right)
+
+
+def _groups(pod: Object) -> tuple[int, ...]:
+    context = lookup(pod, "spec", "securityContext", default={})
+    owner = [] if context.get("fsGroup") is None else [context["fsGroup"]]
+    return tuple(sorted({*owner, *(context.get("supplementalGroups") or [])}))
+
+
 def _security(pod: Object, container: Object, field: str) -> int | None:
     own = lookup(container, "securityContext", field)
     found = lookup(pod, "spec", "securityContext", field) if own is None else own
     return None if found is None else int(found)
-
-
-def _environment(pod: Object, container: Object) -> tuple[tuple[str, str], ...]:
-    """Variables in order; each may use those before it."""
-    known: dict[str, str] = {}
-    for variable in container.get("env") or []:
-        path = lookup(variable, "valueFrom", "fieldRef", "fieldPath")
-        if path:
-            known[variable["name"]] = str(lookup(pod, *path.split("."), default=""))
-        else:
-            known[variable["name"]] = _expand(str(variable.get("value") or ""), known)
-    return tuple(known.items())
-
-
-def _expanded(words: list[str] | None, known: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(_expand(word, known) for word in words or ())
-
-
-_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
-
-
-def _expand(text: str, known: Mapping[str, str]) -> str:
-    """$(NAME) becomes the variable, $$ one dollar; an unknown name stays as it is written."""
-
-    def replace(found: re.Match[str]) -> str:
-        name = found.group(1)
-        return "$" if name is None else known.get(name, found.group(0))
-
-    return _REFERENCE.sub(replace, text)

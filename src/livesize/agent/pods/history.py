@@ -12,9 +12,11 @@ from livesize.agent.pods.plan import (
     Missing,
     RestartPolicy,
     Running,
+    policy_of,
     starts_at,
 )
 from livesize.agent.report import Waiting
+from livesize.agent.volumes.sources import ConfigError
 from livesize.api.reasons import Reason
 from livesize.runtime.interface import ContainerPhase, ContainerView, ImageMissingError
 
@@ -29,8 +31,11 @@ class StartFailure(msgspec.Struct, frozen=True):
 class StartHistory:
     """Kept in memory only: after a restart of the agent a container begins with a clean slate."""
 
-    def __init__(self, backoff: CrashBackoff, forgotten_seconds: float) -> None:
+    def __init__(
+        self, backoff: CrashBackoff, forgotten_seconds: float, object_seconds: float
+    ) -> None:
         self._backoff = backoff
+        self._object_seconds = object_seconds
         self._forgotten_seconds = forgotten_seconds
         self._exits: dict[str, tuple[int, int]] = {}  # container: (attempt, exits in a row)
         self._failures: dict[str, StartFailure] = {}
@@ -49,6 +54,7 @@ class StartHistory:
             definition_changed=definition_changed,
             exits_in_a_row=self._exits_in_a_row(view),
             not_before=0.0 if failure is None else failure.not_before,
+            before_boot=view is not None and view.before_boot,
         )
 
     def saw(self, view: ContainerView | None) -> None:
@@ -62,13 +68,9 @@ class StartHistory:
         """The container could not be started; the next try waits, longer each time."""
         before = self._failures.get(name)
         failures = 1 if before is None else before.failures + 1
-        missing = isinstance(error, ImageMissingError)
-        failure = StartFailure(
-            reason=Reason.IMAGE_MISSING if missing else Reason.CREATE_FAILED,
-            message=str(error),
-            failures=failures,
-            not_before=now + self._backoff.seconds(failures + 1),
-        )
+        is_config = isinstance(error, ConfigError)
+        wait_seconds = self._object_seconds if is_config else self._backoff.seconds(failures + 1)
+        failure = StartFailure(_reason(error), str(error), failures, now + wait_seconds)
         self._failures[name] = failure
         return failure
 
@@ -81,7 +83,7 @@ class StartHistory:
             failure = self._failures.get(container.name)
             if failure is not None:
                 shown[container.name] = Waiting(failure.reason, failure.message)
-            elif self._will_restart(container, policy):
+            elif self._will_restart(container, policy_of(container, policy)):
                 seconds = self._backoff.seconds(container.exits_in_a_row)
                 message = f"back-off {seconds:g}s restarting container {container.name}"
                 shown[container.name] = Waiting(Reason.CRASH_LOOP_BACK_OFF, message)
@@ -102,6 +104,16 @@ class StartHistory:
         exits = 1 if ran_long else exits + 1
         self._exits[view.name] = (view.attempt, exits)
         return exits
+
+
+def _reason(error: Exception) -> Reason:
+    match error:
+        case ImageMissingError():
+            return Reason.IMAGE_MISSING
+        case ConfigError():
+            return Reason.CONFIG_FAILED
+        case _:
+            return Reason.CREATE_FAILED
 
 
 def container_state(view: ContainerView | None, starts: int = 0) -> ContainerState:

@@ -13,16 +13,20 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
-from livesize.agent.pods.config import container_config, pod_config
+from livesize.agent.pods.config import container_config, oom_score_adj, pod_config
+from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.pods.pulling import start_with_image
+from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.shape import Shape
+from livesize.agent.volumes.keeper import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
-from livesize.api.resources import containers_of
+from livesize.api.resources import containers_of, init_containers_of, sidecars_of
 from livesize.runtime.interface import PodView
 
 _DEFAULT_GRACE_SECONDS = 30.0
+_LEAST_GRACE_SECONDS = 2.0  # after a preStop hook that took all of it
 
 
 @contextlib.asynccontextmanager
@@ -35,10 +39,14 @@ async def _first_failure() -> AsyncIterator[None]:
 
 
 class PodMachine:
-    def __init__(self, outside: Outside, record: PodRecord, shape: Shape) -> None:
+    def __init__(
+        self, outside: Outside, record: PodRecord, shape: Shape, volumes: PodVolumes
+    ) -> None:
         self._outside = outside
+        self._volumes = volumes
         self._record = record
         self._shape = shape
+        self._lifecycle = LifecycleHooks(outside)
 
     @property
     def grace_seconds(self) -> float:
@@ -59,31 +67,53 @@ class PodMachine:
     async def start(self, name: str, attempt: int, entry: Allocation, *, in_full: bool) -> None:
         """``in_full``: with all that is allocated, whatever else is being applied."""
         pod = self._with_addresses()
-        container = next(one for one in containers_of(pod) if one["name"] == name)
+        everyone = [*containers_of(pod), *init_containers_of(pod)]
+        container = next(one for one in everyone if one["name"] == name)
         size = self._shape.start_size(entry, name, in_full=in_full)
+        if self._runs_again(name):
+            await self._volumes.clear_memory(pod, container)
+        limits = self._shape.pod_limits(entry)
+        furnishing = await self._volumes.furnish(pod, container, entry, limits)
         config = container_config(
             pod,
             container,
             entry,
             size.limits,
+            furnishing,
             attempt=attempt,
-            node_memory_bytes=self._outside.machine.memory_bytes,
         )
-        config = msgspec.structs.replace(config, vm=size.vm)
+        score = oom_score_adj(pod, entry.size(name), self._outside.machine.memory_bytes)
+        config = msgspec.structs.replace(config, vm=size.vm, oom_score_adj=score)
         await start_with_image(self._outside, pod, container, config)
         self._outside.tell(pod, EventReason.CREATED, f"Created container {name}")
         self._outside.tell(pod, EventReason.STARTED, f"Started container {name}")
+        problem = await self._lifecycle.after_start(pod, container, self.grace_seconds)
+        if problem:
+            await self.stop(name, f"its postStart hook failed: {problem}")
 
     async def stop(self, name: str, why: str) -> None:
         message = f"Stopping container {name}: {why}"
         self._outside.tell(self._record.pod, EventReason.KILLING, message)
-        uid, grace_seconds = uid_of(self._record.pod), self.grace_seconds
+        uid = uid_of(self._record.pod)
+        grace_seconds = await self._before_stop(name)
         async with _first_failure(), asyncio.TaskGroup() as tasks:
             stop = self._outside.runtime.stop_container(uid, name, grace_seconds)
             stopping = tasks.create_task(stop)
             hastening = tasks.create_task(self._hasten(uid, name, grace_seconds))
             stopping.add_done_callback(lambda _: hastening.cancel())
             hastening.add_done_callback(lambda _: stopping.cancel())
+
+    async def _before_stop(self, name: str) -> float:
+        """Let the container prepare for its end; returns what is left of its grace."""
+        pod, grace_seconds = self._record.pod, self.grace_seconds
+        everyone = [*containers_of(pod), *init_containers_of(pod)]
+        container = next((one for one in everyone if one["name"] == name), None)
+        if container is None or grace_seconds <= 0:
+            return grace_seconds
+        began = self._outside.clock.monotonic()
+        await self._lifecycle.before_stop(pod, container, grace_seconds)
+        spent = self._outside.clock.monotonic() - began
+        return max(self.grace_seconds - spent, min(_LEAST_GRACE_SECONDS, grace_seconds))
 
     async def _hasten(self, uid: str, name: str, grace_seconds: float) -> None:
         """Somebody may lose patience and delete the pod with less grace."""
@@ -92,13 +122,24 @@ class PodMachine:
             await self._record.changed.wait()
         await self._outside.runtime.stop_container(uid, name, self.grace_seconds)
 
-    async def stop_all(self, view: PodView) -> None:
-        async with _first_failure(), asyncio.TaskGroup() as tasks:
-            for container in view.containers:
-                tasks.create_task(self.stop(container.name, "the pod is deleted"))
+    async def stop_all(self, view: PodView, why: str) -> None:
+        names = tuple(container.name for container in view.containers)
+        for together in stop_order(names, sidecars_of(self._record.pod)):
+            async with _first_failure(), asyncio.TaskGroup() as tasks:
+                for name in together:
+                    tasks.create_task(self.stop(name, why))
 
     async def remove(self, uid: str) -> None:
         await self._outside.runtime.remove_pod(uid)
+
+    async def remove_volumes(self, uid: str) -> None:
+        await self._outside.volumes.remove(uid)
+
+    def _runs_again(self, name: str) -> bool:
+        """It has run since the machine was started; else there is nothing to clear."""
+        view = self._outside.runtime.pod(uid_of(self._record.pod))
+        known = () if view is None else view.containers
+        return any(one.name == name and not one.before_boot for one in known)
 
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""

@@ -5,9 +5,15 @@
     rejected ──► Rest ◄────────────────────────────────────────────────────────────────┘
     deleted or gone, from anywhere ──► Remove
 
-A container restarts only by its own exit (restartPolicy) or because its definition, resources and
-resizePolicy aside, was changed; a resize that restarts by policy is planned in agent/resize.
-The first exit restarts at once; each further one in a row waits twice as long as the one before.
+A container restarts only by its own exit (restartPolicy), because its liveness probe failed, or
+because its definition, resources and resizePolicy aside, was changed; a resize that restarts by
+policy is planned in agent/resize. The first exit restarts at once; each further one in a row waits
+twice as long as the one before.
+
+Init containers run one after the other before all others, each until it succeeds. A sidecar is an
+init container that stays: the next one waits only until it has started, and it is stopped when all
+the pod's own containers have ended for good. When the machine was started anew, init containers run
+again: what they had prepared may be gone.
 """
 
 from __future__ import annotations
@@ -68,6 +74,11 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     definition_changed: bool = False
     exits_in_a_row: int = 0
     not_before: float = 0.0  # after a failed start: when to try again
+    is_init: bool = False
+    stays: bool = False  # an init container that is a sidecar
+    has_started: bool = True  # where it runs: its startup probe has succeeded
+    unhealthy: str = ""  # where it runs: why it has to be stopped
+    before_boot: bool = False  # the machine was started anew since
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -77,6 +88,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     has_group: bool
     now: float
     backoff: CrashBackoff
+    starting: tuple[ContainerFacts, ...] = ()  # init containers and sidecars, in their order
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -87,12 +99,18 @@ class Start(msgspec.Struct, frozen=True):
     stop_first: bool = False
 
 
+class Stop(msgspec.Struct, frozen=True):
+    container: str
+    why: str
+
+
 class Run(msgspec.Struct, frozen=True, tag=True):
-    """Make the group where it is missing, then start these; look again after the wait."""
+    """Make the group where it is missing, stop and then start these; look again after the wait."""
 
     make_group: bool
     starts: tuple[Start, ...]
     wait_seconds: float | None
+    stops: tuple[Stop, ...] = ()
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
@@ -140,7 +158,7 @@ def starts_at(container: ContainerFacts, policy: RestartPolicy, backoff: CrashBa
         case Running():
             return 0.0 if container.definition_changed else float("inf")
         case Exited(exit_code=exit_code, finished_at=finished_at):
-            if container.definition_changed:
+            if container.definition_changed or (container.is_init and container.before_boot):
                 return container.not_before
             if not restarts(policy, exit_code):
                 return float("inf")
@@ -148,19 +166,104 @@ def starts_at(container: ContainerFacts, policy: RestartPolicy, backoff: CrashBa
             return max(container.not_before, finished_at + wait_seconds)
 
 
+def policy_of(container: ContainerFacts, policy: RestartPolicy) -> RestartPolicy:
+    """A sidecar always restarts; an init container that has succeeded never does."""
+    if not container.is_init:
+        return policy
+    if container.stays:
+        return RestartPolicy.ALWAYS
+    return RestartPolicy.NEVER if policy is RestartPolicy.NEVER else RestartPolicy.ON_FAILURE
+
+
+def is_initialized(facts: PodFacts) -> bool:
+    """Every init container has done its work, and every sidecar has started."""
+    return _has_begun(facts) or all(_is_through(one) for one in facts.starting)
+
+
+def stop_order(names: tuple[str, ...], sidecars: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """What is stopped at the same time, first to last: sidecars after the others, in the reverse
+    of the order in which they start."""
+    others = tuple(name for name in names if name not in sidecars)
+    last = tuple((name,) for name in reversed(sidecars) if name in names)
+    return (others, *last) if others else last
+
+
 def _plan_admitted(facts: PodFacts) -> PodPlan:
+    ended = _ending(facts)
+    if ended is not None:
+        return _close(facts, ended)
+    candidates = _candidates(facts)
     times = {
-        container.name: starts_at(container, facts.restart_policy, facts.backoff)
-        for container in facts.containers
+        one.name: starts_at(one, policy_of(one, facts.restart_policy), facts.backoff)
+        for one in candidates
     }
-    if _all_ended(facts) and all(time == float("inf") for time in times.values()):
-        return Finish(succeeded=all(_exit_code(one) == 0 for one in facts.containers))
-    starts = tuple(
-        _start(container) for container in facts.containers if times[container.name] <= facts.now
-    )
+    starts = tuple(_start(one) for one in candidates if times[one.name] <= facts.now)
     later = [time for time in times.values() if facts.now < time < float("inf")]
     wait_seconds = min(later) - facts.now if later else None
-    return Run(not facts.has_group, starts, wait_seconds)
+    stops = tuple(
+        Stop(one.name, one.unhealthy)
+        for one in (*facts.starting, *facts.containers)
+        if isinstance(one.state, Running) and one.unhealthy
+    )
+    return Run(not facts.has_group, starts, wait_seconds, stops)
+
+
+def _ending(facts: PodFacts) -> bool | None:
+    """Whether it has succeeded, where all of it has ended for good; None: it has not."""
+    if any(_has_failed_for_good(one, facts) for one in facts.starting):
+        return False
+    for one in facts.containers:
+        time = starts_at(one, facts.restart_policy, facts.backoff)
+        if not isinstance(one.state, Exited) or time < float("inf"):
+            return None
+    return all(_exit_code(one) == 0 for one in facts.containers)
+
+
+def _close(facts: PodFacts, succeeded: bool) -> PodPlan:
+    """Sidecars are not waited for: they end with what they are beside."""
+    left = [one.name for one in facts.starting if isinstance(one.state, Running)]
+    if not left:
+        return Finish(succeeded)
+    stops = tuple(Stop(name, "the pod's containers have ended") for name in reversed(left))
+    return Run(not facts.has_group, (), None, stops)
+
+
+def _candidates(facts: PodFacts) -> list[ContainerFacts]:
+    """Those that may start now, were it not for backoffs."""
+    begun = _has_begun(facts)
+    candidates: list[ContainerFacts] = []
+    for one in facts.starting:
+        if one.stays or not (begun or _is_through(one)):
+            candidates.append(one)
+        if not begun and not _is_through(one):
+            return candidates
+    return [*candidates, *facts.containers]
+
+
+def _has_begun(facts: PodFacts) -> bool:
+    """A container was started, and the machine has not been started anew since."""
+    return any(
+        not isinstance(one.state, Missing) and not one.before_boot for one in facts.containers
+    )
+
+
+def _is_through(init_container: ContainerFacts) -> bool:
+    """The next one may start."""
+    match init_container.state:
+        case Running():
+            return init_container.stays and init_container.has_started
+        case Exited(exit_code=exit_code):
+            done = exit_code == 0 and not init_container.before_boot
+            return done and not init_container.stays
+        case Missing():
+            return False
+
+
+def _has_failed_for_good(init_container: ContainerFacts, facts: PodFacts) -> bool:
+    failed = not init_container.stays and isinstance(init_container.state, Exited)
+    failed = failed and not init_container.before_boot
+    policy = policy_of(init_container, facts.restart_policy)
+    return failed and _exit_code(init_container) != 0 and policy is RestartPolicy.NEVER
 
 
 def _start(container: ContainerFacts) -> Start:
@@ -171,10 +274,6 @@ def _start(container: ContainerFacts) -> Start:
             return Start(container.name, container.attempt + 1, stop_first=True)
         case Exited():
             return Start(container.name, container.attempt + 1)
-
-
-def _all_ended(facts: PodFacts) -> bool:
-    return all(isinstance(container.state, Exited) for container in facts.containers)
 
 
 def _exit_code(container: ContainerFacts) -> int:

@@ -26,15 +26,15 @@ async def start_with_image(
     """Start it. The image is pulled first for Always, and where it is missing for IfNotPresent."""
     policy = container.get("imagePullPolicy", "IfNotPresent")
     if config.vm is not None or policy == "Never":
-        return await outside.runtime.start_container(config)
+        return await outside.start_container(config)
     if policy == "Always":
         await _pull(outside, pod, config.image)
-        return await outside.runtime.start_container(config)
+        return await outside.start_container(config)
     try:
-        return await outside.runtime.start_container(config)
+        return await outside.start_container(config)
     except ImageMissingError:
         await _pull(outside, pod, config.image)
-    return await outside.runtime.start_container(config)
+    return await outside.start_container(config)
 
 
 async def _pull(outside: Outside, pod: Object, image: str) -> None:

@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+import msgspec
+
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
@@ -30,25 +32,30 @@ from livesize.agent.pods.plan import (
     Run,
     Standing,
     Start,
+    is_initialized,
     plan_pod,
 )
 from livesize.agent.pods.post import PodRecord
+from livesize.agent.probes.health import WELL
+from livesize.agent.probes.watch import PodProbes
 from livesize.agent.report import (
     Ending,
     StatusFacts,
     build_status,
     changed_status,
     starts_told,
+    status_told,
 )
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
 from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.shapes import shape_of
+from livesize.agent.volumes.keeper import PodVolumes
 from livesize.api.hashes import container_hash_without_resources
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
-from livesize.api.resources import containers_of
+from livesize.api.resources import containers_of, init_containers_of, stays
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
@@ -76,7 +83,8 @@ class PodWorker:
         self._record.on_late_news = self.wake
         self._entry = SecuredEntry(outside.checkpoint, secured)
         self._shape = shape = shape_of(outside, self._record)
-        self._machine = PodMachine(outside, self._record, shape)
+        self._volumes = PodVolumes(outside, books.ledger.allocatable)
+        self._machine = PodMachine(outside, self._record, shape, self._volumes)
         hands = PodHands(
             self._stop_for_size, self._start_at_size, self._build_status, room_appeared
         )
@@ -84,10 +92,13 @@ class PodWorker:
         self._crash_backoff = CrashBackoff(
             settings.crash_backoff_seconds, settings.crash_backoff_maximum_seconds
         )
-        self._history = StartHistory(self._crash_backoff, settings.crash_forgotten_seconds)
+        self._history = StartHistory(
+            self._crash_backoff, settings.crash_forgotten_seconds, settings.object_wait_seconds
+        )
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
         )
+        self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0
         self._ending: Ending | None = None
         self._wake = asyncio.Event()
@@ -121,11 +132,14 @@ class PodWorker:
 
     async def run(self) -> None:
         """Until the pod is gone from the machine and from the API."""
-        while not self._finished:
-            self._wake.clear()
-            wait_seconds = await self._guarded_turn()
-            if not self._finished:
-                await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+        async with asyncio.TaskGroup() as tasks:
+            self._probes.begin(tasks)
+            while not self._finished:
+                self._wake.clear()
+                wait_seconds = await self._guarded_turn()
+                if not self._finished:
+                    await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+            self._probes.end()
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -165,7 +179,9 @@ class PodWorker:
     # Facts
 
     def _observe(self) -> PodSnapshot:
-        return observe_pod(self._outside.runtime, self.uid, self._outside.vms)
+        snapshot = observe_pod(self._outside.runtime, self.uid, self._outside.vms)
+        self._follow_probes(snapshot)  # before anybody takes a new start for ready
+        return snapshot
 
     async def _read_again(self, snapshot: PodSnapshot) -> PodSnapshot:
         """Not all that happens to a virtual machine is told: what was read long ago is read again,
@@ -189,6 +205,7 @@ class PodWorker:
             has_group=snapshot.groups is not None,
             now=self._outside.clock.now(),
             backoff=self._crash_backoff,
+            starting=self._starting_facts(snapshot),
         )
 
     def _standing(self) -> Standing:
@@ -204,14 +221,49 @@ class PodWorker:
     def _container_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
         views = snapshot.containers
         return tuple(
-            self._history.facts(
-                container["name"],
-                views.get(container["name"]),
-                definition_changed=self._must_start_anew(container, views.get(container["name"])),
-                starts=starts_told(self._record.pod, container["name"]),
-            )
+            self._facts_of(container, views.get(container["name"]), changes=True)
             for container in containers_of(self._record.pod)
         )
+
+    def _starting_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
+        """An init container that has done its work is not asked to do it another way."""
+        views = snapshot.containers
+        return tuple(
+            msgspec.structs.replace(
+                self._facts_of(one, views.get(one["name"]), changes=stays(one)),
+                is_init=True,
+                stays=stays(one),
+            )
+            for one in init_containers_of(self._record.pod)
+        )
+
+    def _facts_of(
+        self, container: Object, view: ContainerView | None, *, changes: bool
+    ) -> ContainerFacts:
+        facts = self._history.facts(
+            container["name"],
+            view,
+            definition_changed=changes and self._must_start_anew(container, view),
+            starts=starts_told(self._record.pod, container["name"]),
+        )
+        health = self._probes.health(view)
+        if health is WELL:
+            return facts
+        return msgspec.structs.replace(
+            facts, has_started=health.started, unhealthy=health.unhealthy
+        )
+
+    def _follow_probes(self, snapshot: PodSnapshot) -> None:
+        pod, views = self._record.pod, snapshot.containers
+        self._probes.forget_others({view.id for view in views.values() if _runs(view)})
+        if self.is_leaving:
+            return
+        for container in (*containers_of(pod), *init_containers_of(pod)):
+            name = container["name"]
+            self._probes.follow(container, views.get(name), status_told(pod, name))
+
+    def _tell(self, reason: EventReason, message: str) -> None:
+        self._outside.tell(self._record.pod, reason, message)
 
     def _must_start_anew(self, container: Object, view: ContainerView | None) -> bool:
         """More than its size was changed; or a resize stopped it to start it again."""
@@ -232,16 +284,22 @@ class PodWorker:
         if snapshot.groups is None:
             raise GoneError(f"the group of pod {self.uid} cannot be read, though it was made")
         snapshot = await self._read_again(snapshot)
+        for stop in run.stops:
+            await self._machine.stop(stop.container, stop.why)
         resize_seconds = await self._driver.drive(self._allocation(), snapshot)
         for start in run.starts:
             await self._start(start)
         await self._driver.post_refusal()
+        await self._volumes.refresh(self._record.pod, self._allocation())
+        too_full = await self._volumes.overfull(self._record.pod)
+        if too_full:
+            return await self._evict(too_full)
         await self._shape.tidy(snapshot)
         look = self._observe()
         if await self._report_status(look):
             look = self._observe()  # that took its time
         match plan_pod(self._facts(look)):
-            case Run(starts=(), wait_seconds=wait_seconds):
+            case Run(starts=(), stops=(), wait_seconds=wait_seconds):
                 return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
             case _:
                 return 0.0  # something ended meanwhile
@@ -318,13 +376,24 @@ class PodWorker:
             await self._entry.forget(self.uid)
             self._room_appeared()
 
+    async def _evict(self, message: str) -> float:
+        """The pod takes more of the machine than it may: it fails, and does not come back."""
+        self._tell(EventReason.EVICTED, message)
+        view = self._outside.runtime.pod(self.uid)
+        if view is not None:
+            await self._machine.stop_all(view, message)
+        self._ending = Ending("Failed", EventReason.EVICTED, message)
+        await self._leave_ledger()
+        await self._report_status()
+        return NEVER
+
     async def _remove(self, snapshot: PodSnapshot) -> None:
         steps: list[Step] = []
         view = snapshot.view
         if view is not None:
 
             async def stop() -> None:
-                await self._machine.stop_all(view)
+                await self._machine.stop_all(view, "the pod is deleted")
                 with contextlib.suppress(*POST_ERRORS):
                     await self._report_status()
 
@@ -332,6 +401,7 @@ class PodWorker:
                 await self._machine.remove(self.uid)
 
             steps += [Step("stop", stop), Step("remove", remove)]
+        steps.append(Step("volumes", lambda: self._machine.remove_volumes(self.uid)))
         steps.append(Step("forget", self._leave_ledger))
         if not self._record.gone:
             steps.append(Step("delete", self._record.delete))
@@ -348,7 +418,13 @@ class PodWorker:
                 pod=self._record.pod,
                 snapshot=snapshot,
                 allocation=self._books.ledger.get(self.uid),
-                waiting=self._history.waiting(facts.containers, facts.restart_policy),
+                waiting=self._history.waiting(
+                    (*facts.starting, *facts.containers), facts.restart_policy
+                ),
+                initialized=is_initialized(facts),
+                health={
+                    name: self._probes.health(view) for name, view in snapshot.containers.items()
+                },
                 ended=self._history.ended,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
@@ -366,3 +442,7 @@ class PodWorker:
         if changed:
             await self._record.patch_status(changed)
         return bool(changed)
+
+
+def _runs(view: ContainerView) -> bool:
+    return view.phase is ContainerPhase.RUNNING

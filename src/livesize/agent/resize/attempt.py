@@ -106,7 +106,7 @@ class ResizeAttempt:
         steps += [self._stop(one.container) for one in self.restarts if one.running]
         steps += self.work.steps
         steps += [self._start(one) for one in self.restarts]
-        if not self.target.settled or self.target.restarting:
+        if not self.target.settled or self.target.restarting or self.target.holds_more:
             steps.append(Step("actuated", self._actuate))
         if self._may_report():
             steps.append(Step("report", self._report))

@@ -7,6 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.cpus.keeper import CpuKeeper
+from livesize.agent.cpus.plan import plan_binding
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.pods.config import (
     oom_score_adj,
@@ -16,12 +18,15 @@ from livesize.agent.pods.config import (
 )
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
+from livesize.agent.volumes.sizes import volume_steps
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.machinery.steps import Step
 from livesize.runtime.interface import ContainerGroup, Runtime
+from livesize.runtime.volumes.interface import VolumeStore
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,9 @@ class ContainersShape:
     runtime: Runtime
     record: PodRecord
     node_memory_bytes: int
+    volumes: VolumeStore
+    hooks: ResizeHooks
+    cpus: CpuKeeper | None = None
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return wanted_pod_limits(entry, self.runtime.cgroup_version)
@@ -57,9 +65,24 @@ class ContainersShape:
             wanted_limits(entry, self.runtime.cgroup_version),
             self.pod_limits(entry),
         )
-        names = tuple(step.name for step in plan.steps)
-        steps = [*group_steps(self.runtime, entry.uid, plan), *self._score_steps(entry, staying)]
-        return MachineWork(tuple(steps), names)
+        binding = self._binding_steps(entry, staying)
+        groups = group_steps(self.runtime, entry.uid, plan)
+        limit_bytes = self.pod_limits(entry).memory_limit_bytes
+        grow, shrink = volume_steps(
+            self.volumes, self.record.pod, limit_bytes, self.node_memory_bytes
+        )
+        changing = tuple(step.name for step in (*binding, *grow, *groups, *shrink))
+        steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
+        steps = [*self.hooks.before(entry, staying), *steps, *self.hooks.after(entry, staying)]
+        return MachineWork(tuple(steps), changing)
+
+    def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
+        """CPUs come first: what waits for memory then holds up no other pod's CPUs."""
+        if self.cpus is None or not entry.cpus:
+            return []
+        wanted = {name: entry.cpus[name] for name in names if name in entry.cpus}
+        observed = {name: self.cpus.observed(entry.uid, name) for name in wanted}
+        return [self.cpus.step(entry.uid, one) for one in plan_binding(observed, wanted)]
 
     def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """Where the request decides who is killed first, it does so from now on (IBM)."""

@@ -10,6 +10,8 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, OnDeadline
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
+from livesize.api.validation.hooks import validate_hooks
+from livesize.api.validation.lifecycle import validate_lifecycle
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.placement import validate_placement
 from livesize.api.validation.resources import (
@@ -18,6 +20,7 @@ from livesize.api.validation.resources import (
     validate_resources,
 )
 from livesize.api.validation.vm import validate_vm, validate_vm_overhead
+from livesize.api.validation.volumes import validate_mounts, validate_volumes
 
 MAX_GRACE_SECONDS = 2**31 - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -54,15 +57,19 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     """Everything that has to hold for a pod at any time."""
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
-    errors = [*_validate_scalars(spec), *_validate_volumes(spec), *validate_placement(spec)]
-    errors += _validate_deadline(pod, never=never)
+    errors = [*_validate_scalars(spec), *validate_volumes(spec), *validate_placement(spec)]
+    errors += [*_validate_deadline(pod, never=never), *validate_hooks(pod)]
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):
         errors.append(FieldError(FieldErrorKind.REQUIRED, "spec.containers", ""))
     seen: set[str] = set()
+    volumes = {str(volume.get("name")) for volume in spec.get("volumes") or []}
     for field, container in containers_by_field(pod):
         errors += _validate_container(container, field, never=never)
+        errors += validate_mounts(container, volumes, field)
+        is_init = field.startswith("spec.initContainers")
+        errors += validate_lifecycle(container, field, is_init=is_init)
         name = container.get("name")
         if name and name in seen:
             errors.append(FieldError(FieldErrorKind.DUPLICATE, f"{field}.name", "", name))
@@ -123,18 +130,6 @@ def _validate_deadline(pod: Object, *, never: bool) -> list[FieldError]:
         if value == OnDeadline.RESTART and never:
             detail = "a pod with restartPolicy Never has no containers that may restart"
             errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
-    return errors
-
-
-def _validate_volumes(spec: Object) -> list[FieldError]:
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for index, volume in enumerate(spec.get("volumes") or []):
-        field, name = f"spec.volumes[{index}].name", volume.get("name")
-        errors += validate_name(name, field, DnsRule.LABEL)
-        if name in seen:
-            errors.append(FieldError(FieldErrorKind.DUPLICATE, field, "", name))
-        seen.add(name)
     return errors
 
 

@@ -79,6 +79,34 @@ _SECURITY: dict[str, Any] = {
     "appArmorProfile": {"type": str},
     "windowsOptions": {"hostProcess": bool},
 }
+_FIELD_REFERENCES: dict[str, Any] = {
+    "fieldRef": {"fieldPath": str},
+    "resourceFieldRef": {"containerName": str, "resource": str, "divisor": Anything()},
+}
+_KEY_REFERENCE = {"name": str, "key": str, "optional": bool}
+_OBJECT_REFERENCE = {"name": str, "optional": bool}
+_HTTP_GET = {
+    "path": str,
+    "port": Anything(),
+    "host": str,
+    "scheme": str,
+    "httpHeaders": [{"name": str, "value": str}],
+}
+_HANDLER: dict[str, Any] = {
+    "exec": {"command": [str]},
+    "httpGet": _HTTP_GET,
+    "tcpSocket": {"port": Anything(), "host": str},
+    "sleep": {"seconds": int},
+}
+_PROBE: dict[str, Any] = {
+    **_HANDLER,
+    "initialDelaySeconds": int,
+    "timeoutSeconds": int,
+    "periodSeconds": int,
+    "successThreshold": int,
+    "failureThreshold": int,
+    "terminationGracePeriodSeconds": int,
+}
 _CONTAINER: dict[str, Any] = {
     "name": str,
     "image": str,
@@ -86,7 +114,22 @@ _CONTAINER: dict[str, Any] = {
     "command": [str],
     "args": [str],
     "workingDir": str,
-    "env": [{"name": str, "value": str}],
+    "env": [
+        {
+            "name": str,
+            "value": str,
+            "valueFrom": {
+                **_FIELD_REFERENCES,
+                "configMapKeyRef": _KEY_REFERENCE,
+                "secretKeyRef": _KEY_REFERENCE,
+            },
+        }
+    ],
+    "envFrom": [{"prefix": str, "configMapRef": _OBJECT_REFERENCE, "secretRef": _OBJECT_REFERENCE}],
+    "livenessProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "startupProbe": _PROBE,
+    "lifecycle": {"postStart": _HANDLER, "preStop": _HANDLER},
     "ports": [{"name": str, "containerPort": int, "hostPort": int, "protocol": str}],
     "resources": _RESOURCES,
     "resourcesAllocated": _QUANTITIES,
@@ -100,7 +143,28 @@ _CONTAINER: dict[str, Any] = {
         "procMount": str,
         "capabilities": {"add": [str], "drop": [str]},
     },
-    "volumeMounts": [{"name": str, "mountPath": str}],
+    "volumeMounts": [
+        {"name": str, "mountPath": str, "subPath": str, "subPathExpr": str, "readOnly": bool}
+    ],
+}
+_ITEMS = [{"key": str, "path": str, "mode": int}]
+_FILE_SOURCES: dict[str, Any] = {
+    "configMap": {"name": str, "items": _ITEMS, "defaultMode": int, "optional": bool},
+    "secret": {
+        "name": str,
+        "secretName": str,
+        "items": _ITEMS,
+        "defaultMode": int,
+        "optional": bool,
+    },
+    "downwardAPI": {"items": [{"path": str, "mode": int, **_FIELD_REFERENCES}], "defaultMode": int},
+}
+_VOLUME: dict[str, Any] = {
+    "name": str,
+    "emptyDir": {"medium": str, "sizeLimit": Anything()},
+    "hostPath": {"path": str, "type": str},
+    "projected": {"sources": [_FILE_SOURCES], "defaultMode": int},
+    **_FILE_SOURCES,
 }
 _CONDITIONS = [{"type": str, "status": str, "reason": str, "message": str}]
 _CONTAINER_STATUS = {
@@ -149,7 +213,12 @@ _POD: dict[str, Any] = {
         "hostNetwork": bool,
         "hostPID": bool,
         "hostIPC": bool,
-        "securityContext": {**_SECURITY, "sysctls": [{"name": str}]},
+        "securityContext": {
+            **_SECURITY,
+            "fsGroup": int,
+            "supplementalGroups": [int],
+            "sysctls": [{"name": str}],
+        },
         "os": {"name": str},
         "overhead": _QUANTITIES,
         "priority": int,
@@ -166,7 +235,7 @@ _POD: dict[str, Any] = {
                 }
             }
         },
-        "volumes": [{"name": str}],
+        "volumes": [_VOLUME],
     },
     "status": {
         "phase": str,

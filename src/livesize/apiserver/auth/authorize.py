@@ -68,12 +68,18 @@ _READ_ALL = {
     "leases": READ,
 }
 
+_READ_LOGS = {"pods/log": frozenset({"get"})}
+# A shell in a container, its streams and its ports: for who may change the pod.
+_ENTER = dict.fromkeys(("pods/exec", "pods/attach", "pods/portforward"), CREATE)
+
 TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
-    Role.VIEWER: {**_READ_ALL, **_READ_STORED},
+    Role.VIEWER: {**_READ_ALL, **_READ_STORED, **_READ_LOGS},
     Role.EDITOR: {
         **_READ_ALL,
         **_WRITE_STORED,
         **_POD_WRITES,
+        **_READ_LOGS,
+        **_ENTER,
         "namespaces": READ | WRITE,
         "events": ALL,
     },

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from livesize.apiserver.auth.identities import Identity, identity_of_groups, role_groups
+from livesize.apiserver.auth.identities import Identity, Role, identity_of_groups, role_groups
 from livesize.apiserver.auth.records import CertificateEntry
 from livesize.client.authority import authority_hash
 
@@ -72,7 +72,7 @@ class Authority:
             .not_valid_before(moment - _BACKDATED)
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(_uses(identity)), critical=False)
             .add_extension(authority, critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -98,6 +98,12 @@ class Authority:
 _PublicKey = (
     ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 )  # what read_request lets through
+
+
+def _uses(identity: Identity) -> list[x509.ObjectIdentifier]:
+    """A node is also asked: for the logs of its pods (livesize.agent.endpoint)."""
+    also = [ExtendedKeyUsageOID.SERVER_AUTH] if identity.role is Role.NODE else []
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *also]
 
 
 def read_request(pem: bytes) -> _PublicKey:

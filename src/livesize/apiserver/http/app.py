@@ -26,7 +26,7 @@ from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
 from livesize.apiserver.http.joining import CA_PATH, JOIN_PATH, RENEW_PATH, Joining
-from livesize.apiserver.http.limits import JOIN, Budget, Limits
+from livesize.apiserver.http.limits import JOIN, STREAM, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
@@ -51,6 +51,9 @@ from livesize.apiserver.http.reviewing import review_at
 from livesize.apiserver.http.router import Route, find_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
+from livesize.apiserver.streaming.relay import NodeStream
+from livesize.apiserver.streaming.streams import NodeStreams
+from livesize.apiserver.subresources.rules import STREAMED_KINDS
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import StoreClosedError
@@ -76,13 +79,13 @@ class Ask(msgspec.Struct, frozen=True):
     by: str
     labels: tuple[str, str, str]
     head: Request
-    answer: Callable[[Request], Awaitable[Answer | WatchStream]]
+    answer: Callable[[Request], Awaitable[Answer | WatchStream | NodeStream]]
 
 
 class Served(msgspec.Struct, frozen=True):
     """An answer, what the metrics call it, and how to give its place back (limits)."""
 
-    answer: Answer | WatchStream
+    answer: Answer | WatchStream | NodeStream
     labels: tuple[str, str, str]
     leave: Callable[[], None] | None = None
 
@@ -98,12 +101,14 @@ class App:
         is_ready: Callable[[], bool],
         budget: Budget | None = None,
         joining: Joining | None = None,
+        streams: NodeStreams | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._clock = clock
         self._health = Health(serving=is_ready, store=lambda: not service.cache.stopped)
         self._limits = Limits(budget)
         self._joining = joining
+        self._streams = streams
         self._handlers = Handlers(service, clock)
         self._metrics = Metrics(service.cache, self._limits.in_flight)
         self._discovery = _discovery()
@@ -131,7 +136,7 @@ class App:
         await run_loop_lag(self._clock, self._metrics.record_lag)
 
     async def _send(self, served: Served, began: float, receive: Receive, send: Send) -> None:
-        if isinstance(served.answer, WatchStream):
+        if isinstance(served.answer, WatchStream | NodeStream):
             self._metrics.record(served.labels, 200, None)
             await served.answer.run(receive, send)
             return
@@ -213,6 +218,11 @@ class App:
     def _routed(self, identity: Identity, route: Route, scope: Scope, head: Request) -> Ask:
         """What is asked of objects."""
         verb = verb_of(head, route)
+        if self._streams is not None and (route.resource, route.subresource) in STREAMED_KINDS:
+            lasts = verb == "create" or head.flag("follow")
+            labels = (STREAM if lasts else verb, route.resource.plural, route.subresource)
+            ask = functools.partial(self._streams.answer, identity, verb, route, scope)
+            return Ask(identity.name, labels, self._lasting(scope, head), ask)
         head = self._lasting(scope, head) if verb == "watch" else head
         labels = (verb, route.resource.plural, route.subresource)
         answer = functools.partial(self._handlers.answer, identity, verb, route)

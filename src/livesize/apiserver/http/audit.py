@@ -31,7 +31,7 @@ from livesize.api.errors import StatusError
 from livesize.api.objects import Object
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.handlers import verb_of
-from livesize.apiserver.http.peers import IDENTITY
+from livesize.apiserver.http.peers import IDENTITY, SWITCHED
 from livesize.apiserver.http.requests import Message, Receive, Request, Scope, Send, read_head
 from livesize.apiserver.http.router import Route, parse_route
 from livesize.machinery.clock import Clock, format_micro_time
@@ -100,6 +100,7 @@ class Audited:
                 self._tell(asked, message["status"])
             await send(message)
 
+        scope[SWITCHED] = lambda: self._tell(asked, 101)
         receiving = receive
         if self._level is AuditLevel.REQUEST and asked.keeps_body:
             receiving = asked.listening(receive)

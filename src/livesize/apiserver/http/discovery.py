@@ -10,7 +10,7 @@ from livesize.api.objects import Object
 from livesize.api.review_kinds import REVIEWS
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.subresources.rules import POSTED_KINDS
+from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 
 _CHANGED = ("get", "patch", "update")
 _POSTED = ("create",)
@@ -169,11 +169,15 @@ def _plain_resource(resource: Resource) -> list[Object]:
 
 
 def _subresource_kind(resource: Resource, subresource: str) -> str:
-    return POSTED_KINDS.get((resource, subresource), resource.kind)
+    kind = (resource, subresource)
+    return POSTED_KINDS.get(kind) or STREAMED_KINDS.get(kind) or resource.kind
 
 
 def _subresource_verbs(resource: Resource, subresource: str) -> tuple[str, ...]:
-    return _POSTED if (resource, subresource) in POSTED_KINDS else _CHANGED
+    kind = (resource, subresource)
+    if kind in STREAMED_KINDS:
+        return ("get",) if subresource == "log" else ("create", "get")
+    return _POSTED if kind in POSTED_KINDS else _CHANGED
 
 
 def _kind(resource: Resource, kind: str) -> Object:

@@ -19,6 +19,7 @@ from livesize.api.metrics_kinds import METRICS
 from livesize.api.objects import Object, uid_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.deleting import Deleted
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import decode_json, decode_json_or_yaml, decode_yaml
@@ -41,8 +42,8 @@ from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.reading import Page
 from livesize.apiserver.records import Record
-from livesize.apiserver.service import Deleted, Service
-from livesize.apiserver.subresources.rules import POSTED_KINDS
+from livesize.apiserver.service import Service
+from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 from livesize.apiserver.watchers import Delivery
 from livesize.client.interface import PatchType
 from livesize.machinery.clock import Clock
@@ -59,8 +60,7 @@ _PATCH_TYPES = {kind.value: kind for kind in PatchType} | {
 def verb_of(request: Request, route: Route) -> str:
     """The Kubernetes verb; raises 405 for a method the path does not have."""
     if route.subresource:
-        posted = (route.resource, route.subresource) in POSTED_KINDS
-        verbs = {"POST": "create"} if posted else _SUBRESOURCE_VERBS
+        verbs = _subresource_verbs(route)
     else:
         verbs = _OBJECT_VERBS if route.name else _COLLECTION_VERBS
     verb = verbs.get(request.method)
@@ -74,7 +74,16 @@ def verb_of(request: Request, route: Route) -> str:
 
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+# Who comes in by a WebSocket asks with GET for what changes the world.
+_SWITCHED_VERBS = {"GET": "create", "POST": "create"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+def _subresource_verbs(route: Route) -> Mapping[str, str]:
+    kind = (route.resource, route.subresource)
+    if kind in STREAMED_KINDS:
+        return {"GET": "get"} if route.subresource == "log" else _SWITCHED_VERBS
+    return {"POST": "create"} if kind in POSTED_KINDS else _SUBRESOURCE_VERBS
 
 
 def _can_create(route: Route) -> bool:

@@ -16,6 +16,8 @@ import msgspec
 from livesize.api.errors import StatusError
 
 RETRY_AFTER_SECONDS = 1
+STREAM = "connect"
+"""As Kubernetes' metrics call what goes on for as long as both sides like."""
 JOIN = "join"
 """The verb of a request to become a node, which Kubernetes has none for."""
 
@@ -40,7 +42,7 @@ class Limits:
 
     def enter(self, identity: str, verb: str) -> Callable[[], None]:
         """Take a place; the caller gives it back by calling what is returned, once."""
-        if verb == "watch":
+        if verb in ("watch", STREAM):
             return _take(self._watches, identity, self._budget.watches, "open watches")
         if verb == JOIN:
             return _take(self._joins, identity, self._budget.joins, "joins in flight")

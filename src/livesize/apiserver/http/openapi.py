@@ -27,7 +27,7 @@ from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.router import scope_path
 from livesize.apiserver.schemas import definitions, full_name, kind_name
-from livesize.apiserver.subresources.rules import POSTED_KINDS
+from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 from livesize.client.interface import PatchType
 
 _ROOT = "/openapi/v3"
@@ -101,6 +101,8 @@ def _paths(resource: Resource) -> Object:
         },
     }
     for subresource in resource.subresources:
+        if (resource, subresource) in STREAMED_KINDS:
+            continue  # streams are no objects
         posted = POSTED_KINDS.get((resource, subresource))
         if posted is not None:
             paths[f"{item}/{subresource}"] = {

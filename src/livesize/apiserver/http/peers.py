@@ -1,7 +1,9 @@
 """Brings the client's certificate from TLS to the application, in the scope of each request.
 
 scope["extensions"]["tls"]["client_cert"] is the certificate (DER) that TLS has verified against
-the cluster's authority. A connection without one costs nothing more than before.
+the cluster's authority. A connection without one costs nothing more than before. One that asks to
+switch to another language (Upgrade) is a request like all others, which the application answers
+with a refusal, or by taking the connection over.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from livesize.apiserver.http.whole_answers import WholeAnswers
 
 IDENTITY = "livesize.identity"
 """Where the application leaves who asked, for the audit log."""
+SWITCHED = "livesize.switched"
+"""Where the audit log leaves what to call when a connection switches to another language."""
+TAKE_OVER = "livesize.take_over"
+"""The extension with which the application takes over a connection that wants to switch."""
 
 
 class PeerProtocol(WholeAnswers):
@@ -36,6 +42,28 @@ class PeerProtocol(WholeAnswers):
         super().on_message_begin()
         if self._extensions is not None:
             self.scope["extensions"] = self._extensions
+
+    def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            extensions: dict[str, Any] = {**(self._extensions or {}), TAKE_OVER: self._take_over}
+            self.scope["extensions"] = extensions
+        super().on_headers_complete()
+
+    def _take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The connection, which is the caller's from now on. Clients send nothing before they have
+        been answered, so nothing of theirs has been read yet."""
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        self.cycle.disconnected = True  # so uvicorn expects no answer
+        reader = asyncio.StreamReader(loop=self.loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
+        protocol.connection_made(self.transport)
+        self.transport.set_protocol(protocol)
+        self.flow.resume_reading()
+        return reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """What cannot be switched to is refused by the application."""
 
 
 def peer_certificate(scope: Scope) -> bytes | None:

@@ -30,6 +30,13 @@ POSTED_KINDS: Mapping[tuple[Resource, str], str] = {
     (PODS, "binding"): "Binding",
     (PODS, "resizing"): "Resizing",
 }
+# Answered by the node of the pod (livesize.apiserver.streaming); nothing is stored.
+STREAMED_KINDS: Mapping[tuple[Resource, str], str] = {
+    (PODS, "attach"): "PodAttachOptions",
+    (PODS, "exec"): "PodExecOptions",
+    (PODS, "log"): "Pod",
+    (PODS, "portforward"): "PodPortForwardOptions",
+}
 
 
 def change_rule(resource: Resource, subresource: str) -> Rule:

@@ -75,6 +75,18 @@ class CgroupDriver(Protocol):
         """Refuses with MemoryInUseError, and changes nothing, where the workload holds more."""
         ...
 
+    def machine_cpus(self) -> tuple[int, ...]:
+        """Those that groups can be bound to; raises where there is no cpuset controller."""
+        ...
+
+    def read_cpus(self, path: str) -> tuple[int, ...] | None:
+        """None: nobody has told the group its CPUs."""
+        ...
+
+    def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
+        """Bind the group, and all that runs in it, to these CPUs."""
+        ...
+
     def mend(self, path: str) -> bool:
         """Undo what a lowering of the limit left behind that was cut off; true if it did."""
         ...

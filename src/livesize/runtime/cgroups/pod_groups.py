@@ -24,6 +24,7 @@ from livesize.runtime.interface import (
     Reading,
     RuntimeCallError,
     SetCpu,
+    SetCpus,
     SetMemory,
 )
 
@@ -69,6 +70,11 @@ class PodGroups:
     def limit_processes(self, group: Group, maximum: int) -> None:
         self.cgroups.write_pids(group_path(self.root, group), maximum)
 
+    def bind(self, group: Group, cpus: tuple[int, ...]) -> None:
+        """None: to no CPUs in particular."""
+        if cpus:
+            self.cgroups.write_cpus(group_path(self.root, group), cpus)
+
     def join(self, group: Group, pid: int) -> None:
         """Every thread of the process; those it starts later inherit the group."""
         for name in self.cgroups.join_files(group_path(self.root, group)):
@@ -91,6 +97,9 @@ class PodGroups:
     def read_limits(self, group: Group) -> KernelLimits:
         return self.cgroups.read_limits(group_path(self.root, group))
 
+    def read_cpus(self, group: Group) -> tuple[int, ...] | None:
+        return self.cgroups.read_cpus(group_path(self.root, group))
+
     async def write(self, group: Group, change: Change) -> None:
         path = group_path(self.root, group)
         match change:
@@ -103,6 +112,8 @@ class PodGroups:
                     await loop.run_in_executor(self._threads, call, path, limit_bytes)
                 else:
                     self.cgroups.write_memory(path, limit_bytes)
+            case SetCpus(cpus=cpus):
+                self.cgroups.write_cpus(path, cpus)
 
     def set_oom_score(self, path: str, score: int) -> None:
         set_oom_scores(lambda: self.cgroups.processes(path), score)

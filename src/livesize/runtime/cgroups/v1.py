@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
+from livesize.runtime.cgroups.cpuset import CpusetV1, affinity_of
 from livesize.runtime.cgroups.files import (
     call_failed,
     child_directories,
@@ -44,6 +45,7 @@ class CgroupsV1:
         self._hierarchies = tuple(
             dict.fromkeys((self._cpu, self._cpuacct, self._memory, self._pids))
         )
+        self._cpuset = CpusetV1(mounts.get("cpuset"))
 
     @property
     def version(self) -> CgroupVersion:
@@ -57,7 +59,7 @@ class CgroupsV1:
             write_text(period, str(CPU_PERIOD_US))
 
     def remove(self, path: str) -> bool:
-        removed = [remove_directory(f"{hierarchy}/{path}") for hierarchy in self._hierarchies]
+        removed = [remove_directory(f"{hierarchy}/{path}") for hierarchy in self._all()]
         return all(removed)
 
     def exists(self, path: str) -> bool:
@@ -65,14 +67,13 @@ class CgroupsV1:
 
     def children(self, path: str) -> tuple[str, ...]:
         names = {
-            name
-            for hierarchy in self._hierarchies
-            for name in child_directories(f"{hierarchy}/{path}")
+            name for hierarchy in self._all() for name in child_directories(f"{hierarchy}/{path}")
         }
         return tuple(sorted(names))
 
     def join_files(self, path: str) -> tuple[str, ...]:
-        return tuple(f"{hierarchy}/{path}/cgroup.procs" for hierarchy in self._hierarchies)
+        joined = self._all() if self._cpuset.has(path) else self._hierarchies
+        return tuple(f"{hierarchy}/{path}/cgroup.procs" for hierarchy in joined)
 
     def read(self, path: str) -> Reading:
         memory = f"{self._memory}/{path}"
@@ -139,6 +140,19 @@ class CgroupsV1:
         if swap_limit is not None and not swap_first:
             write_text(swap, value)
 
+    def machine_cpus(self) -> tuple[int, ...]:
+        return affinity_of(self._cpuset.machine_cpus())
+
+    def read_cpus(self, path: str) -> tuple[int, ...] | None:
+        if not self.exists(path):
+            raise GoneError(f"cannot read the CPUs of group {path}: it does not exist")
+        return self._cpuset.read(path)
+
+    def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
+        if not self.exists(path):
+            raise GoneError(f"cannot set the CPUs of group {path}: it does not exist")
+        self._cpuset.write(path, cpus, f"{self._memory}/{path}/cgroup.procs")
+
     def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
         return False
 
@@ -155,6 +169,13 @@ class CgroupsV1:
 
     def kill(self, path: str) -> int:
         return kill_each(self.processes(path))
+
+    def _all(self) -> tuple[str, ...]:
+        """With the one for CPUs, in which not every group stands."""
+        cpuset = self._cpuset.mount
+        if cpuset is None or cpuset in self._hierarchies:
+            return self._hierarchies
+        return (*self._hierarchies, cpuset)
 
     def _quota(self, path: str) -> int | None:
         group = f"{self._cpu}/{path}"

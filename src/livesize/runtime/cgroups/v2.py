@@ -9,6 +9,7 @@ import os
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock, SystemClock
+from livesize.runtime.cgroups.cpuset import CpusetV2, affinity_of
 from livesize.runtime.cgroups.files import (
     call_failed,
     child_directories,
@@ -34,6 +35,7 @@ class CgroupsV2:
 
     def __init__(self, mount: str, clock: Clock | None = None) -> None:
         self._mount = mount
+        self._cpuset = CpusetV2(mount)
         self._clock = clock or SystemClock()
 
     @property
@@ -112,6 +114,15 @@ class CgroupsV2:
             narrow(group, limit_bytes, self._clock)
         else:
             write_text(f"{group}/memory.max", str(limit_bytes))
+
+    def machine_cpus(self) -> tuple[int, ...]:
+        return affinity_of(self._cpuset.machine_cpus())
+
+    def read_cpus(self, path: str) -> tuple[int, ...] | None:
+        return self._cpuset.read(path)
+
+    def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
+        self._cpuset.write(path, cpus)
 
     def mend(self, path: str) -> bool:
         return mend(f"{self._mount}/{path}")

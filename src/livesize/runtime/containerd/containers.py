@@ -13,7 +13,7 @@ import msgspec
 
 from livesize.api.kernel_units import CgroupVersion
 from livesize.machinery.clock import Clock
-from livesize.runtime.containerd.link import Link, RefusedError
+from livesize.runtime.containerd.link import Link, RefusedError, UnreachableError
 from livesize.runtime.containerd.messages import (
     CONTAINER_RUNNING,
     ContainerFilter,
@@ -24,12 +24,20 @@ from livesize.runtime.containerd.requests import (
     NODE_LABEL,
     POD_LABEL,
     container_config,
+    cpu_list_resources,
     cpu_resources,
     memory_resources,
 )
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
 from livesize.runtime.containerd.views import container_view
-from livesize.runtime.interface import ContainerConfig, ContainerView, GoneError, RuntimeCallError
+from livesize.runtime.interface import (
+    CommandResult,
+    CommandTimeoutError,
+    ContainerConfig,
+    ContainerView,
+    GoneError,
+    RuntimeCallError,
+)
 
 KILL_SECONDS = 30.0
 START_SECONDS = 60.0
@@ -149,6 +157,30 @@ class Containers:
     async def set_memory(self, container_id: str, limit_bytes: int | None) -> None:
         await self._update(container_id, memory_resources(limit_bytes))
 
+    async def run_command(
+        self, container_id: str, command: tuple[str, ...], timeout_seconds: float
+    ) -> CommandResult:
+        """containerd counts whole seconds; we are exact, and let it end what is left."""
+        seconds = math.ceil(timeout_seconds)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                answer = await self._link.call(
+                    "ExecSync",
+                    seconds=seconds + KILL_SECONDS,
+                    container_id=container_id,
+                    cmd=command,
+                    timeout=seconds,
+                )
+        except (TimeoutError, UnreachableError) as failure:
+            raise CommandTimeoutError(
+                f"{command[0]} did not end within {timeout_seconds:g} s"
+            ) from failure
+        output = (answer.stdout + answer.stderr).decode(errors="replace")
+        return CommandResult(answer.exit_code, output)
+
+    async def set_cpus(self, container_id: str, cpus: tuple[int, ...]) -> None:
+        await self._update(container_id, cpu_list_resources(cpus))
+
     async def _update(self, container_id: str, resources: Message) -> None:
         await self._link.call(
             "UpdateContainerResources", container_id=container_id, linux=resources
@@ -179,7 +211,8 @@ class Containers:
         """This start's log and the one before are kept. The path is relative to the pod's."""
         folder = self._logs / config.pod_uid / config.name
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("*.log"):
-            if path.stem.isdigit() and int(path.stem) <= config.attempt - _KEPT_LOGS:
+        for path in folder.glob("*.log*"):
+            attempt = path.name.partition(".")[0]
+            if attempt.isdigit() and int(attempt) <= config.attempt - _KEPT_LOGS:
                 path.unlink(missing_ok=True)
         return f"{config.name}/{config.attempt}.log"

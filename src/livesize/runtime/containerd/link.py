@@ -37,12 +37,12 @@ _SERVICES = {
     _RUNTIME: (
         "Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox",
         "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer",
-        "StopContainer", "RemoveContainer", "ListContainers", "ContainerStatus",
-        "UpdateContainerResources",
+        "StopContainer", "RemoveContainer", "ListContainers", "ContainerStatus", "ExecSync",
+        "UpdateContainerResources", "Exec", "Attach", "ReopenContainerLog",
     ),
     _IMAGES: ("ListImages", "ImageStatus", "PullImage"),
 }  # fmt: skip
-_ONCE = frozenset({"RunPodSandbox", "CreateContainer", "StartContainer"})
+_ONCE = frozenset({"RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync"})
 """Asked a second time, these would meet what the first has made."""
 
 _NOT_YET = "server is not initialized yet"

@@ -67,8 +67,9 @@ _CRI = {
     "Capability": "add_capabilities:1:*string drop_capabilities:2:*string",
     "LinuxContainerSecurityContext": (
         "capabilities:1:Capability namespace_options:3:NamespaceOption run_as_user:5:Int64Value"
-        " readonly_rootfs:7:bool no_new_privs:11:bool run_as_group:12:Int64Value"
-        " masked_paths:13:*string readonly_paths:14:*string seccomp:15:SecurityProfile"
+        " readonly_rootfs:7:bool supplemental_groups:8:*int64 no_new_privs:11:bool"
+        " run_as_group:12:Int64Value masked_paths:13:*string readonly_paths:14:*string"
+        " seccomp:15:SecurityProfile"
     ),
     "LinuxContainerConfig": (
         "resources:1:LinuxContainerResources security_context:2:LinuxContainerSecurityContext"
@@ -106,6 +107,16 @@ _CRI = {
     "ContainerStatusResponse": "status:1:ContainerStatus info:2:map",
     "UpdateContainerResourcesRequest": "container_id:1:string linux:2:LinuxContainerResources",
     "UpdateContainerResourcesResponse": "",
+    "ExecSyncRequest": "container_id:1:string cmd:2:*string timeout:3:int64",
+    "ExecSyncResponse": "stdout:1:bytes stderr:2:bytes exit_code:3:int32",
+    "ExecRequest": (
+        "container_id:1:string cmd:2:*string tty:3:bool stdin:4:bool stdout:5:bool stderr:6:bool"
+    ),
+    "ExecResponse": "url:1:string",
+    "AttachRequest": "container_id:1:string stdin:2:bool tty:3:bool stdout:4:bool stderr:5:bool",
+    "AttachResponse": "url:1:string",
+    "ReopenContainerLogRequest": "container_id:1:string",
+    "ReopenContainerLogResponse": "",
     # Images
     "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string",
     "ImageFilter": "image:1:ImageSpec",
@@ -166,6 +177,7 @@ LinuxContainerResources = _cri("LinuxContainerResources")
 LinuxContainerSecurityContext = _cri("LinuxContainerSecurityContext")
 LinuxPodSandboxConfig = _cri("LinuxPodSandboxConfig")
 LinuxSandboxSecurityContext = _cri("LinuxSandboxSecurityContext")
+Mount = _cri("Mount")
 NamespaceOption = _cri("NamespaceOption")
 PodSandboxConfig = _cri("PodSandboxConfig")
 PodSandboxFilter = _cri("PodSandboxFilter")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.api.cpu_list import format_cpu_list
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.runtime.containerd import messages
 from livesize.runtime.containerd.messages import Message
@@ -86,6 +87,10 @@ def container_config(
         args=config.args,
         working_dir=config.working_dir,
         envs=[messages.KeyValue(key=name, value=value) for name, value in config.env],
+        mounts=[
+            messages.Mount(container_path=one.target, host_path=one.source, readonly=one.read_only)
+            for one in config.mounts
+        ],
         labels={**pod_labels(node_uid, config.pod_uid), CONTAINER_LABEL: config.name},
         annotations={CONFIG_ANNOTATION: msgspec.json.encode(started).decode()},
         log_path=log_path,
@@ -114,6 +119,10 @@ def memory_resources(limit_bytes: int | None) -> Message:
     return messages.LinuxContainerResources(memory_limit_in_bytes=limit)
 
 
+def cpu_list_resources(cpus: tuple[int, ...]) -> Message:
+    return messages.LinuxContainerResources(cpuset_cpus=format_cpu_list(cpus))
+
+
 def _first_resources(config: ContainerConfig, version: CgroupVersion) -> Message:
     """Limits of a new container; there zero is "no limit". A score of zero would be left to
     whatever the runtime happens to have."""
@@ -123,6 +132,7 @@ def _first_resources(config: ContainerConfig, version: CgroupVersion) -> Message
         cpu_quota=limits.cpu_quota_us or 0,
         memory_limit_in_bytes=limits.memory_limit_bytes or 0,
         oom_score_adj=config.oom_score_adj or _SMALLEST_OOM_SCORE,
+        cpuset_cpus=format_cpu_list(config.cpus),
     )
     _set_weight(resources, limits.cpu_weight, version)
     return resources
@@ -144,6 +154,7 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
         capabilities=messages.Capability(drop_capabilities=_DROPPED_CAPABILITIES),
         namespace_options=_namespaces(host_network=host_network),
         readonly_rootfs=config.read_only_root,
+        supplemental_groups=config.groups,
         no_new_privs=True,
         masked_paths=_MASKED_PATHS,
         readonly_paths=_READ_ONLY_PATHS,

@@ -16,7 +16,14 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import RefusedError
-from livesize.runtime.interface import Change, MemoryInUseError, RuntimeCallError, SetCpu, SetMemory
+from livesize.runtime.interface import (
+    Change,
+    MemoryInUseError,
+    RuntimeCallError,
+    SetCpu,
+    SetCpus,
+    SetMemory,
+)
 
 InThread: TypeAlias = Callable[..., Awaitable[Any]]
 
@@ -55,6 +62,8 @@ class Resizer:
                 await self._containers.set_cpu(container_id, weight, quota_us)
             case SetMemory(limit_bytes=limit_bytes):
                 await self._containers.set_memory(container_id, limit_bytes)
+            case SetCpus(cpus=cpus):
+                await self._containers.set_cpus(container_id, cpus)
 
     async def _set_back(self, path: str, change: Change, before: KernelLimits) -> None:
         """A GoneError from reading tells more than the refusal, and goes out."""
@@ -66,6 +75,8 @@ class Resizer:
                 back = SetCpu(before.cpu_weight, before.cpu_quota_us)
             case SetMemory():
                 back = SetMemory(before.memory_limit_bytes)
+            case SetCpus():
+                return  # one file, which the kernel takes or leaves as it is
         with contextlib.suppress(RuntimeCallError):
             await self._ask(path, back)
 

@@ -26,6 +26,7 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
 from livesize.runtime.cgroups.pod_groups import PodGroups
+from livesize.runtime.commands import with_variables
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
 from livesize.runtime.containerd.daemon import CniFolders
@@ -34,12 +35,14 @@ from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
 from livesize.runtime.containerd.resizing import Resizer
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
+from livesize.runtime.containerd.streaming import Streaming
 from livesize.runtime.containerd.watching import Watcher
 from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -57,8 +60,16 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.oci import BUILT_IN_IMAGE
-from livesize.runtime.process.machine_facts import observe_machine, observe_usage
+from livesize.runtime.process.machine_facts import booted_at, observe_machine, observe_usage
 from livesize.runtime.process.records import write_whole
+from livesize.runtime.streams import (
+    ExecRequest,
+    LogLimits,
+    LogLines,
+    LogQuery,
+    PortStreams,
+    Session,
+)
 
 _THREADS = 4
 _KILLED = 137
@@ -75,6 +86,7 @@ class ContainerdSettings(msgspec.Struct, frozen=True):
     relist_seconds: float = 10.0
     cni: CniFolders = CniFolders()
     points: CrashPoints = NO_CRASH_POINTS
+    logs: LogLimits = LogLimits()
 
 
 DEFAULT_SETTINGS = ContainerdSettings()
@@ -135,6 +147,9 @@ class ContainerdRuntime:
         version = f"containerd://{self._connection.version}"
         return msgspec.structs.replace(observe_machine(), runtime_version=version)
 
+    def cpus(self) -> tuple[int, ...]:
+        return self._cgroups.machine_cpus()
+
     def machine_usage(self) -> MachineUsage:
         return observe_usage()
 
@@ -150,6 +165,7 @@ class ContainerdRuntime:
             self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
             self._sandboxes = Sandboxes(link, node_uid, logs, self._groups.root)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
+            self._streaming = Streaming(link, clock, settings.logs)
             self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
             self._groups.open()
             await self._find_pods()
@@ -267,6 +283,9 @@ class ContainerdRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._cgroups.read_limits(self._path(group))
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._cgroups.read_cpus(self._path(group))
+
     async def write(self, group: Group, change: Change) -> None:
         match group:
             case PodGroup():
@@ -276,6 +295,40 @@ class ContainerdRuntime:
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._groups.set_oom_score(self._path(group), score)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        view = self._running(pod_uid, container)
+        if view is None:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        words = with_variables(command, env)
+        return await self._containers.run_command(view.id, words, timeout_seconds)
+
+    async def exec(self, request: ExecRequest) -> Session:
+        view = self._require_container(request.pod_uid, request.container)
+        return await self._streaming.exec(view, request)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        return await self._streaming.attach(self._require_container(pod_uid, container))
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        return await self._streaming.connect(self._require_pod(pod_uid).view(), port)
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        view = self._require_container(query.pod_uid, query.container)
+
+        def is_live() -> bool:
+            now = self._running(query.pod_uid, query.container)
+            return now is not None and now.id == view.id
+
+        return self._streaming.read_log(view, query, is_live)
 
     # What the watcher tells
 
@@ -309,6 +362,10 @@ class ContainerdRuntime:
                 if view.phase is ContainerPhase.RUNNING and not runs:
                     await self.task_ended(view.id)
         self._image_names = await self._images.names()
+        views = [view for pod in self._pods.values() for view in pod.containers.values()]
+        await self._streaming.rotate(
+            [view for view in views if view.phase is ContainerPhase.RUNNING]
+        )
 
     # Within
 
@@ -327,7 +384,9 @@ class ContainerdRuntime:
             view = await self._containers.view(one.id)
             older = pod.containers.get(one.name)
             if view is not None:
-                pod.containers[one.name] = view
+                ended = view.phase is ContainerPhase.EXITED
+                before_boot = ended and view.started_at < booted_at()
+                pod.containers[one.name] = msgspec.structs.replace(view, before_boot=before_boot)
                 if older is not None:
                     await self._containers.remove(older.id)
 
@@ -401,6 +460,12 @@ class ContainerdRuntime:
         if pod is None:
             raise GoneError(f"pod {uid} does not exist on this machine")
         return pod
+
+    def _require_container(self, pod_uid: str, name: str) -> ContainerView:
+        view = self._require_pod(pod_uid).containers.get(name)
+        if view is None:
+            raise GoneError(f"container {name} of pod {pod_uid} was not started here")
+        return view
 
     def _remove_logs(self, uid: str) -> None:
         shutil.rmtree(self._state_dir / "logs" / safe_name(uid), ignore_errors=True)

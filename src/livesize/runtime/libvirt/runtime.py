@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +31,7 @@ from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -51,12 +53,16 @@ from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import Surroundings, Vm
+from livesize.runtime.logs.raw import Growth, read_raw
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
+from livesize.runtime.streams import ExecRequest, LogLines, LogQuery, PortStreams, Session
 from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 
 log = get_logger("libvirt")
 
 _THREADS = 4
+LOOK_SECONDS = 0.25
+"""A console that is followed is looked at this often."""
 
 T = TypeVar("T")
 
@@ -112,6 +118,9 @@ class LibvirtRuntime:
 
     def machine(self) -> MachineFacts:
         return observe_machine()
+
+    def cpus(self) -> tuple[int, ...]:
+        return self._groups.cgroups.machine_cpus()
 
     def machine_usage(self) -> MachineUsage:
         return observe_usage()
@@ -225,6 +234,41 @@ class LibvirtRuntime:
         if pod is not None and pod.vm is not None and container == VM_NAME:
             await pod.vm.stop(grace_seconds)
 
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,  # noqa: ARG002
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],  # noqa: ARG002
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> CommandResult:
+        raise RuntimeCallError(
+            f"{command[0]} cannot be run in pod {pod_uid}: it is a virtual machine"
+        )
+
+    async def exec(self, request: ExecRequest) -> Session:
+        raise RuntimeCallError(f"pod {request.pod_uid} is a virtual machine: it runs no commands")
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        raise RuntimeCallError(f"pod {pod_uid} is a virtual machine: {container} has no streams")
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        raise RuntimeCallError(
+            f"pod {pod_uid} is a virtual machine: its port {port} is not reached from here"
+        )
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        """Its console."""
+        pod = self._pods.get(query.pod_uid)
+        vm = None if pod is None else pod.vm
+        if vm is None or query.container != VM_NAME:
+            raise GoneError(f"pod {query.pod_uid} has no VM {query.container} here")
+        view = vm.container_view()
+        log = Path(view.log_path).with_name(f"{view.attempt - query.previous}.log")
+        growth = Growth(lambda: vm.is_running, functools.partial(self._clock.sleep, LOOK_SECONDS))
+        return read_raw(log, query, growth if query.follow else None)
+
     async def remove_pod(self, uid: str) -> None:
         pod = self._pods.get(uid)
         if pod is None:
@@ -246,6 +290,9 @@ class LibvirtRuntime:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
+
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._groups.read_cpus(group)
 
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)

@@ -178,6 +178,7 @@ class Vm:
             model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
+            self._around.groups.bind(self.group, self.record.config.cpus)
             points.reach("vm-start/group")
             await self._run(self._domain.start_paused, model)
             points.reach("vm-start/paused")

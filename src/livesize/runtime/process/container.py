@@ -57,6 +57,7 @@ class Container:
         self._outcome: Outcome | None = None
         self._watch: ProcessWatch | None = None
         self._workload: WorkloadPid | None = None
+        self._before_boot = False
 
     @property
     def is_running(self) -> bool:
@@ -65,10 +66,11 @@ class Container:
     def attach(self, boot_id: str) -> None:
         """Find out from files and /proc what became of it, and watch it if it lives."""
         noted = self.attempt.outcome()
+        self._before_boot = self.record.boot_id != boot_id
         if noted is not None:
             self._outcome = noted
             self.ended.set()
-        elif self.record.boot_id != boot_id:
+        elif self._before_boot:
             self._note(Outcome(UNKNOWN_EXIT_CODE, self._clock.now(), oom_killed=False))
         elif not self._watch_shim() and not self._watch_workload():
             self._finish()
@@ -96,6 +98,7 @@ class Container:
             oom_killed=outcome.oom_killed if outcome else False,
             log_path=str(self.attempt.log),
             note=self.record.note,
+            before_boot=self._before_boot,
         )
 
     def terminate(self) -> None:

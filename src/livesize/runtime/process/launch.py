@@ -16,7 +16,8 @@ Every import counts here, json, re and enum alone doubled the time of a start: h
 marshalled, and neither pathlib, typing, signal nor contextlib is used.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH123, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH120, PTH123
+# ruff: noqa: PTH211
 
 from __future__ import annotations
 
@@ -34,6 +35,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 30
 MNT_DETACH = 2
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD, AT_RECURSIVE = 428, 429, -100, 0x8000
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
 PR_SET_SECCOMP, PR_CAPBSET_DROP = 22, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
@@ -81,10 +84,12 @@ def launch(config: dict[str, Any], channel: int) -> None:
     raise_oom_score(config["oom_score_adj"], notes)
     groups = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in config["join"]]
     enter_namespaces(own_network=config["own_network"])
+    volumes = [copy_mount(source) for source, _, _ in config["mounts"]]
     mount_root(config, notes)
     enter_root(config["root"])
     mount_kernel_folders(config, notes)
     set_identity(config)
+    mount_volumes(config["mounts"], volumes)
     uid, gid, home = find_user(config)
     environment = {"HOME": home, **config["env"]}
     enter_working_dir(config["cwd"])
@@ -196,6 +201,37 @@ def mount_kernel_folders(config: dict[str, Any], notes: list[str]) -> None:
         mask(path)
     for path in config["read_only_paths"]:
         make_read_only(path)
+
+
+def copy_mount(source: str) -> int:
+    """A mount that stands nowhere yet: it is taken along into the new root, where links of the
+    image cannot lead it astray."""
+    flags = ctypes.c_uint(OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)
+    descriptor = libc.syscall(SYS_OPEN_TREE, AT_FDCWD, source.encode(), flags)
+    if descriptor == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot mount {source}: {os.strerror(number)}")
+    return int(descriptor)
+
+
+def mount_volumes(mounts: list[tuple[str, str, bool]], copies: list[int]) -> None:
+    for (_, target, read_only), descriptor in zip(mounts, copies, strict=True):
+        make_mount_point(target, descriptor)
+        place = (AT_FDCWD, target.encode(), ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH))
+        call("syscall", SYS_MOVE_MOUNT, descriptor, b"", *place)
+        os.close(descriptor)
+        flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV
+        call("mount", b"", target.encode(), None, flags | read_only * MS_RDONLY, None)
+
+
+def make_mount_point(target: str, descriptor: int) -> None:
+    if os.path.exists(target):
+        return
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.makedirs(target)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        write(target, "", os.O_CREAT | os.O_EXCL)
 
 
 def mount_new(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
@@ -318,7 +354,7 @@ def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int
     libc.close_range(3, ctypes.c_uint(0xFFFFFFFF), CLOSE_RANGE_CLOEXEC)
     for descriptor in groups:
         os.write(descriptor, b"0")
-    os.setgroups([] if uid == 0 else [gid])
+    os.setgroups([*([] if uid == 0 else [gid]), *config["groups"]])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     set_capabilities(config["capabilities"] if uid == 0 else 0)

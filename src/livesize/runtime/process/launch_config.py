@@ -72,6 +72,7 @@ def plan_launch(
         "user": image.user,
         "uid": config.run_as_user,
         "gid": config.run_as_group,
+        "groups": list(config.groups),
         "read_only": config.read_only_root,
         "own_network": not config.host_network,
         "oom_score_adj": config.oom_score_adj,
@@ -79,6 +80,7 @@ def plan_launch(
         "seccomp": seccomp.hex(),
         "masked_paths": list(_MASKED_PATHS),
         "read_only_paths": list(_READ_ONLY_PATHS),
+        "mounts": [(one.source, one.target, one.read_only) for one in config.mounts],
     }
 
 

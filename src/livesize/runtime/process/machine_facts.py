@@ -60,6 +60,14 @@ def boot_id() -> str:
     return _text("/proc/sys/kernel/random/boot_id").strip()
 
 
+def booted_at() -> float:
+    """When the machine was started, in seconds since the epoch; 0 where it does not say."""
+    for line in _text("/proc/stat").splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
 def _memory_bytes(meminfo: str, name: str) -> int:
     for line in meminfo.splitlines():
         if line.startswith(f"{name}:"):

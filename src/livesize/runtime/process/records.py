@@ -10,6 +10,7 @@
         outcome.json    how it ended; written by the agent that learned of it, and final
         upper work root ready
     logs/<uid>/<name>/<attempt>.log
+    logs/<uid>/<name>/<attempt>.times           when which part of it came
 
 A file appears whole: it is written under another name and renamed. The two that the shim writes
 with one write, having no rename, count when their line is whole.
@@ -114,7 +115,7 @@ class Attempt:
     def _drop_old_logs(self) -> None:
         """This start's log and the one before are kept."""
         number = int(self.log.stem)
-        for path in self.log.parent.glob("*.log"):
+        for path in self.log.parent.glob("*.*"):
             if path.stem.isdigit() and int(path.stem) <= number - _KEPT_LOGS:
                 path.unlink(missing_ok=True)
 

@@ -28,11 +28,13 @@ from livesize.runtime.cgroups.interface import (
     CgroupDriver,
 )
 from livesize.runtime.cgroups.pod_groups import PodGroups
+from livesize.runtime.commands import run_to_end, with_variables
 from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import Image, ImageStore
 from livesize.runtime.interface import (
     Change,
+    CommandResult,
     ContainerConfig,
     ContainerGroup,
     ContainerView,
@@ -48,12 +50,25 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
+from livesize.runtime.logs.keeping import LogKeeper
+from livesize.runtime.logs.raw import read_raw
+from livesize.runtime.ports import connect_port
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
 from livesize.runtime.process.seccomp import build_filter
+from livesize.runtime.process.sessions import AttachSession, start_exec
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
+from livesize.runtime.streams import (
+    ExecRequest,
+    LogLimits,
+    LogLines,
+    LogQuery,
+    NotRunningError,
+    PortStreams,
+    Session,
+)
 
 _KILL_SECONDS = 30.0
 _THREADS = 4
@@ -65,6 +80,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
     pids_max: int = 4096  # processes and threads of one container
     start_timeout_seconds: float = 30.0
     points: CrashPoints = NO_CRASH_POINTS
+    logs: LogLimits = LogLimits()
 
 
 DEFAULT_SETTINGS = ProcessSettings()
@@ -104,6 +120,7 @@ class ProcessRuntime:
         self._boot_id = boot_id()
         self._launcher = Path()
         self._lock = FolderLock(state_dir.absolute())
+        self._keeper = LogKeeper(clock, settings.logs)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-runtime")
 
     @property
@@ -117,6 +134,9 @@ class ProcessRuntime:
     def machine(self) -> MachineFacts:
         return observe_machine()
 
+    def cpus(self) -> tuple[int, ...]:
+        return self._groups.cgroups.machine_cpus()
+
     def machine_usage(self) -> MachineUsage:
         return observe_usage()
 
@@ -124,6 +144,7 @@ class ProcessRuntime:
         self._lock.take()
         self._launcher = compile_launcher(self._records.state_dir)
         self._groups.open()
+        self._keeper.open()
         for uid in self._records.pod_uids():
             config = self._records.load_pod(uid)
             if config is None:
@@ -139,6 +160,7 @@ class ProcessRuntime:
         for pod in self._pods.values():
             for container in pod.containers.values():
                 container.close()
+        self._keeper.close()
         if not self._pods:
             await self._groups.remove_root()
         self._feed.close()
@@ -200,6 +222,7 @@ class ProcessRuntime:
             container.attempt.save_note(container.record)
         container.on_end = self._tell
         pod.containers[config.name] = container
+        self._keeper.begin(container.attempt.log)
         if before is not None and before.attempt.folder != container.attempt.folder:
             before.attempt.remove()
         if not container.is_running:
@@ -243,11 +266,60 @@ class ProcessRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
 
+    def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
+        return self._groups.read_cpus(group)
+
     async def write(self, group: Group, change: Change) -> None:
         await self._groups.write(group, change)
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
         self._groups.set_oom_score(self._groups.path(group), score)
+
+    async def run_command(
+        self,
+        pod_uid: str,
+        container: str,
+        command: tuple[str, ...],
+        *,
+        env: tuple[tuple[str, str], ...],
+        timeout_seconds: float,
+    ) -> CommandResult:
+        request = ExecRequest(pod_uid, container, with_variables(command, env))
+        return await run_to_end(await self.exec(request), command, timeout_seconds)
+
+    async def exec(self, request: ExecRequest) -> Session:
+        container = self._require_container(request.pod_uid, request.container)
+        return await start_exec(container, request, self._records.state_dir)
+
+    async def attach(self, pod_uid: str, container: str) -> Session:
+        known = self._require_container(pod_uid, container)
+        if not known.is_running:
+            raise NotRunningError(f"container {container} does not run")
+        return AttachSession(known, self._keeper)
+
+    async def connect(self, pod_uid: str, port: int) -> PortStreams:
+        """Each container without the host's network has one of its own: the first that answers."""
+        problem: RuntimeCallError = NotRunningError(f"no container of pod {pod_uid} runs")
+        for container in self._require_pod(pod_uid).containers.values():
+            workload = container.attempt.workload()
+            if workload is None or not container.is_running:
+                continue
+            network_of = None if container.record.config.host_network else workload.pid
+            try:
+                return await connect_port(port, network_of)
+            except RuntimeCallError as failure:
+                problem = failure
+        raise problem
+
+    def read_log(self, query: LogQuery) -> LogLines:
+        container = self._require_container(query.pod_uid, query.container)
+        attempt = container.record.config.attempt
+        if query.previous:
+            before = self._records.attempt(query.pod_uid, query.container, attempt - 1)
+            return read_raw(before.log, query)
+        log = container.attempt.log
+        growth = self._keeper.following(log, lambda: container.is_running)
+        return read_raw(log, query, growth if query.follow else None)
 
     def _attach_pod(self, config: PodConfig) -> _Pod:
         pod = _Pod(config)
@@ -261,6 +333,9 @@ class ProcessRuntime:
                 container.attach(self._boot_id)
                 container.on_end = self._tell
                 pod.containers[name] = container
+                self._keeper.begin(attempt.log)
+                if not container.is_running:
+                    self._keeper.end(attempt.log)
         return pod
 
     def _container(self, attempt: Attempt, record: ContainerRecord) -> Container:
@@ -296,6 +371,8 @@ class ProcessRuntime:
             points.reach("start/group")
             self._groups.cgroups.write_pids(container.group, self._settings.pids_max)
             self._groups.set_limits(container.group, config.limits)
+            if config.cpus:
+                self._groups.cgroups.write_cpus(container.group, config.cpus)
             points.reach("start/limits")
             self._write_launch(attempt, config, image, container.group)
             points.reach("start/launch-config")
@@ -368,6 +445,7 @@ class ProcessRuntime:
 
     def _tell(self, container: Container) -> None:
         config = container.record.config
+        self._keeper.end(container.attempt.log)
         self._feed.publish(RuntimeEvent(config.pod_uid, config.name))
 
     def _require_pod(self, uid: str) -> _Pod:
@@ -375,6 +453,12 @@ class ProcessRuntime:
         if pod is None:
             raise GoneError(f"pod {uid} does not exist on this machine")
         return pod
+
+    def _require_container(self, pod_uid: str, name: str) -> Container:
+        container = self._require_pod(pod_uid).containers.get(name)
+        if container is None:
+            raise GoneError(f"container {name} of pod {pod_uid} was not started here")
+        return container
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         loop = asyncio.get_running_loop()

@@ -32,6 +32,7 @@ exec 3>&2 2>/dev/null
 printf '%s\\n' "$?" > "$folder/exit"
 """
 _LAUNCHER = Path(__file__).with_name("launch.py")
+ENTRANCE = Path(__file__).with_name("enter.py")
 
 
 class LaunchReport(msgspec.Struct, frozen=True):
@@ -101,9 +102,9 @@ def parse_report(received: bytes) -> LaunchReport:
 
 def compile_launcher(folder: Path) -> Path:
     """Python compiles a script each time it is run, which takes longer than the rest of it."""
-    compiled = folder / "launch.pyc"
-    py_compile.compile(str(_LAUNCHER), cfile=str(compiled), doraise=True)
-    return compiled
+    for script in (_LAUNCHER, ENTRANCE):
+        py_compile.compile(str(script), cfile=str(folder / f"{script.stem}.pyc"), doraise=True)
+    return folder / "launch.pyc"
 
 
 def spawn_shim(attempt: Attempt, launcher: Path) -> int:

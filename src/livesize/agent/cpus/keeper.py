@@ -1,0 +1,150 @@
+"""Binds containers to CPUs on the machine, and keeps the pool that most of them share.
+
+A pod's worker binds its own containers to the CPUs they have alone; the pool belongs to all pods,
+so there is one keeper of it for the node. The pool is always computed from the ledger: from the
+moment in which a CPU is promised, nothing is bound to it any more but its owner. Whoever is to get
+a CPU alone first waits until everybody else has left it (``settle``), also those that are being
+started just then; a CPU that came free is shared again soon after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from livesize.agent.allocation.ledger import Ledger
+from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, NarrowPool, start_cpus
+from livesize.machinery.steps import Step, StepFailedError
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import (
+    ContainerConfig,
+    ContainerGroup,
+    ContainerPhase,
+    ContainerView,
+    GoneError,
+    Runtime,
+    RuntimeCallError,
+    SetCpus,
+)
+
+log = get_logger("agent.cpus")
+
+
+class CpuKeeper:
+    """``shared``: what the pool is now."""
+
+    def __init__(self, runtime: Runtime, ledger: Ledger, shared: Callable[[], Cpus]) -> None:
+        self._runtime = runtime
+        self._ledger = ledger
+        self._shared = shared
+        self._starting: dict[ContainerGroup, tuple[Cpus, asyncio.Event]] = {}
+        self._changed = asyncio.Event()
+        self._settling = asyncio.Lock()
+
+    def changed(self) -> None:
+        """The pool may be another now."""
+        self._changed.set()
+
+    async def run(self, recheck_seconds: float) -> None:
+        """Until cancelled: keep the pool as the ledger says."""
+        while True:
+            try:
+                await self.settle()
+            except (RuntimeCallError, StepFailedError) as failure:
+                log.warning("shared CPUs not in step yet", reason=str(failure))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(recheck_seconds):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def start(self, config: ContainerConfig) -> ContainerView:
+        """Start a container on the CPUs it may have."""
+        entry = self._ledger.get(config.pod_uid)
+        alone = () if entry is None else start_cpus(entry, config.name)
+        if alone:
+            await self.settle()
+            return await self._runtime.start_container(_bound(config, alone))
+        with self._is_starting(ContainerGroup(config.pod_uid, config.name)) as cpus:
+            view = await self._runtime.start_container(_bound(config, cpus))
+        if cpus != self._shared():
+            self.changed()
+        return view
+
+    def observed(self, uid: str, container: str) -> Cpus | None:
+        return self._runtime.read_cpus(ContainerGroup(uid, container))
+
+    def step(self, uid: str, planned: BindingStep) -> Step:
+        match planned:
+            case NarrowPool():
+                return Step(planned.name, self.settle)
+            case Bind(container=name, cpus=cpus):
+                group = ContainerGroup(uid, name)
+
+                async def bind() -> None:
+                    async with self._settling:
+                        await self._bind(group, cpus)
+
+                return Step(planned.name, bind)
+
+    async def settle(self) -> None:
+        """Everybody who shares is bound to the pool, and nobody to more."""
+        shared = set(self._shared())
+        for cpus, started in tuple(self._starting.values()):
+            if not shared.issuperset(cpus):
+                await started.wait()
+        async with self._settling:
+            for group in self._running():
+                wanted = self._wanted(group)
+                if wanted:
+                    with contextlib.suppress(GoneError):
+                        await self._bind(group, wanted)
+
+    def _running(self) -> list[ContainerGroup]:
+        return [
+            ContainerGroup(pod.uid, view.name)
+            for pod in self._runtime.list_pods()
+            for view in pod.containers
+            if view.phase is ContainerPhase.RUNNING
+        ]
+
+    def _wanted(self, group: ContainerGroup) -> Cpus:
+        """Empty: it is as it may be. One that has CPUs alone is its pod's to bind; here it only
+        leaves what it may not have, as one that shared them until now."""
+        try:
+            observed = self._runtime.read_cpus(group)
+        except GoneError:
+            return ()
+        shared, entry = self._shared(), self._ledger.get(group.pod_uid)
+        alone = () if entry is None else entry.cpus.get(group.container, ())
+        if entry is None or not alone:
+            return () if observed == shared else shared
+        allowed = {*shared, *alone, *entry.held_cpus.get(group.container, ())}
+        if observed is not None and allowed.issuperset(observed):
+            return ()
+        return tuple(sorted(allowed.intersection(observed or shared))) or alone
+
+    async def _bind(self, group: ContainerGroup, cpus: Cpus) -> None:
+        await self._runtime.write(group, SetCpus(tuple(sorted(cpus))))
+        found = self._runtime.read_cpus(group)
+        if found != tuple(sorted(cpus)):
+            raise StepFailedError(
+                f"container {group.container} of pod {group.pod_uid} was bound to the CPUs {cpus},"
+                f" but the machine says {found}"
+            )
+
+    @contextlib.contextmanager
+    def _is_starting(self, group: ContainerGroup) -> Iterator[Cpus]:
+        started, cpus = asyncio.Event(), self._shared()
+        self._starting[group] = cpus, started
+        try:
+            yield cpus
+        finally:
+            del self._starting[group]
+            started.set()
+
+
+def _bound(config: ContainerConfig, cpus: Cpus) -> ContainerConfig:
+    return msgspec.structs.replace(config, cpus=tuple(sorted(cpus)))

@@ -1,0 +1,231 @@
+"""Decides who gets which CPUs under the static policy, and in which order they move. Pure.
+
+A container of a Guaranteed pod that asks for whole CPUs gets them for itself; everything else runs
+in the shared pool, which is what is left. Reserved CPUs are always in the pool, and there is at
+least one of them, so that the pool is never empty.
+
+Promises, whatever is asked and in whatever order:
+- no CPU belongs to two containers, and none of the pool to any;
+- a container that grows keeps all it has and gets more; one that shrinks keeps the oldest;
+- what a container gives up belongs to its pod until it has really left it.
+
+``plan_binding`` orders the writes of one pod so that every prefix is safe: first the CPUs that
+containers give up, then the pool is narrowed, and only then containers grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
+
+import msgspec
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.api.cpu_list import format_cpu_list
+from livesize.api.objects import Object
+from livesize.api.qos import qos_class
+from livesize.api.resources import is_vm, parse_resources
+
+MILLI = 1000
+
+Cpus: TypeAlias = tuple[int, ...]
+"""By number; those of a container in the order in which it got them."""
+
+
+class CpuSupply(msgspec.Struct, frozen=True):
+    """What the machine has, and which of it nobody gets alone."""
+
+    usable: Cpus
+    reserved: Cpus
+
+    @property
+    def assignable(self) -> Cpus:
+        return tuple(cpu for cpu in self.usable if cpu not in self.reserved)
+
+
+class Assigned(msgspec.Struct, frozen=True, tag=True):
+    """The CPUs of each container that has its own."""
+
+    cpus: dict[str, Cpus]
+
+
+class TooFew(msgspec.Struct, frozen=True, tag=True):
+    """There are not as many CPUs as one pod asks for; ``capacity``: of the empty node."""
+
+    requested: int
+    free: int
+    capacity: int
+
+    @property
+    def ever_fits(self) -> bool:
+        return self.requested <= self.capacity
+
+    def sentence(self) -> str:
+        return (
+            f"Node didn't have enough exclusive CPUs (static CPU policy): requested:"
+            f" {self.requested}, free: {self.free}, capacity: {self.capacity}"
+        )
+
+
+Assignment: TypeAlias = Assigned | TooFew
+
+
+def make_supply(usable: Cpus, reserved: Cpus) -> CpuSupply:
+    """Nothing reserved: the first CPU is. Raises ValueError where it leaves nothing to give."""
+    usable = tuple(sorted(usable))
+    supply = CpuSupply(usable, reserved or usable[:1])
+    absent = [cpu for cpu in supply.reserved if cpu not in usable]
+    if absent:
+        raise ValueError(
+            f"this machine has the CPUs {format_cpu_list(usable)}, and not"
+            f" {format_cpu_list(absent)}"
+        )
+    if not supply.assignable:
+        raise ValueError(
+            f"of the CPUs {format_cpu_list(usable)} none would be left to be given to containers"
+            " alone: reserve fewer, or choose --cpu-policy none"
+        )
+    return supply
+
+
+def exclusive_counts(pod: Object, sizes: Iterable[Object]) -> dict[str, int]:
+    """How many CPUs each container is to have alone; those that share are left out."""
+    if is_vm(pod) or qos_class(pod) != "Guaranteed":
+        return {}
+    asked = {size["name"]: parse_resources(size).requests.cpu_milli or 0 for size in sizes}
+    return {name: milli // MILLI for name, milli in asked.items() if milli and not milli % MILLI}
+
+
+def plan_exclusive(
+    counts: Mapping[str, int],
+    before: Mapping[str, Cpus],
+    given_up: Iterable[int],
+    others: AbstractSet[int],
+    supply: CpuSupply,
+) -> Assignment:
+    """``before``: what each container was promised last; ``given_up``: what the pod may still
+    have of older promises; ``others``: the CPUs of other pods."""
+    kept = {
+        name: tuple(cpu for cpu in before.get(name, ()) if cpu in supply.assignable)[:count]
+        for name, count in counts.items()
+    }
+    taken = {cpu for cpus in kept.values() for cpu in cpus}.union(others)
+    own = [*(cpu for cpus in before.values() for cpu in cpus), *given_up]
+    # What the pod has anyhow comes first, so that it gives up as little as it can.
+    free = [
+        cpu
+        for cpu in dict.fromkeys((*own, *sorted(supply.assignable)))
+        if cpu in supply.assignable and cpu not in taken
+    ]
+    requested = sum(counts.values())
+    missing = requested - sum(len(cpus) for cpus in kept.values())
+    if missing > len(free):
+        return TooFew(requested, requested - missing + len(free), len(supply.assignable))
+    for name, count in counts.items():
+        more = count - len(kept[name])
+        kept[name], free = (*kept[name], *free[:more]), free[more:]
+    return Assigned(kept)
+
+
+def cpus_of(entry: Allocation) -> set[int]:
+    """All that the pod was promised or may still have."""
+    both = (*entry.cpus.values(), *entry.held_cpus.values())
+    return {cpu for cpus in both for cpu in cpus}
+
+
+def shared_pool(supply: CpuSupply, entries: Iterable[Allocation]) -> Cpus:
+    taken = {cpu for entry in entries for cpu in cpus_of(entry)}
+    return tuple(cpu for cpu in supply.usable if cpu not in taken)
+
+
+def start_cpus(entry: Allocation, container: str) -> Cpus:
+    """What a container that starts now may have alone: in the middle of a resize not yet those
+    that another container of the pod is to give up for it. Empty: it shares."""
+    theirs = {
+        cpu for name, cpus in entry.held_cpus.items() if name != container for cpu in cpus
+    }.difference(entry.held_cpus.get(container, ()))
+    return tuple(cpu for cpu in entry.cpus.get(container, ()) if cpu not in theirs)
+
+
+def settle_loaded(entry: Allocation, supply: CpuSupply | None) -> Allocation:
+    """What a new agent makes of a promise it finds: without the policy nobody has CPUs alone, and
+    what this machine no longer gives away is given away no more."""
+    if not entry.cpus and not entry.held_cpus:
+        return entry
+    if supply is None:
+        return msgspec.structs.replace(entry, cpus={}, held_cpus={})
+    cpus, held = (
+        {
+            name: left
+            for name, cpus in owned.items()
+            if (left := tuple(cpu for cpu in cpus if cpu in supply.assignable))
+        }
+        for owned in (entry.cpus, entry.held_cpus)
+    )
+    return msgspec.structs.replace(entry, cpus=cpus, held_cpus=held)
+
+
+def not_whole(desired: Iterable[Object], known: Iterable[Iterable[Object]]) -> str:
+    """Why a resize to ``desired`` is refused (ARK: "only integral values of CPU resize are
+    allowed"), or nothing. CPU that stays as in one of the ``known`` sizes is not resized."""
+    sides = [{size["name"]: _cpu_of(size) for size in sizes} for sizes in known]
+    for size in desired:
+        name, asked = size["name"], _cpu_of(size)
+        if any(side.get(name) == asked for side in sides):
+            continue
+        for word, amounts in zip(("request", "limit"), asked, strict=True):
+            if (amounts or 0) % MILLI:
+                return (
+                    f"container {name}: the CPU {word} of {amounts}m is not whole, and this node's"
+                    " CPU policy is static: ask for whole CPUs"
+                )
+    return ""
+
+
+class Bind(msgspec.Struct, frozen=True, tag=True):
+    """Bind one container to these CPUs."""
+
+    container: str
+    cpus: Cpus
+
+    @property
+    def name(self) -> str:
+        return f"container:{self.container}:cpuset"
+
+
+class NarrowPool(msgspec.Struct, frozen=True, tag=True):
+    """All that share leave the CPUs that were promised to somebody."""
+
+    name: str = "node:shared-cpus"
+
+
+BindingStep: TypeAlias = Bind | NarrowPool
+
+
+def plan_binding(
+    observed: Mapping[str, Cpus | None], wanted: Mapping[str, Cpus]
+) -> tuple[BindingStep, ...]:
+    """From the CPUs that a pod's containers have to those they are to have alone. Observed None:
+    nobody has told it its CPUs."""
+    changing = {
+        name: set(observed[name] or ())
+        for name in sorted(wanted.keys() & observed.keys())
+        if set(observed[name] or ()) != set(wanted[name])
+    }
+    leaving = [
+        Bind(name, tuple(sorted(kept)))
+        for name, cpus in changing.items()
+        if (kept := cpus.intersection(wanted[name])) and kept != cpus
+    ]
+    growing = [
+        Bind(name, tuple(sorted(wanted[name])))
+        for name, cpus in changing.items()
+        if not cpus.issuperset(wanted[name])
+    ]
+    return (*leaving, NarrowPool(), *growing) if changing else ()
+
+
+def _cpu_of(size: Object) -> tuple[int | None, int | None]:
+    resources = parse_resources(size)
+    return resources.requests.cpu_milli, resources.limits.cpu_milli

@@ -1,0 +1,171 @@
+"""Forwards ports: SPDY streams in the messages of a WebSocket, each pair a connection.
+
+For each connection the client opens two streams with the same requestID, ``error`` and ``data``;
+what goes wrong is a sentence on the first. Data waits in a bounded queue for a connection that does
+not take it, and then the whole tunnel waits: clients have nothing finer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import WSMsgType, web
+
+from livesize.api.spdy import (
+    Accepted,
+    Data,
+    Frame,
+    Framer,
+    GoAway,
+    Opened,
+    Parser,
+    Ping,
+    Reset,
+    SpdyError,
+)
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.streams import PortStreams
+
+PROTOCOL = "SPDY/3.1+portforward.k8s.io"
+MAX_CONNECTIONS = 200
+_PIECE_BYTES = 32 * 1024
+_WAITING_PIECES = 64
+
+_log = get_logger("agent.endpoint")
+
+
+class _Forwarded:
+    """One connection: what came for it and was not written yet; empty is the end."""
+
+    def __init__(self, port: int, error_stream: int) -> None:
+        self.port = port
+        self.error_stream = error_stream
+        self.data_stream = 0
+        self.waiting: asyncio.Queue[bytes] = asyncio.Queue(_WAITING_PIECES)
+        self.task: asyncio.Task[None] | None = None
+
+
+class Tunnel:
+    """``connect`` opens a connection to a port of the pod."""
+
+    def __init__(
+        self, socket: web.WebSocketResponse, connect: Callable[[int], Awaitable[PortStreams]]
+    ) -> None:
+        self._socket = socket
+        self._connect = connect
+        self._framer = Framer()
+        self._by_request: dict[str, _Forwarded] = {}
+        self._by_stream: dict[int, _Forwarded] = {}
+
+    async def run(self) -> None:
+        """Until the client is gone, or speaks another language."""
+        parser = Parser()
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                async for message in self._socket:
+                    if message.type is WSMsgType.BINARY:
+                        for frame in parser.feed(message.data):
+                            await self._take(frame)
+            except SpdyError as failure:
+                _log.warning("port forward ended", reason=str(failure))
+                await self._socket.close()
+            finally:
+                for forwarded in self._by_request.values():
+                    if forwarded.task is not None:
+                        forwarded.task.cancel()
+
+    async def _take(self, frame: Frame) -> None:
+        match frame:
+            case Opened():
+                await self._opened(frame)
+            case Data(stream=stream, data=data, last=last):
+                await self._put(stream, data, last=last)
+            case Reset(stream=stream):
+                forwarded = self._by_stream.get(stream)
+                if forwarded is not None and forwarded.task is not None:
+                    forwarded.task.cancel()
+            case Ping(number=number):
+                await self._send(self._framer.ping(number))
+            case Accepted() | GoAway():
+                pass
+
+    async def _opened(self, opened: Opened) -> None:
+        headers, stream = opened.headers, opened.stream
+        identifier = headers.get("requestid", "")
+        await self._send(self._framer.accept(stream))
+        match headers.get("streamtype"):
+            case "error" if len(self._by_request) < MAX_CONNECTIONS:
+                self._by_request[identifier] = _Forwarded(_port(headers), stream)
+            case "data" if identifier in self._by_request:
+                forwarded = self._by_request[identifier]
+                forwarded.data_stream = stream
+                self._by_stream[stream] = forwarded
+                work = self._forward(identifier, forwarded)
+                forwarded.task = self._group.create_task(work)
+            case _:
+                await self._send(self._framer.reset(stream))
+
+    async def _put(self, stream: int, data: bytes, *, last: bool) -> None:
+        forwarded = self._by_stream.get(stream)
+        if forwarded is None:
+            return
+        if data:
+            await forwarded.waiting.put(data)
+        if last:
+            await forwarded.waiting.put(b"")
+
+    async def _forward(self, identifier: str, forwarded: _Forwarded) -> None:
+        why = ""
+        try:
+            reader, writer = await self._connect(forwarded.port)
+        except RuntimeCallError as failure:
+            why = f"error forwarding port {forwarded.port}: {failure}"
+        else:
+            try:
+                await self._exchange(forwarded, reader, writer)
+            except* OSError as failures:
+                why = f"error forwarding port {forwarded.port}: {failures.exceptions[0]}"
+            finally:
+                writer.close()
+        finally:
+            # Also while the tunnel ends: then nothing is put any more.
+            self._by_request.pop(identifier, None)
+            self._by_stream.pop(forwarded.data_stream, None)
+            while not forwarded.waiting.empty():
+                forwarded.waiting.get_nowait()
+        await self._send(self._framer.data(forwarded.error_stream, why.encode(), last=True))
+        await self._send(self._framer.data(forwarded.data_stream, b"", last=True))
+
+    async def _exchange(
+        self, forwarded: _Forwarded, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(_write(forwarded.waiting, writer))
+            while piece := await reader.read(_PIECE_BYTES):
+                await self._send(self._framer.data(forwarded.data_stream, piece))
+            writing.cancel()
+
+    async def _send(self, frame: bytes) -> None:
+        if not self._socket.closed:
+            try:
+                await self._socket.send_bytes(frame)
+            except ConnectionError:
+                return  # the client is gone, which ends the tunnel
+
+
+async def _write(waiting: asyncio.Queue[bytes], writer: asyncio.StreamWriter) -> None:
+    while piece := await waiting.get():
+        writer.write(piece)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+def _port(headers: Mapping[str, str]) -> int:
+    text = headers.get("port", "")
+    if not (text.isdigit() and 0 < int(text) < 65536):
+        raise SpdyError(f"{text!r} is no port")
+    return int(text)

@@ -1,0 +1,136 @@
+"""Follows the probes of one pod's containers, and tells its worker when a verdict changes.
+
+One task for each running start of a container that has probes. It waits by the clock alone, and
+ends with that start; the next one begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from livesize.agent.outside import Outside
+from livesize.agent.probes.checks import Asker
+from livesize.agent.probes.health import WELL, Health
+from livesize.agent.probes.plan import Probe, ProbeKind, ProbeState, count, parse_probe
+from livesize.api.objects import Object
+from livesize.api.reasons import EventReason
+from livesize.runtime.interface import ContainerPhase, ContainerView
+
+
+class PodProbes:
+    """``tell``: records an event about the pod; ``wake``: something has changed."""
+
+    def __init__(
+        self,
+        outside: Outside,
+        tell: Callable[[EventReason, str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._outside = outside
+        self._tell = tell
+        self._wake = wake
+        self._tasks: asyncio.TaskGroup | None = None
+        self._followed: dict[str, tuple[_Follower, asyncio.Task[None]]] = {}  # by container id
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+
+    def end(self) -> None:
+        for _, task in self._followed.values():
+            task.cancel()
+        self._followed.clear()
+
+    def health(self, view: ContainerView | None) -> Health:
+        """Of a start that has no probes: well."""
+        followed = None if view is None else self._followed.get(view.id)
+        return WELL if followed is None else followed[0].health
+
+    def follow(self, container: Object, view: ContainerView | None, told: Object) -> None:
+        """Ask this start from now on, if it runs and is not asked yet. ``told``: what the status
+        last said of the container: an agent that comes new goes on from there."""
+        if view is None or self._tasks is None or view.id in self._followed:
+            return
+        probes = {kind: probe for kind in ProbeKind if (probe := parse_probe(container, kind))}
+        if view.phase is not ContainerPhase.RUNNING or not probes:
+            return
+        address = self._address(view.pod_uid)
+        asker = Asker(self._outside.runtime, self._outside.clock, view.pod_uid, view.name, address)
+        same = str(told.get("containerID", "")).endswith(view.id)
+        health = Health(
+            started=ProbeKind.STARTUP not in probes or (same and bool(told.get("started"))),
+            ready=not probes.keys() & {ProbeKind.STARTUP, ProbeKind.READINESS}
+            or (same and bool(told.get("ready"))),
+        )
+        follower = _Follower(asker, view.started_at, probes, health, self._tell, self._wake)
+        self._followed[view.id] = follower, self._tasks.create_task(follower.run())
+
+    def forget_others(self, ids: set[str]) -> None:
+        """Starts that do not run any more are asked nothing."""
+        for gone in self._followed.keys() - ids:
+            _, task = self._followed.pop(gone)
+            task.cancel()
+
+    def _address(self, pod_uid: str) -> str:
+        view = self._outside.runtime.pod(pod_uid)
+        return (view.address if view is not None else "") or self._outside.settings.host_ip
+
+
+@dataclass
+class _Follower:
+    asker: Asker
+    started_at: float
+    probes: dict[ProbeKind, Probe]
+    health: Health
+    tell: Callable[[EventReason, str], None]
+    wake: Callable[[], None]
+    _states: dict[ProbeKind, ProbeState] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        startup = self.probes.get(ProbeKind.STARTUP)
+        if startup is not None and not self.health.started:
+            await self._ask_on(startup)
+            if self.health.unhealthy:
+                return
+            if ProbeKind.READINESS not in self.probes:
+                self._know(ready=True)
+        async with asyncio.TaskGroup() as tasks:
+            for kind in (ProbeKind.LIVENESS, ProbeKind.READINESS):
+                if kind in self.probes:
+                    tasks.create_task(self._ask_on(self.probes[kind]))
+
+    async def _ask_on(self, probe: Probe) -> None:
+        """Until the probe has nothing more to say."""
+        clock = self.asker.clock
+        await clock.sleep(max(0.0, self.started_at + probe.initial_delay_seconds - clock.now()))
+        while not self.health.unhealthy:
+            problem = await self.asker.ask(probe.handler, probe.timeout_seconds)
+            before = self._states.get(probe.kind, ProbeState())
+            state = self._states[probe.kind] = count(probe, before, not problem)
+            if problem and before.last is not False:
+                self.tell(EventReason.UNHEALTHY, f"{probe.kind} probe failed: {problem}")
+            if state.verdict is not before.verdict:
+                self._judge(probe.kind, state.verdict, problem)
+            if probe.kind is ProbeKind.STARTUP and state.verdict is not None:
+                return
+            await clock.sleep(probe.period_seconds)
+
+    def _judge(self, kind: ProbeKind, verdict: bool | None, problem: str) -> None:
+        match kind, verdict:
+            case ProbeKind.READINESS, _:
+                self._know(ready=bool(verdict))
+            case _, False:
+                self._know(ready=False, unhealthy=f"its {kind.lower()} probe failed: {problem}")
+            case ProbeKind.STARTUP, _:
+                self._know(started=True)
+            case _:
+                pass
+
+    def _know(self, **news: object) -> None:
+        health = msgspec.structs.replace(self.health, **news)
+        if health != self.health:
+            self.health = health
+            self.wake()

@@ -1,0 +1,1 @@
+"""What a pod's containers find in their files and variables besides their image."""

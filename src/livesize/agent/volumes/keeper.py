@@ -1,0 +1,130 @@
+"""Has the volumes and variables of one pod's containers ready, and keeps its files up to date.
+
+Only the pod's worker calls; nothing here decides when. What is missing is a ConfigError with a
+sentence: the container waits, and the worker asks again.
+"""
+
+from __future__ import annotations
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.outside import Outside
+from livesize.agent.pods.config import Furnishing
+from livesize.agent.volumes.environment import Surroundings, environment
+from livesize.agent.volumes.sources import ConfigError, fetch_sources
+from livesize.agent.volumes.wanted import (
+    disk_limits,
+    is_in_memory,
+    memory_size,
+    mount_path,
+    mounts_of,
+    volumes_of,
+    wanted_volume,
+)
+from livesize.api.kernel_units import KernelLimits
+from livesize.api.objects import Object, uid_of
+from livesize.api.quantity import format_cpu, format_memory, memory_bytes
+from livesize.api.resources import Amounts, init_containers_of
+from livesize.machinery.telemetry import get_logger
+from livesize.runtime.interface import Mount
+from livesize.runtime.volumes.interface import FileTree, VolumeError
+
+log = get_logger("agent.volumes")
+
+
+class PodVolumes:
+    def __init__(self, outside: Outside, allocatable: Amounts) -> None:
+        self._outside = outside
+        self._allocatable: Object = {
+            "cpu": format_cpu(allocatable.cpu_milli or 0),
+            "memory": format_memory(allocatable.memory_bytes or 0),
+        }
+        self._refreshed_at = float("-inf")
+        self._measured_at = float("-inf")
+
+    async def furnish(
+        self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
+    ) -> Furnishing:
+        """``limits``: of the pod's group. Raises ConfigError or VolumeError."""
+        around = await self._surroundings(pod, entry)
+        env = environment(container, around)
+        mounts = []
+        for index, mount in enumerate(mounts_of(container)):
+            source, read_only = await self._source(pod, mount, around, limits)
+            inside = mount_path(mount, "subPath", dict(env))
+            if inside:
+                part = f"{container['name']}-{index}"
+                store, uid = self._outside.volumes, uid_of(pod)
+                source = await store.prepare_part(uid, part, source, inside)
+            read_only = read_only or bool(mount.get("readOnly"))
+            mounts.append(Mount(source, mount["mountPath"], read_only))
+        self._refreshed_at = self._outside.clock.monotonic()
+        return Furnishing(env, tuple(mounts))
+
+    async def clear_memory(self, pod: Object, container: Object) -> None:
+        """ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any files in emptyDir
+        upon Container restart". What an init container has prepared stays: it does not run again,
+        and nobody else would make it."""
+        volumes, store, uid = volumes_of(pod), self._outside.volumes, uid_of(pod)
+        prepared = {mount["name"] for one in init_containers_of(pod) for mount in mounts_of(one)}
+        for name in {mount["name"] for mount in mounts_of(container)} - prepared:
+            if is_in_memory(volumes.get(name, {})) and store.memory(uid, name) is not None:
+                await store.clear(uid, name)
+
+    async def refresh(self, pod: Object, entry: Allocation) -> None:
+        """Files that come from objects follow them. What is missing now stays as it was."""
+        now = self._outside.clock.monotonic()
+        if now - self._refreshed_at < self._outside.settings.object_refresh_seconds:
+            return
+        self._refreshed_at = now
+        volumes = [one for one in volumes_of(pod).values() if _is_of_objects(one)]
+        if not volumes:
+            return
+        around = await self._surroundings(pod, entry)
+        for volume in volumes:
+            try:
+                tree = wanted_volume(volume, around, 0)
+                await self._outside.volumes.prepare(uid_of(pod), tree)
+            except (ConfigError, VolumeError) as failure:
+                log.warning("files not brought up to date", volume=volume["name"], why=str(failure))
+
+    async def overfull(self, pod: Object) -> str:
+        """Why the pod has to go: a volume on disk holds more than it may. Measured as seldom as
+        files are refreshed."""
+        limits, now = disk_limits(pod), self._outside.clock.monotonic()
+        seconds = self._outside.settings.object_refresh_seconds
+        if not limits or now - self._measured_at < seconds:
+            return ""
+        self._measured_at = now
+        for name, limit in limits.items():
+            used = await self._outside.volumes.used_bytes(uid_of(pod), name)
+            if used > memory_bytes(limit):
+                return f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit}".'
+        return ""
+
+    async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:
+        sources = await fetch_sources(self._outside.client, pod)
+        sizes = {size["name"]: size for size in entry.sizes()}
+        return Surroundings(pod, sources, sizes, self._allocatable)
+
+    async def _source(
+        self, pod: Object, mount: Object, around: Surroundings, limits: KernelLimits
+    ) -> tuple[str, bool]:
+        """The volume's path, and whether nobody may write to it."""
+        volume = volumes_of(pod).get(mount["name"])
+        if volume is None:
+            raise ConfigError(f"the pod has no volume {mount['name']!r}")
+        node_bytes = self._outside.machine.memory_bytes
+        size = memory_size(volume, limits.memory_limit_bytes, node_bytes)
+        wanted = wanted_volume(volume, around, size)
+        path = await self._outside.volumes.prepare(uid_of(pod), wanted)
+        if not isinstance(wanted, FileTree):
+            return path, False
+        return (f"{path}/..data" if _is_part(mount) else path), True
+
+
+def _is_of_objects(volume: Object) -> bool:
+    return not volume.keys().isdisjoint({"configMap", "secret", "downwardAPI", "projected"})
+
+
+def _is_part(mount: Object) -> bool:
+    return bool(mount.get("subPath") or mount.get("subPathExpr"))

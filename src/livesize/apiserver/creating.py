@@ -1,0 +1,133 @@
+"""New objects: filled in, validated, admitted, counted, and stored where their name is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livesize.api.defaults import default_object
+from livesize.api.dialects import check_derived, derive_dialects, strip_dialects
+from livesize.api.errors import (
+    Cause,
+    already_exists,
+    conflict,
+    forbidden,
+    not_found,
+)
+from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.objects import Object, lookup, name_of, without
+from livesize.api.resize_state import bind_allocated, is_bound
+from livesize.api.validation import validate_create
+from livesize.apiserver.admission.filling import fill_pod
+from livesize.apiserver.admission.plan import Attempt, Refusal
+from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.asked import Target, WriteOptions
+from livesize.apiserver.auth.authorize import Access
+from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.preparing import prepare_create
+from livesize.apiserver.quotas import Lane
+from livesize.apiserver.records import Record
+from livesize.apiserver.subresources.change import refuse_invalid
+from livesize.apiserver.surroundings import around_of
+from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
+from livesize.machinery.clock import format_time
+from livesize.store.interface import Check, ConflictError
+
+
+class Creating:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    async def insert(
+        self, identity: Identity, target: Target, new: Object, options: WriteOptions
+    ) -> Record:
+        """Store a new object, if nothing of its name is there."""
+        resource, namespace = target.resource, target.namespace
+        access = target.access("create")
+        with self._ground.books.lane(namespace) as lane:
+            for _ in range(ATTEMPTS):
+                made = await self._create_once(identity, access, new, options, lane)
+                if made is not None:
+                    return made
+        raise conflict(resource, name_of(new))
+
+    def begin(self, resource: Resource, namespace: str, obj: Object) -> Object:
+        """The new object, defaulted and valid."""
+        new = prepare_create(
+            resource,
+            namespace,
+            obj,
+            uid=self._ground.ids.uid(),
+            now=format_time(self._ground.clock.now()),
+            suffix="" if name_of(obj) else self._ground.ids.suffix(),
+        )
+        sent, new = new, default_object(resource, strip_dialects(new))
+        if resource == PODS:
+            new = self._filled(namespace, new)
+        target = Target(resource, namespace, name_of(new))
+        refuse_invalid(target, validate_create(resource, new))
+        if resource == PODS:
+            # Status and resizeRequest of a copied manifest are dropped, not judged.
+            sent = without(sent, ("spec", "resizeRequest"))
+            refuse_invalid(target, check_derived(sent, derive_dialects(new), from_own_node=False))
+            new = bind_allocated(new) if is_bound(new) else new
+        return new
+
+    def _filled(self, namespace: str, pod: Object) -> Object:
+        """The pod with what admission gives it before it is validated."""
+        access = Access("create", PODS, "", namespace, name_of(pod))
+        filled = fill_pod(pod, around_of(self._ground.cache, access))
+        if isinstance(filled, Refusal):
+            raise forbidden(PODS, access.name, filled.why, filled.causes)
+        return pod if filled is pod else default_object(PODS, filled)
+
+    async def _create_once(
+        self,
+        identity: Identity,
+        access: Access,
+        new: Object,
+        options: WriteOptions,
+        lane: Lane,
+    ) -> Record | None:
+        """None: somebody else was faster with something this depends on."""
+        resource, namespace, name = access.resource, access.namespace, access.name
+        checks = await self._namespace_check(resource, namespace, new)
+        admit_or_refuse(
+            Attempt(identity, access, None, new, around=around_of(self._ground.cache, access))
+        )
+        if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
+            raise already_exists(resource, name)
+        if resource == RESOURCE_QUOTAS:
+            new = self._ground.books.counted(new)
+        beside = await self._ground.charge(lane, Counted(resource, None, new, asked=True), name)
+        if beside is None:
+            return None
+        if options.dry_run:
+            return dry_record(resource, new, None)
+        try:
+            made = await self._ground.committer.put(resource, new, None, checks, beside)
+        except ConflictError as error:
+            if error.key == key_of(resource, namespace, name):
+                raise already_exists(resource, name) from None
+            return None
+        return await self._ground.recounted(made) if resource == RESOURCE_QUOTAS else made
+
+    async def _namespace_check(
+        self, resource: Resource, namespace: str, new: Object
+    ) -> Sequence[Check]:
+        """The namespace is there and stays so until the commit."""
+        await self._ground.cache.fresh()  # what was there may be gone, through another server
+        if not resource.namespaced:
+            return []
+        record = self._ground.cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
+        if record is None:
+            raise not_found(NAMESPACES, namespace)
+        if lookup(record.stored, "metadata", "deletionTimestamp"):
+            why = (
+                f"unable to create new content in namespace {namespace}"
+                " because it is being terminated"
+            )
+            message = f"namespace {namespace} is being terminated"
+            cause = Cause("NamespaceTerminating", message, "metadata.namespace")
+            raise forbidden(resource, name_of(new), why, [cause])
+        return [Check(record.key, record.revision)]

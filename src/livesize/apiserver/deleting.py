@@ -1,0 +1,94 @@
+"""Deletion of objects: at once, or marked until their finalizers and their node let them go."""
+
+from __future__ import annotations
+
+import msgspec
+
+from livesize.api.errors import conflict
+from livesize.api.kinds import NAMESPACES
+from livesize.api.objects import lookup
+from livesize.apiserver.admission.plan import Attempt
+from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.asked import Target
+from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.deletion import (
+    DeleteOptions,
+    Leave,
+    Mark,
+    Remove,
+    check_preconditions,
+    grace_seconds_of,
+    plan_delete,
+)
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.quotas import Lane
+from livesize.apiserver.records import Record
+from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
+from livesize.machinery.clock import format_time
+from livesize.store.interface import ConflictError
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """What a DELETE did: ``gone`` at once, or marked and still there."""
+
+    record: Record
+    gone: bool
+
+
+class Deleting:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
+        await self._ground.cache.fresh()
+        with self._ground.books.lane(target.namespace) as lane:
+            for _ in range(ATTEMPTS):
+                record = await self._ground.newest(target)
+                check_preconditions(target, record.stored, options)
+                admit_or_refuse(Attempt(identity, target.access("delete"), record.stored, None))
+                try:
+                    deleted = await self._delete_once(target, record, options, lane)
+                except ConflictError:
+                    await self._ground.cache.fresh()
+                    continue
+                if deleted is not None:
+                    return deleted
+        raise conflict(target.resource, target.name)
+
+    async def _delete_once(
+        self, target: Target, record: Record, options: DeleteOptions, lane: Lane
+    ) -> Deleted | None:
+        """None: others came first, so look again."""
+        grace_seconds = grace_seconds_of(target, record.stored, options)
+        deadline = format_time(self._ground.clock.now() + grace_seconds)
+        match plan_delete(target, record.stored, grace_seconds, deadline, options.propagation):
+            case Leave():
+                return Deleted(record, gone=False)
+            case Remove():
+                if options.dry_run:
+                    return Deleted(record, gone=True)
+                freed = Counted(target.resource, record.stored, None, asked=False)
+                beside = await self._ground.charge(lane, freed, target.name)
+                if beside is None:
+                    return None
+                also = self._ground.books.unchanged(target.resource, target.namespace)
+                removed = await self._ground.committer.remove(record, also, beside)
+                return Deleted(removed, gone=True)
+            case Mark(stored):
+                if options.dry_run:
+                    return Deleted(dry_record(target.resource, stored, record), gone=False)
+                marked = await self._ground.committer.put(target.resource, stored, record)
+                return Deleted(marked, gone=False)
+
+    async def finish_namespace(self, name: str) -> bool:
+        """Remove a terminating namespace in which nothing is left; no more come (see create).
+        False where somebody changed it, or its finalizers hold it: the next change tells."""
+        record = self._ground.cache.get(NAMESPACES, key_of(NAMESPACES, "", name))
+        if record is None or lookup(record.stored, "metadata", "finalizers", default=[]):
+            return False
+        try:
+            await self._ground.committer.remove(record)
+        except ConflictError:
+            await self._ground.cache.fresh()
+            return False
+        return True

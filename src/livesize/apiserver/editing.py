@@ -1,0 +1,195 @@
+"""Changes of objects that are there: a rule, applied to the newest state until it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from livesize.api.errors import StatusError, conflict
+from livesize.api.kinds import NODES, RESOURCE_QUOTAS
+from livesize.api.objects import Object, evolve, lookup
+from livesize.apiserver.admission.plan import Attempt, asks_for_resize
+from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
+from livesize.apiserver.auth.authorize import Access, authorize
+from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.committing import Beside
+from livesize.apiserver.deletion import is_finished
+from livesize.apiserver.intake import take_in
+from livesize.apiserver.ownership import (
+    applying_owner,
+    keep_owners,
+    merge_into,
+    own_applied,
+    own_changed,
+    refuse_conflicts,
+    updating_owner,
+    without_owners,
+)
+from livesize.apiserver.preparing import check_version
+from livesize.apiserver.records import Record
+from livesize.apiserver.subresources.change import Rule, SentChange
+from livesize.apiserver.surroundings import around_of
+from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
+from livesize.machinery.clock import format_time
+from livesize.store.interface import ConflictError
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
+    ``applied``: the part of it that is applied."""
+
+    identity: Identity
+    target: Target
+    options: WriteOptions
+    access: Access
+    versioned: bool = True
+    applied: Object | None = None
+
+    @classmethod
+    def of(
+        cls, identity: Identity, verb: str, target: Target, options: WriteOptions, **how: Any
+    ) -> Edit:
+        """Authorized, or 403."""
+        access = target.access(verb)
+        authorize(identity, access)
+        return cls(identity, target, options, access, **how)
+
+    def owned(self, old: Object, sent: Object, new: Object, now: str) -> Object:
+        """``new`` with whom its fields belong to after this edit."""
+        if self.applied is not None:
+            owner = applying_owner(self.target, self.options)
+            timed = msgspec.structs.replace(owner, time=now)
+            return own_applied(self.target, old, new, self.applied, timed)
+        updating = updating_owner(self.identity, self.target, self.options)
+        if updating is None or not self.versioned:
+            return keep_owners(old, new)
+        timed = msgspec.structs.replace(updating, time=now)
+        return own_changed(self.target, old, sent, new, timed)
+
+    def counted(self, stored: Object, new: Object) -> Counted:
+        """The change as quotas see it. Who reports facts is not asked whether they may be."""
+        asked = self.target.subresource in ("", "resize") and self.identity.role is not Role.NODE
+        left = None if is_finished(self.target, new) else new
+        return Counted(self.target.resource, stored, left, asked)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The newest state, and both of its forms as rules see them: without owners."""
+
+    record: Record
+    stored: Object
+    served: Object
+
+    @classmethod
+    def of(cls, record: Record) -> Seen:
+        return cls(record, without_owners(record.stored), without_owners(record.served))
+
+
+class Editing:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    async def modify(
+        self,
+        edit: Edit,
+        rule: Rule,
+        incoming: Callable[[Seen], Object],
+        events: Sequence[Beside] = (),
+    ) -> Record:
+        """Apply the rule to the newest state until it is committed; a client that named a
+        resourceVersion gets 409 as soon as that is not the newest."""
+        target = edit.target
+        await self._ground.cache.fresh()  # another server may have written what the client has seen
+        with self._ground.books.lane(target.namespace) as lane:
+            for _ in range(ATTEMPTS):
+                record = await self._ground.newest(target)
+                seen = Seen.of(record)
+                new = self._next(edit, rule, seen, incoming(seen))
+                node = await self._node_to_ask(edit.access, record.stored, new)
+                around = around_of(self._ground.cache, edit.access)
+                admit_or_refuse(
+                    Attempt(edit.identity, edit.access, record.stored, new, node, around)
+                )
+                if new == record.stored and not events:
+                    return record
+                beside = await self._ground.charge(
+                    lane, edit.counted(record.stored, new), target.name
+                )
+                if beside is None:
+                    continue
+                if edit.options.dry_run:
+                    return dry_record(target.resource, new, record)
+                try:
+                    return await self._settle(target, new, record, [*beside, *events])
+                except ConflictError:
+                    await self._ground.cache.fresh()
+        raise conflict(target.resource, target.name)
+
+    def _next(self, edit: Edit, rule: Rule, seen: Seen, sent: Object) -> Object:
+        """What the rule makes of the newest state and what was sent."""
+        target, record = edit.target, seen.record
+        if edit.versioned:
+            check_version(target, record.stored, sent)
+        now = format_time(self._ground.clock.now())
+        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now))
+        new = edit.owned(record.stored, sent, new, now)
+        if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
+            return self._ground.books.counted(new)
+        return new
+
+    async def _node_to_ask(self, access: Access, old: Object, new: Object) -> Object | None:
+        """The node a resize concerns, for admission; None where there is none."""
+        bound_to = lookup(old, "spec", "nodeName", default="")
+        if not bound_to or not asks_for_resize(access, old, new):
+            return None
+        try:
+            return (await self._ground.newest(Target(NODES, "", bound_to))).stored
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    async def _settle(
+        self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
+    ) -> Record:
+        also = self._ground.books.unchanged(target.resource, target.namespace)
+        if is_finished(target, new):
+            return await self._ground.committer.remove(record, also, beside)
+        made = await self._ground.committer.put(target.resource, new, record, also, beside)
+        if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
+            return await self._ground.recounted(made)
+        return made
+
+
+def merge_applied_part(edit: Edit, seen: Seen) -> Object:
+    """The object with the applied part; raises 409 where others own what it changes."""
+    target, part, record = edit.target, edit.applied, seen.record
+    assert part is not None
+    owner = applying_owner(target, edit.options)
+    merged = merge_into(target, record.stored, seen.served, part, owner)
+    options = msgspec.structs.replace(edit.options, field_validation=FieldValidation.IGNORE)
+    taken = take_sent(target, merged.object, options, patch=part)
+    if not edit.options.force:
+        refuse_conflicts(target, record.stored, taken, owner)
+    sent_version = lookup(part, "metadata", "resourceVersion", default="")
+    return evolve(taken, ("metadata", "resourceVersion"), sent_version)
+
+
+def take_sent(
+    target: Target,
+    obj: Any,
+    options: WriteOptions,
+    patch: Any = None,
+    patched: Object | None = None,
+) -> Object:
+    return take_in(
+        obj,
+        kind=target.resource.kind,
+        api_version=target.resource.api_version,
+        options=options,
+        patch=patch,
+        patched=patched,
+    )

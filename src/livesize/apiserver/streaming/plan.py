@@ -1,0 +1,186 @@
+"""Decides what a node is asked for logs, exec, attach and ports of a pod. Pure.
+
+The answer is a path of the node's endpoint (livesize.agent.endpoint.server), or a refusal in the
+words that kubectl's users know.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from livesize.api.errors import StatusError, bad_request
+from livesize.api.objects import Object, lookup, name_of, uid_of
+
+LOG, EXEC, ATTACH, PORT_FORWARD = "log", "exec", "attach", "portforward"
+_MOST_COMMAND_BYTES = 64 * 1024
+_VM = "vm"
+
+
+class Query:
+    """The parameters of a request; a name may come several times."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def one(self, name: str) -> str:
+        return next((value for key, value in self._pairs if key == name), "")
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self._pairs if key == name]
+
+    def flag(self, name: str) -> bool:
+        """As Kubernetes reads it: anything but nothing, 0 and false is true."""
+        return self.one(name).lower() not in ("", "0", "false")
+
+    def number(self, name: str, least: int) -> int | None:
+        text = self.one(name)
+        if not text:
+            return None
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18) or int(text) < least:
+            kind = "positive" if least else "non-negative"
+            raise bad_request(f'PodLogOptions: {name}: "{text}" is not a {kind} whole number')
+        return int(text)
+
+
+class NodeRequest(msgspec.Struct, frozen=True):
+    """``path`` is asked of ``node``; ``switches``: the connection then speaks another language."""
+
+    node: str
+    path: str
+    switches: bool = True
+
+
+def plan_stream(pod: Object, subresource: str, query: Query, now: float) -> NodeRequest | None:
+    """None: there is nothing to be had yet, and that is the answer. Raises what is refused."""
+    if subresource == LOG:
+        return _plan_log(pod, query, now)
+    node = str(lookup(pod, "spec", "nodeName", default=""))
+    if not node:
+        raise bad_request(f"pod {name_of(pod)} does not have a host assigned")
+    if lookup(pod, "status", "phase", default="") in ("Succeeded", "Failed"):
+        raise bad_request(
+            f"cannot {subresource} into a container in a completed pod; current phase is"
+            f" {pod['status']['phase']}"
+        )
+    if subresource == PORT_FORWARD:
+        return NodeRequest(node, f"/portforward/{_quoted(uid_of(pod))}")
+    container = choose_container(pod, query.one("container"))
+    if _state(pod, container, "running") is None:
+        raise bad_request(f'unable to upgrade connection: container not found ("{container}")')
+    return NodeRequest(node, _session_path(pod, container, subresource, query))
+
+
+def choose_container(pod: Object, given: str) -> str:
+    """The one that is named, or the only one."""
+    names = _names(pod, "containers") or ([_VM] if lookup(pod, "spec", "virtualMachine") else [])
+    inits = _names(pod, "initContainers")
+    if given:
+        if given not in (*names, *inits):
+            raise bad_request(f"container {given} is not valid for pod {name_of(pod)}")
+        return given
+    if len(names) == 1:
+        return names[0]
+    more = f" or one of the init containers: [{' '.join(inits)}]" if inits else ""
+    raise bad_request(
+        f"a container name must be specified for pod {name_of(pod)}, choose one of:"
+        f" [{' '.join(names)}]{more}"
+    )
+
+
+def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
+    container = choose_container(pod, query.one("container"))
+    asked = _log_parameters(query, now)
+    node = str(lookup(pod, "spec", "nodeName", default=""))
+    if not node:
+        return None
+    status = _status(pod, container)
+    if query.flag("previous"):
+        if not status.get("restartCount") and not lookup(status, "lastState", "terminated"):
+            raise bad_request(
+                f'previous terminated container "{container}" in pod "{name_of(pod)}" not found'
+            )
+    elif not _has_started(status):
+        reason = lookup(status, "state", "waiting", "reason", default="") or "ContainerCreating"
+        raise bad_request(
+            f'container "{container}" in pod "{name_of(pod)}" is waiting to start: {reason}'
+        )
+    text = urlencode(asked)
+    path = f"/logs/{_quoted(uid_of(pod))}/{_quoted(container)}"
+    return NodeRequest(node, f"{path}?{text}" if text else path, switches=False)
+
+
+def _log_parameters(query: Query, now: float) -> dict[str, str]:
+    asked = {name: "1" for name in ("follow", "previous", "timestamps") if query.flag(name)}
+    for name, least in (("tailLines", 0), ("limitBytes", 1)):
+        number = query.number(name, least)
+        if number is not None:
+            asked[name] = str(number)
+    seconds = query.number("sinceSeconds", 1)
+    if seconds is not None and query.one("sinceTime"):
+        raise bad_request("at most one of `sinceTime` or `sinceSeconds` may be specified")
+    if seconds is not None:
+        asked["since"] = f"{now - seconds:.9f}"
+    elif query.one("sinceTime"):
+        asked["since"] = f"{_moment(query.one('sinceTime')):.9f}"
+    return asked
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise bad_request(f'PodLogOptions: sinceTime: "{text}" is not a time as RFC 3339 has it')
+    return moment.timestamp()
+
+
+def _session_path(pod: Object, container: str, subresource: str, query: Query) -> str:
+    pairs = [(name, "1") for name in ("stdin", "tty") if query.flag(name)]
+    if not any(query.flag(name) for name in ("stdin", "stdout", "stderr")):
+        raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    if subresource == EXEC:
+        command = query.all("command")
+        if not command or not command[0]:
+            raise bad_request("you must specify at least one command for the container")
+        if sum(map(len, command)) > _MOST_COMMAND_BYTES:
+            raise StatusError(
+                413, "RequestEntityTooLarge", f"a command has at most {_MOST_COMMAND_BYTES} bytes"
+            )
+        pairs += [("command", argument) for argument in command]
+    text = urlencode(pairs)
+    return f"/{subresource}/{_quoted(uid_of(pod))}/{_quoted(container)}?{text}"
+
+
+def _names(pod: Object, field: str) -> list[str]:
+    return [str(one.get("name", "")) for one in lookup(pod, "spec", field, default=[])]
+
+
+def _status(pod: Object, container: str) -> Object:
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for status in lookup(pod, "status", field, default=[]):
+            if status.get("name") == container:
+                found: Object = status
+                return found
+    return {}
+
+
+def _state(pod: Object, container: str, state: str) -> Object | None:
+    found: Object | None = lookup(_status(pod, container), "state", state)
+    return found
+
+
+def _has_started(status: Object) -> bool:
+    """This start, or one before, of which the log is shown while it waits for the next."""
+    if any(lookup(status, "state", one) is not None for one in ("running", "terminated")):
+        return True
+    return lookup(status, "lastState", "terminated") is not None
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,133 @@
+"""Answers requests for logs, exec, attach and ports: authorizes, finds the node, asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from livesize.api.errors import StatusError, bad_request, not_found
+from livesize.api.kinds import NODES, PODS
+from livesize.api.objects import Object
+from livesize.apiserver.auth.authorize import Access, authorize
+from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.http.peers import SWITCHED, TAKE_OVER
+from livesize.apiserver.http.requests import Request, Scope
+from livesize.apiserver.http.responses import Answer
+from livesize.apiserver.http.router import Route
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.streaming.endpoints import Endpoints, NodeUnreachableError
+from livesize.apiserver.streaming.plan import LOG, NodeRequest, Query, plan_stream
+from livesize.apiserver.streaming.relay import NodeStream
+from livesize.machinery.clock import Clock
+
+HEAD_SECONDS = 60.0
+_MOST_WORDS_BYTES = 4096
+_PASSED_ON = ("sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version")
+_REASONS = {400: "BadRequest", 404: "NotFound", 429: "TooManyRequests"}
+
+
+class NodeStreams:
+    def __init__(self, cache: ObjectsCache, endpoints: Endpoints, clock: Clock) -> None:
+        self._cache = cache
+        self._endpoints = endpoints
+        self._clock = clock
+
+    async def answer(
+        self, identity: Identity, verb: str, route: Route, scope: Scope, request: Request
+    ) -> Answer | NodeStream:
+        authorize(identity, Access(verb, PODS, route.subresource, route.namespace, route.name))
+        await self._cache.fresh()
+        pod = self._cache.get(PODS, key_of(PODS, route.namespace, route.name))
+        if pod is None:
+            raise not_found(PODS, route.name)
+        query = Query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        asked = plan_stream(pod.stored, route.subresource, query, self._clock.now())
+        if asked is None:
+            return Answer(200, b"", b"text/plain")
+        take_over = _switching(route, scope, request)
+        return await self._ask(asked, scope, request, take_over)
+
+    async def _ask(
+        self,
+        asked: NodeRequest,
+        scope: Scope,
+        request: Request,
+        take_over: Callable[[], Any] | None,
+    ) -> NodeStream:
+        """The node's answer has begun, and it is not a refusal."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                reader, writer = await stack.enter_async_context(
+                    self._endpoints.connected(self._node(asked.node))
+                )
+                writer.write(_head(asked, request))
+                async with asyncio.timeout(HEAD_SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    status = int(head.split(b" ", 2)[1])
+                    if status != (101 if asked.switches else 200):
+                        raise await _refusal(status, reader)
+            except TimeoutError:
+                raise _unreachable(f"node {asked.node} does not answer") from None
+            except (NodeUnreachableError, OSError, EOFError, asyncio.LimitOverrunError) as failure:
+                raise _unreachable(str(failure) or f"node {asked.node} hung up") from failure
+            return NodeStream(
+                (reader, writer),
+                stack.pop_all(),
+                self._clock,
+                head,
+                take_over,
+                scope.get(SWITCHED),
+                request.still_known,
+            )
+
+    def _node(self, name: str) -> Object:
+        record = self._cache.get(NODES, key_of(NODES, "", name))
+        if record is None:
+            raise NodeUnreachableError(f"node {name} does not exist")
+        return record.stored
+
+
+def _switching(route: Route, scope: Scope, request: Request) -> Callable[[], Any] | None:
+    """How the client's connection is taken over; None for a log, which is a plain answer."""
+    if route.subresource == LOG:
+        return None
+    if request.headers.get("upgrade", "").lower() != "websocket":
+        raise bad_request(
+            f"{route.subresource} is spoken over WebSocket (Upgrade: websocket); kubectl does so"
+            " from 1.31 on"
+        )
+    take_over: Callable[[], Any] | None = (scope.get("extensions") or {}).get(TAKE_OVER)
+    if take_over is None:
+        raise StatusError(
+            501,
+            "NotImplemented",
+            f"{route.subresource} needs the web server uvicorn: start the API server without"
+            " --http granian",
+        )
+    return take_over
+
+
+def _head(asked: NodeRequest, request: Request) -> bytes:
+    """What the node is sent: nothing of who asks, and no header but those it needs."""
+    if not asked.switches:
+        return f"GET {asked.path} HTTP/1.0\r\nHost: node\r\n\r\n".encode("latin-1")
+    lines = [f"GET {asked.path} HTTP/1.1", "Host: node", "Connection: Upgrade"]
+    lines.append("Upgrade: websocket")
+    lines += [f"{name}: {request.headers[name]}" for name in _PASSED_ON if name in request.headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+async def _refusal(status: int, reader: asyncio.StreamReader) -> StatusError:
+    words = (await reader.read(_MOST_WORDS_BYTES)).decode(errors="replace").strip()
+    code = status if status in _REASONS else 500
+    message = words or f"the node answered {status}"
+    return StatusError(code, _REASONS.get(code, "InternalError"), message)
+
+
+def _unreachable(why: str) -> StatusError:
+    message = f"Internal error occurred: error dialing backend: {why}"
+    return StatusError(500, "InternalError", message)

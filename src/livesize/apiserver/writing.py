@@ -1,0 +1,82 @@
+"""What every write needs: the newest state, the quotas, and the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from livesize.api.apply.owners import Owner
+from livesize.api.errors import forbidden, not_found
+from livesize.api.kinds import RESOURCE_QUOTAS, Resource
+from livesize.api.objects import Object
+from livesize.apiserver.admission.plan import Attempt, admit
+from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.asked import Target
+from livesize.apiserver.committing import Beside, Committer
+from livesize.apiserver.ids import Ids
+from livesize.apiserver.keys import key_of
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.quotas import Lane, QuotaBooks
+from livesize.apiserver.records import Record, make_record
+from livesize.machinery.clock import Clock, format_time
+from livesize.store.interface import ConflictError
+
+ATTEMPTS = 16
+"""So often a write is judged anew when others come first; then the client gets 409."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What creating, editing and deleting stand on."""
+
+    cache: ObjectsCache
+    clock: Clock
+    ids: Ids
+    committer: Committer
+    books: QuotaBooks
+
+    async def newest(self, target: Target) -> Record:
+        """What the cache has: a stale one is found out at the commit, a missing one here."""
+        key = key_of(target.resource, target.namespace, target.name)
+        record = self.cache.get(target.resource, key)
+        if record is None:
+            await self.cache.fresh()
+            record = self.cache.get(target.resource, key)
+        if record is None:
+            raise not_found(target.resource, target.name)
+        return record
+
+    async def charge(self, lane: Lane, change: Counted, name: str) -> Sequence[Beside] | None:
+        """The quotas to be stored with the change; None: others came first, so look again."""
+        beside = self.books.charge(change, name)
+        return None if beside and await lane.must_look_again() else beside
+
+    async def recounted(self, quota: Record) -> Record:
+        """The quota, whose limits are new, with what was stored while it was counted."""
+        for _ in range(ATTEMPTS):
+            differing = self.books.recounted(quota)
+            if differing is None:
+                break
+            newest, counted = differing
+            try:
+                return await self.committer.put(RESOURCE_QUOTAS, counted, newest)
+            except ConflictError:
+                await self.cache.fresh()
+        return quota
+
+    def timed(self, owner: Owner) -> Owner:
+        return msgspec.structs.replace(owner, time=format_time(self.clock.now()))
+
+
+def admit_or_refuse(attempt: Attempt) -> None:
+    refusal = admit(attempt)
+    if refusal is not None:
+        access = attempt.access
+        raise forbidden(access.resource, access.name, refusal.why, refusal.causes)
+
+
+def dry_record(resource: Resource, new: Object, old: Record | None) -> Record:
+    """What would have been stored; a new object has no resourceVersion yet."""
+    return make_record(resource, new, old.revision if old is not None else 0)

@@ -1,0 +1,1 @@
+"""Container logs on disk: read, followed, and kept from growing for ever."""

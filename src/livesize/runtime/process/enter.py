@@ -1,0 +1,127 @@
+"""Becomes a process beside a container's first: same namespaces, groups, user and powers.
+
+Run as ``python -I -S enter.pyc LAUNCH PID START_TICKS CHANNEL TTY ARGUMENT…``; standard library
+only, and the launcher's own functions. LAUNCH is what the container itself was launched with.
+A pid namespace counts for children only, so this process stays outside and waits: it ends as its
+child did, ends it when it is told to, and the child does not outlive it. CHANNEL is a descriptor
+that tells the caller how it went, as the launcher's fifo does; with TTY 1 it also carries the
+terminal, which is one of the container's own.
+"""
+
+# ruff: noqa: PTH100, PTH120, PTH123
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+import signal
+import socket
+import sys
+import termios
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from livesize.runtime.process import launch
+else:
+    import launch
+
+NAMESPACES = ("ipc", "uts", "net", "pid", "mnt")  # the last hides the others' files
+PR_SET_PDEATHSIG = 1
+SIGTERM, SIGKILL = 15, 9
+CANNOT_EXECUTE, NOT_FOUND = 126, 127
+
+
+def main(arguments: list[str]) -> int:
+    path, pid, start_ticks, channel, tty, *command = arguments
+    with open(path, "rb") as file:
+        config = marshal.load(file)  # noqa: S302 - written by our own agent, in a folder of root
+    config["argv"] = command
+    die_with_parent()
+    with socket.socket(fileno=int(channel)) as told:
+        told.set_inheritable(False)
+        try:
+            return enter(config, (int(pid), start_ticks), told, tty == "1")
+        except (OSError, launch.LaunchError) as failure:
+            launch.tell(told.fileno(), f"error {failure}")
+            return CANNOT_EXECUTE
+
+
+def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, tty: bool) -> int:
+    pid, start_ticks = first
+    namespaces = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        if file.read().rpartition(")")[2].split()[19] != start_ticks:
+            raise launch.LaunchError("the container has ended")
+    groups = [os.open(one, os.O_WRONLY | os.O_CLOEXEC) for one in config["join"]]
+    for namespace in namespaces:
+        launch.call("setns", namespace, 0)
+        os.close(namespace)
+    terminal = open_terminal(told) if tty else -1
+    child = os.fork()
+    if child == 0:
+        become(config, groups, told, terminal)
+    for descriptor in (0, 1, 2, *groups, *([terminal] if tty else [])):
+        os.close(descriptor)
+    told.close()
+    return await_end(child)
+
+
+def open_terminal(told: socket.socket) -> int:
+    """The slave; the caller gets the master."""
+    master = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(master, 0x40045431, b"\0\0\0\0")  # TIOCSPTLCK: unlock
+    number = int.from_bytes(fcntl.ioctl(master, 0x80045430, b"\0\0\0\0"), sys.byteorder)
+    slave = os.open(f"/dev/pts/{number}", os.O_RDWR | os.O_NOCTTY)
+    socket.send_fds(told, [b"terminal\n"], [master])
+    os.close(master)
+    return slave
+
+
+def become(config: dict[str, Any], groups: list[int], told: socket.socket, terminal: int) -> None:
+    try:
+        die_with_parent()
+        os.chdir("/")
+        uid, gid, home = launch.find_user(config)
+        environment = {"HOME": home, **config["env"]}
+        if terminal >= 0:
+            environment.setdefault("TERM", "xterm")
+            os.fchown(terminal, uid, gid)
+        launch.enter_working_dir(config["cwd"])
+        program = launch.find_program(config["argv"][0], environment.get("PATH", ""))
+        launch.become_workload(config, uid, gid, groups)
+        die_with_parent()  # a new user forgets it
+        if terminal >= 0:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            for descriptor in (0, 1, 2):
+                os.dup2(terminal, descriptor)
+        launch.tell(told.fileno(), "started")
+        os.execve(program, config["argv"], environment)  # noqa: S606 - this is the point
+    except launch.LaunchError as failure:
+        launch.tell(told.fileno(), f"error {failure}")
+        os._exit(NOT_FOUND)
+    except OSError as failure:
+        launch.tell(told.fileno(), f"error {failure}")
+        os._exit(CANNOT_EXECUTE)
+
+
+def die_with_parent() -> None:
+    launch.prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
+def await_end(child: int) -> int:
+    """Its status; SIGTERM is passed on. From here on nothing can be imported: the files around us
+    are the container's."""
+    signal.signal(SIGTERM, lambda *_: os.kill(child, SIGTERM))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Volumes of pods on this machine: folders, memory, files that appear at once."""

@@ -1,0 +1,58 @@
+"""The guest with six CPUs, for what has to give CPUs away.
+
+As guest/v2_guest.py, which has two: more of them make an emulated machine slow, so that few tests
+run here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from guest.boot import run_guest
+from guest.v2_guest import (
+    COMMANDS,
+    DISTRIBUTIONS,
+    MODULES,
+    ROOT,
+    Session,
+    guest_entries,
+    parse_session,
+)
+from livesize.runtime.guest.image import GuestRecipe, build_image
+from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
+
+INSIDE = "tests/guest/inside_cpuset.py"
+NEEDED = (
+    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/unit/agent/world.py"),
+    *("tests/guest/boot.py", "tests/guest/report.py", INSIDE),
+)
+CPUS = 6
+MEMORY_MIB = 1024
+LIMIT_SECONDS = 120
+
+
+def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
+    kernel = fetch_kernel(cache_dir)
+    commands = COMMANDS.format(
+        root=ROOT,
+        python=sys.executable,
+        options="--tier machine",
+        tests=INSIDE,
+        limit=LIMIT_SECONDS + 15,
+    )
+    entries = guest_entries(cache_dir, NEEDED, (*DISTRIBUTIONS, "apsw", "orjson"))
+    recipe = GuestRecipe("cgroup-v2-cpus", commands, MODULES, entries)
+    return kernel, build_image(recipe, kernel, cache_dir)
+
+
+def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
+    done = run_guest(
+        kernel,
+        image,
+        folder,
+        memory_mib=MEMORY_MIB,
+        limit_seconds=LIMIT_SECONDS,
+        cpus=CPUS,
+    )
+    return parse_session(done)

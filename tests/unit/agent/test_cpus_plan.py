@@ -1,0 +1,287 @@
+"""Who gets which CPUs, and in which order they move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.cpus.plan import (
+    Assigned,
+    Bind,
+    Cpus,
+    CpuSupply,
+    NarrowPool,
+    TooFew,
+    cpus_of,
+    exclusive_counts,
+    make_supply,
+    not_whole,
+    plan_binding,
+    plan_exclusive,
+    settle_loaded,
+    shared_pool,
+    start_cpus,
+)
+from livesize.api.objects import Object
+
+SUPPLY = CpuSupply((0, 1, 2, 3, 4, 5), (0,))
+
+
+def container(name: str, cpu: str, request: str = "") -> Object:
+    limits = {"cpu": cpu, "memory": "1Gi"}
+    requests = {**limits, "cpu": request or cpu}
+    return {"name": name, "resources": {"limits": limits, "requests": requests}}
+
+
+def size(cpu: str, name: str = "app") -> Object:
+    return {"name": name, "requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
+
+
+def entry(cpus: Mapping[str, Cpus], uid: str = "u", **held: Cpus) -> Allocation:
+    return Allocation(uid, "default", uid, 1, (), (), cpus=dict(cpus), held_cpus=held)
+
+
+@pytest.mark.parametrize(
+    ("containers", "counts"),
+    [
+        pytest.param([container("a", "2")], {"a": 2}, id="whole"),
+        pytest.param([container("a", "2000m")], {"a": 2}, id="whole, spelled otherwise"),
+        pytest.param([container("a", "1500m")], {}, id="not whole: shares"),
+        pytest.param([container("a", "500m")], {}, id="less than one: shares"),
+        pytest.param(
+            [container("a", "2"), container("b", "500m")], {"a": 2}, id="each container by itself"
+        ),
+        pytest.param([container("a", "2", "1")], {}, id="Burstable: shares"),
+        pytest.param(
+            [container("a", "2"), {"name": "b"}], {}, id="one container makes the pod Burstable"
+        ),
+    ],
+)
+def test_who_has_cpus_alone(containers: list[Object], counts: dict[str, int]) -> None:
+    pod = {"spec": {"containers": containers}}
+    sizes = [{"name": one["name"], **one.get("resources", {})} for one in containers]
+    assert exclusive_counts(pod, sizes) == counts
+
+
+def test_virtual_machines_share() -> None:
+    vm = {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+    sizes = [{"name": "vm", **vm["resources"]}]
+    assert exclusive_counts({"spec": {"virtualMachine": vm}}, sizes) == {}
+
+
+@pytest.mark.parametrize(
+    ("counts", "before", "given_up", "others", "after"),
+    [
+        pytest.param({"a": 1}, {}, (), set(), {"a": (1,)}, id="not a reserved one"),
+        pytest.param({"a": 3}, {"a": (4,)}, (), set(), {"a": (4, 1, 2)}, id="grows: keeps, adds"),
+        pytest.param({"a": 2}, {"a": (4, 1, 2)}, (), set(), {"a": (4, 1)}, id="shrinks: oldest"),
+        pytest.param({}, {"a": (4, 1)}, (), set(), {}, id="shares again"),
+        pytest.param({"a": 2}, {"a": (1,)}, (), {2, 3}, {"a": (1, 4)}, id="not those of others"),
+        pytest.param(
+            {"a": 2}, {"a": (1,)}, (1, 5), set(), {"a": (1, 5)}, id="what it still has comes first"
+        ),
+        pytest.param(
+            {"a": 1, "b": 2},
+            {"a": (1, 2), "b": (3,)},
+            (),
+            {4, 5},
+            {"a": (1,), "b": (3, 2)},
+            id="from one container to the other, on a full node",
+        ),
+        pytest.param(
+            {"a": 2}, {"a": (0, 5)}, (), set(), {"a": (5, 1)}, id="what is reserved now is left"
+        ),
+    ],
+)
+def test_plan_exclusive(
+    counts: dict[str, int],
+    before: dict[str, Cpus],
+    given_up: Cpus,
+    others: set[int],
+    after: dict[str, Cpus],
+) -> None:
+    assert plan_exclusive(counts, before, given_up, others, SUPPLY) == Assigned(after)
+
+
+@pytest.mark.parametrize(
+    ("count", "others", "refusal"),
+    [
+        pytest.param(3, {2, 3, 4}, TooFew(3, 2, 5), id="not now"),
+        pytest.param(6, set(), TooFew(6, 5, 5), id="never: the pool would be empty"),
+    ],
+)
+def test_too_few(count: int, others: set[int], refusal: TooFew) -> None:
+    assert plan_exclusive({"a": count}, {"a": (1,)}, (), others, SUPPLY) == refusal
+    assert refusal.ever_fits == (count <= 5)
+    assert f"requested: {count}" in refusal.sentence()
+
+
+@pytest.mark.parametrize(
+    ("usable", "reserved", "supply"),
+    [
+        ((2, 0, 1), (), CpuSupply((0, 1, 2), (0,))),
+        ((0, 1, 2), (1, 2), CpuSupply((0, 1, 2), (1, 2))),
+        ((0, 1), (3,), "this machine has the CPUs 0-1, and not 3"),
+        ((0, 1), (0, 1), "none would be left"),
+        ((0,), (), "none would be left"),
+    ],
+)
+def test_supply(usable: Cpus, reserved: Cpus, supply: CpuSupply | str) -> None:
+    if isinstance(supply, CpuSupply):
+        assert make_supply(usable, reserved) == supply
+    else:
+        with pytest.raises(ValueError, match=supply):
+            make_supply(usable, reserved)
+
+
+@pytest.mark.parametrize(
+    ("desired", "refused"),
+    [
+        pytest.param([size("3")], False, id="whole"),
+        pytest.param([size("2500m")], True, id="request and limit not whole"),
+        pytest.param([{**size("3"), "requests": {"cpu": "100m"}}], True, id="request not whole"),
+        pytest.param([{**size("1500m"), "requests": {"cpu": "1"}}], True, id="limit not whole"),
+        pytest.param([size("500m")], False, id="as it was: CPU is not resized"),
+        pytest.param([size("0.5")], False, id="as it was, spelled otherwise"),
+        pytest.param([size("1500m")], False, id="back to what it has"),
+        pytest.param([{"name": "app"}], False, id="nothing asked"),
+    ],
+)
+def test_only_whole_cpus(desired: list[Object], refused: bool) -> None:
+    why = not_whole(desired, ([size("500m")], [size("1500m")]))
+    assert bool(why) == refused
+    assert not refused or "is not whole" in why
+
+
+@pytest.mark.parametrize(
+    ("observed", "wanted", "steps"),
+    [
+        pytest.param({"a": (1, 2)}, {"a": (2, 1)}, (), id="in step"),
+        pytest.param(
+            {"a": (1,)}, {"a": (1, 3)}, (NarrowPool(), Bind("a", (1, 3))), id="pool first"
+        ),
+        pytest.param({"a": (1, 2)}, {"a": (2,)}, (Bind("a", (2,)), NarrowPool()), id="gives up"),
+        pytest.param(
+            {"a": (1, 2), "b": (3,)},
+            {"a": (1,), "b": (3, 2)},
+            (Bind("a", (1,)), NarrowPool(), Bind("b", (2, 3))),
+            id="given up before it is taken",
+        ),
+        pytest.param(
+            {"a": (0, 1, 2)}, {"a": (2,)}, (Bind("a", (2,)), NarrowPool()), id="shared before"
+        ),
+        pytest.param({"a": None}, {"a": (2,)}, (NarrowPool(), Bind("a", (2,))), id="never told"),
+        pytest.param(
+            {"a": (1, 4)},
+            {"a": (1, 3)},
+            (Bind("a", (1,)), NarrowPool(), Bind("a", (1, 3))),
+            id="changed by hand",
+        ),
+        pytest.param({}, {"a": (1,)}, (), id="does not run"),
+    ],
+)
+def test_plan_binding(
+    observed: dict[str, Cpus | None], wanted: dict[str, Cpus], steps: tuple[object, ...]
+) -> None:
+    assert plan_binding(observed, wanted) == steps
+
+
+def test_a_start_in_the_middle_does_not_take_what_another_has_still() -> None:
+    moving = entry({"a": (1,), "b": (3, 2)}, a=(1, 2), b=(3,))
+    assert (start_cpus(moving, "a"), start_cpus(moving, "b")) == ((1,), (3,))
+    assert start_cpus(entry({"b": (3, 2)}), "b") == (3, 2)
+    assert start_cpus(moving, "c") == ()
+
+
+def test_another_policy_finds_what_the_last_one_promised() -> None:
+    found = entry({"a": (1, 2), "b": (3,)}, a=(4,))
+    assert settle_loaded(found, SUPPLY) == found
+    assert settle_loaded(found, None) == entry({})
+    assert settle_loaded(found, CpuSupply((0, 1, 2, 3, 4), (2, 3, 4))) == entry({"a": (1,)})
+
+
+class Node:
+    """Pods of two containers that come, go, grow and shrink; some only after a while."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Allocation] = {}
+        self.bound: dict[str, dict[str, set[int]]] = {}
+
+    def ask(self, uid: str, counts: dict[str, int]) -> None:
+        old = self.entries.get(uid, entry({}, uid))
+        others = {c for name, one in self.entries.items() if name != uid for c in cpus_of(one)}
+        held = [cpu for cpus in old.held_cpus.values() for cpu in cpus]
+        assigned = plan_exclusive(counts, old.cpus, held, others, SUPPLY)
+        if isinstance(assigned, TooFew):
+            whole = sum(counts.values())
+            assert whole > 5 or len(others) + whole > 5, "what fits is not refused"
+            return
+        for name, cpus in assigned.cpus.items():
+            kept = old.cpus.get(name, ())[: counts[name]]
+            assert cpus[: len(kept)] == kept, "CPUs it has are kept, oldest first"
+            assert len(cpus) == counts[name]
+        self.entries[uid] = old.accepted((), old.generation + 1, assigned.cpus)
+        self.check()
+
+    def apply(self, uid: str, upto: int | None) -> None:
+        """All steps, or only the first few: then the next one begins from what it finds."""
+        promised = self.entries.get(uid)
+        if promised is None:
+            return
+        bound = self.bound.setdefault(uid, {})
+        observed = {name: tuple(bound.get(name, ())) or None for name in promised.cpus}
+        for step in plan_binding(observed, promised.cpus)[:upto]:
+            if isinstance(step, Bind):
+                bound[step.container] = set(step.cpus)
+            self.check()
+        if upto is None:
+            self.bound[uid] = {name: set(cpus) for name, cpus in promised.cpus.items()}
+            self.entries[uid] = msgspec.structs.replace(promised, held_cpus={})
+            self.check()
+
+    def leave(self, uid: str) -> None:
+        self.bound.pop(uid, None)
+        self.entries.pop(uid, None)
+        self.check()
+
+    def check(self) -> None:
+        promised = [
+            cpu for one in self.entries.values() for cpus in one.cpus.values() for cpu in cpus
+        ]
+        assert len(promised) == len(set(promised)), "no CPU is promised twice"
+        on_machine = [cpu for pod in self.bound.values() for cpus in pod.values() for cpu in cpus]
+        assert len(on_machine) == len(set(on_machine)), "no CPU is used by two"
+        pool = shared_pool(SUPPLY, self.entries.values())
+        assert pool, "the pool is never empty"
+        assert not set(pool).intersection(promised, ()), "what is promised is not shared"
+        assert not set(pool).intersection(on_machine), "what somebody still has is not shared"
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.just("ask"),
+                st.sampled_from("xyz"),
+                st.dictionaries(st.sampled_from("ab"), st.integers(1, 4)),
+            ),
+            st.tuples(st.just("apply"), st.sampled_from("xyz"), st.none() | st.integers(0, 4)),
+            st.tuples(st.just("leave"), st.sampled_from("xyz"), st.none()),
+        ),
+        max_size=30,
+    )
+)
+def test_cpus_are_never_in_two_hands_and_the_pool_is_never_empty(
+    operations: list[tuple[str, str, object]],
+) -> None:
+    node = Node()
+    for word, uid, detail in operations:
+        if word == "leave":
+            node.leave(uid)
+        else:
+            getattr(node, word)(uid, detail)
