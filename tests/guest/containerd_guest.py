@@ -23,6 +23,7 @@ NEEDED = (
     *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/containerd_folders.py"),
     *("tests/guest/report.py", "tests/guest/boot.py", INSIDE),
 )
+NEEDED_PACKAGES = (*DISTRIBUTIONS, "grpcio", "orjson", "protobuf")
 MEMORY_MIB = 3072
 LIMIT_SECONDS = 1500
 CONFTEST = (
@@ -73,7 +74,7 @@ def _entries(cache_dir: Path, programs: list[Path]) -> dict[str, Entry]:
     return {
         **program_entries(PROGRAMS),
         **host_entries([*programs, *shared_libraries(programs)]),
-        **python_entries([*DISTRIBUTIONS, "grpcio", "protobuf"], ["livesize"], cache_dir),
+        **python_entries(NEEDED_PACKAGES, ["livesize"], cache_dir),
         **own,
         inside(ROOT / "tests/conftest.py"): File(CONFTEST),
         "etc/hosts": File(b"127.0.0.1\tlocalhost\n"),
