@@ -25,6 +25,8 @@ from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.runtime import ProcessRuntime
+from livesize.runtime.volumes.fake_mounts import FakeMounts
+from livesize.runtime.volumes.folders import FolderVolumes
 from unit.agent.world import NODE, MemoryApi
 
 pytestmark = pytest.mark.containers
@@ -66,7 +68,7 @@ class System:
     async def start(self) -> None:
         began = asyncio.Event()
         self._running = asyncio.create_task(self._run(began))
-        await began.wait()
+        await self.until(began.is_set, "the agent has begun")
 
     async def stop(self) -> None:
         assert self._running is not None
@@ -80,7 +82,14 @@ class System:
         supply = make_supply(runtime.cpus(), ())
         settings = AgentSettings(node_name=NODE, cpus=supply, recheck_seconds=1.0)
         agent = Agent(
-            self.api, runtime, checkpoint, self._clock, settings, self.points, random.Random(1)
+            self.api,
+            runtime,
+            checkpoint,
+            self._clock,
+            settings,
+            self.points,
+            random.Random(1),
+            volumes=FolderVolumes(self._folder / "volumes", FakeMounts()),
         )
         began.set()
         try:
