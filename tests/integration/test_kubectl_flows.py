@@ -304,9 +304,11 @@ def test_taint_and_describe_of_a_node(up: Up, web: str) -> None:
 
 
 def test_top(up: Up, web: str) -> None:
-    up.wait_until(
-        lambda: up.kubectl("top", "node", check=False).returncode == 0, "the node has measured"
-    )
+    for what in (("node",), ("pod", web)):
+        up.wait_until(
+            lambda what=what: up.kubectl("top", *what, check=False).returncode == 0,
+            f"the {what[0]} has been measured",
+        )
     head, node = say(up, "top", "node").splitlines()
     assert head.split() == ["NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"]
     assert node.split()[0] == up.node

@@ -134,9 +134,8 @@ def test_containerd_is_killed_in_the_middle_of_resizes(up: Up, kills: int) -> No
         up.wait_until(lambda: is_containerd(containerd_pid(up)), "containerd runs again")
 
 
-@pytest.mark.parametrize(
-    "kills", [pytest.param(2), pytest.param(MANY_KILLS, marks=pytest.mark.matrix)]
-)
+@pytest.mark.matrix
+@pytest.mark.parametrize("kills", [2, MANY_KILLS])
 def test_the_control_plane_is_killed_in_the_middle_of_resizes(up: Up, kills: int) -> None:
     """What was answered is durable, and the node goes on meanwhile."""
     up.start()
