@@ -34,7 +34,7 @@ async def operating(system: System, connections: int = 1) -> AsyncIterator[Opera
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(follower.run())
-            yield Operator(client, tuple(wires), connection.token, follower)
+            yield Operator(client, address, wires, connection.token, follower)
             running.cancel()
     finally:
         for wire in wires:
@@ -44,7 +44,8 @@ async def operating(system: System, connections: int = 1) -> AsyncIterator[Opera
 
 class Operator(msgspec.Struct, frozen=True):
     client: HttpClient
-    wires: tuple[Wire, ...]
+    address: Address
+    wires: list[Wire]
     token: str
     follower: Follower
 
@@ -66,8 +67,15 @@ class Operator(msgspec.Struct, frozen=True):
         path = f"{PODS_PATH}/{name}/resize"
         return request_bytes("PATCH", path, self.token, resize_patch(size), STRATEGIC)
 
+    async def reopen(self) -> None:
+        """Starting pods takes longer than the server keeps idle connections."""
+        for number, wire in enumerate(self.wires):
+            if wire.is_closed:
+                self.wires[number] = await Wire.open(self.address)
+
     async def ask(self, name: str, size: Object, *, wire: int = 0) -> int:
         """PATCH; the generation that was asked."""
+        await self.reopen()
         answer = await self.wires[wire].ask(self.request(name, size))
         return generation_of(orjson.loads(answer))
 
@@ -81,6 +89,7 @@ class Operator(msgspec.Struct, frozen=True):
 
     async def resize_all(self, names: Sequence[str], size: Object) -> float:
         """All at once, over all connections; seconds until the last of them is told to be done."""
+        await self.reopen()
         requests = [(name, self.request(name, size)) for name in names]
         shares = [requests[number :: len(self.wires)] for number in range(len(self.wires))]
         began = time.perf_counter()

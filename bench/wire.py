@@ -43,6 +43,11 @@ class Wire(asyncio.Protocol):
         _, wire = await loop.create_connection(cls, "127.0.0.1", address.port, ssl=context)
         return wire
 
+    @property
+    def is_closed(self) -> bool:
+        """The server ends connections on which nothing was asked for long."""
+        return self._transport is None or self._transport.is_closing()
+
     async def ask(self, request: bytes) -> bytes:
         """The body of the answer; raises RefusedError."""
         assert self._transport is not None, "open comes first"
