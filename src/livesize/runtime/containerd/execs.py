@@ -174,7 +174,7 @@ class Execs:
         for delay_seconds in _BECOMING_DELAYS:
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
-            if words[1:] != [b"init"]:  # of runc
+            if words and words[1:] != [b"init"]:  # of runc
                 break
             await self._clock.sleep(delay_seconds)
         return words
