@@ -56,7 +56,12 @@ _COLLECT = {
     "resourcequotas/status": READ | CHANGE,
 }
 
-_POD_WRITES = {"pods": ALL, "pods/resize": READ | CHANGE, "pods/status": READ}
+_POD_WRITES = {
+    "pods": ALL,
+    "pods/eviction": CREATE,
+    "pods/resize": READ | CHANGE,
+    "pods/status": READ,
+}
 _READ_ALL = {
     "namespaces": READ,
     "nodes": READ,
