@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED, VmPins
+
 
 class VmConfig(msgspec.Struct, frozen=True):
     """How to make the domain. Images are names in the images directory; a path only where the
@@ -18,3 +20,4 @@ class VmConfig(msgspec.Struct, frozen=True):
     initrd: str = ""
     command_line: str = ""
     disk: str = ""
+    pins: VmPins = UNPINNED  # for each of ``vcpus``, or none

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.machinery.telemetry import get_logger
@@ -54,7 +55,15 @@ from livesize.runtime.process.processes import (
     started_at_ticks,
 )
 from livesize.runtime.process.records import Outcome
-from livesize.runtime.vm import VM_NAME, Accelerator, GuestView, PlugVcpus, VmChange, VmView
+from livesize.runtime.vm import (
+    VM_NAME,
+    Accelerator,
+    GuestView,
+    PinCpus,
+    PlugVcpus,
+    VmChange,
+    VmView,
+)
 from livesize.runtime.vm_config import VmConfig
 
 log = get_logger("vm")
@@ -165,6 +174,8 @@ class Vm:
             guest=self._guest if is_running else None,
             note=live.note,
             read_at=self._read_at,
+            pins=live.pins.of(live.vcpus),
+            persistent_pins=reading.persistent.pins.of(live.vcpus),
         )
 
     # Starting, and finding again.
@@ -402,6 +413,9 @@ class Vm:
         assert self._started is not None
         await self._run(self._domain.bound_agent)
         if not self._started.is_released:
+            if self.size.pins != UNPINNED:
+                # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
+                await self._run(self._domain.change, PinCpus(self.size.pins))
             await self._run(self._domain.release)
             self._started = msgspec.structs.replace(self._started, is_released=True)
             self._folder.save_started(self._started)
