@@ -77,7 +77,3 @@ class Shape(Protocol):
         """From what the machine says to what is allocated. ``leaving``: containers about to
         restart, which get their size with their new group."""
         ...
-
-    async def tidy(self, snapshot: PodSnapshot) -> None:
-        """What has to be looked after now and then, whatever is asked; never fails."""
-        ...

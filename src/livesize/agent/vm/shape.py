@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -18,21 +17,17 @@ from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
-from livesize.agent.vm.console import cut, is_too_long
 from livesize.agent.vm.plan import SetPins, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
 from livesize.agent.vm.words import NOT_HEARD
 from livesize.api.kernel_units import KernelLimits
-from livesize.api.objects import Object, name_of
+from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.api.resources import VM_NAME, parse_resources
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.steps import Step
-from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
-
-log = get_logger("agent.vm")
 
 
 class VmShape:
@@ -110,16 +105,6 @@ class VmShape:
     def _bind(self, uid: str, planned: BindingStep) -> Step:
         assert self._outside.cpus is not None, "who planned it"
         return self._outside.cpus.step(uid, planned)
-
-    async def tidy(self, snapshot: PodSnapshot) -> None:
-        container = snapshot.containers.get(VM_NAME)
-        if container is None or not is_too_long(container.log_path):
-            return
-        try:
-            await asyncio.to_thread(cut, container.log_path)
-        except OSError as failure:
-            name = name_of(self._record.pod)
-            log.warning("console log not cut", pod=name, reason=str(failure))
 
     def _may_be_booting(self, snapshot: PodSnapshot) -> bool:
         """What a guest can spare, and whether it follows, only it can say: a resize waits for its

@@ -132,6 +132,11 @@ class Vm:
 
     # What there is.
 
+    @property
+    def console(self) -> Path:
+        """The file that it is written to."""
+        return self._files.log(self.record.config.attempt)
+
     def container_view(self) -> ContainerView:
         config, outcome, started = self.record.config, self._outcome, self._started
         return ContainerView(
@@ -149,7 +154,7 @@ class Vm:
             finished_at=outcome.finished_at if outcome else None,
             exit_code=outcome.exit_code if outcome else None,
             oom_killed=outcome.oom_killed if outcome else False,
-            log_path=str(self._files.log(config.attempt)),
+            log_path=str(self.console),
         )
 
     def view(self) -> VmView | None:
@@ -185,7 +190,7 @@ class Vm:
         points = self._around.points
         try:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
-            console = self._around.daemon.inside(self._files.log(self.record.config.attempt))
+            console = self._around.daemon.inside(self.console)
             model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
