@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -349,13 +349,13 @@ def install_images(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def running_vm(directory: Path, cpu: str, memory: str) -> Iterator[Vm]:
+def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
     """A `livesize up` with one VM whose guest has booted."""
     up = Up(directory, allocatable="cpu=16,memory=8Gi")
     install_images(directory)
     claim(f"{up.node}-vms", directory)
     try:
-        up.start()
+        up.start(*options)
         vm = Vm(up)
         vm.create(cpu, memory)
         yield vm

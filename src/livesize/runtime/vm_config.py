@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED, VmPins
+
 # Memory that is added goes online by itself, and where it can be taken away again; a guest that
 # panics restarts instead of standing still; one that boots on a busy machine does not take a timer
 # that is late, because it is emulated, for one that is missing, and stand still for ever.
@@ -26,3 +28,4 @@ class VmConfig(msgspec.Struct, frozen=True):
     initrd: str = ""
     command_line: str = COMMAND_LINE  # of the kernel
     disk: str = ""
+    pins: VmPins = UNPINNED  # for each of ``vcpus``, or none

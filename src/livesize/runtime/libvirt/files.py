@@ -19,6 +19,7 @@ from typing import Any
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
+from livesize.runtime.logs.raw import times_path
 from livesize.runtime.vm_config import VmConfig
 
 _FORMATS = ("raw", "qcow2")
@@ -87,6 +88,7 @@ class VmFiles:
         for path in self._logs.glob("*.log"):
             if path.stem.isdigit() and int(path.stem) < attempt - 1:
                 path.unlink(missing_ok=True)
+                times_path(path).unlink(missing_ok=True)
 
 
 def resolve_image(image: str, images_dir: Path) -> Path:
