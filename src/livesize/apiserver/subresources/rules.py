@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds import (
+    DISRUPTION_BUDGETS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from livesize.apiserver.subresources.change import Rule
 from livesize.apiserver.subresources.objects import update_object, update_pod
 from livesize.apiserver.subresources.plain_status import update_status
@@ -21,6 +29,8 @@ CHANGES: Mapping[tuple[Resource, str], Rule] = {
     (NODES, "status"): update_status,
     (RESOURCE_QUOTAS, "status"): update_status,
     (DISRUPTION_BUDGETS, "status"): update_status,
+    (PERSISTENT_VOLUME_CLAIMS, "status"): update_status,
+    (PERSISTENT_VOLUMES, "status"): update_status,
 }
 POSTS: Mapping[tuple[Resource, str], Rule] = {
     (PODS, "binding"): bind_pod,
