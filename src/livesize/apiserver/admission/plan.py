@@ -39,6 +39,7 @@ from livesize.api.kinds import (
 from livesize.api.limits import limit_problems
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
+from livesize.api.resize_state import is_bound, resize_state
 from livesize.api.resources import containers_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
 from livesize.apiserver.admission.storage import forbids_growth, forbids_node
@@ -112,9 +113,10 @@ def guard_allocation(attempt: Attempt) -> Refusal | None:
         return None
     if attempt.access.subresource == "resizing" or _is_own_pod(attempt):
         return None
-    before = lookup(attempt.old, "status", "resizeState", "allocated", default=[])
-    after = lookup(attempt.new, "status", "resizeState", "allocated", default=[])
-    if before == after or not lookup(attempt.old, "spec", "nodeName"):
+    before, after = resize_state(attempt.old), resize_state(attempt.new)
+    if before is after or (before.get("allocated") or []) == (after.get("allocated") or []):
+        return None
+    if not is_bound(attempt.old):
         return None
     return Refusal("resourcesAllocated is moved only by the node the pod runs on")
 
@@ -270,9 +272,8 @@ def _images(pod: Object | None) -> list[str]:
 
 def _operating_system(node: Object) -> str:
     """What the node reports, else what its label says; empty where neither does."""
-    reported = lookup(node, "status", "nodeInfo", "operatingSystem", default="")
-    labelled = lookup(node, "metadata", "labels", "kubernetes.io/os", default="")
-    return str(reported or labelled)
+    reported = lookup(node, "status", "nodeInfo", "operatingSystem")
+    return str(reported or lookup(node, "metadata", "labels", "kubernetes.io/os", default=""))
 
 
 def _labels(node: Object) -> Object:
