@@ -89,6 +89,14 @@ class EventReason(enum.StrEnum):
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "NodeReady"
     NODE_NOT_READY = "NodeNotReady"
+    WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+    EXTERNAL_PROVISIONING = "ExternalProvisioning"
+    PROVISIONING_SUCCEEDED = "ProvisioningSucceeded"
+    PROVISIONING_FAILED = "ProvisioningFailed"
+    FAILED_BINDING = "FailedBinding"
+    VOLUME_MISMATCH = "VolumeMismatch"
+    VOLUME_FAILED_DELETE = "VolumeFailedDelete"
+    CLAIM_LOST = "ClaimLost"
 
 
 _WARNINGS = frozenset(
@@ -110,6 +118,10 @@ _WARNINGS = frozenset(
         EventReason.OUT_OF_CPU,
         EventReason.OUT_OF_MEMORY,
         EventReason.NODE_NOT_READY,
+        EventReason.PROVISIONING_FAILED,
+        EventReason.VOLUME_MISMATCH,
+        EventReason.VOLUME_FAILED_DELETE,
+        EventReason.CLAIM_LOST,
     }
 )
 

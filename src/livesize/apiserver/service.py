@@ -18,7 +18,7 @@ from livesize.api.errors import (
     conflict,
     method_not_allowed,
 )
-from livesize.api.kinds import EVENTS, PODS, Resource
+from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
@@ -29,7 +29,7 @@ from livesize.apiserver.asked import (
 )
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity, Role
-from livesize.apiserver.auth.node_reads import NodeRead, forbids_reading, selected_name
+from livesize.apiserver.auth.node_reads import Cluster, NodeRead, forbids_reading, selected_name
 from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.creating import Creating
 from livesize.apiserver.deleting import Deleted, Deleting
@@ -94,40 +94,42 @@ class Service:
 
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
         name = selected_name(options.fields)
-        await self._authorize_read(
-            identity, Access("list", resource, namespace=options.namespace, name=name)
-        )
+        access = Access("list", resource, namespace=options.namespace, name=name)
+        await self._authorize_read(identity, access, options.labels)
         return await read_page(self.cache, resource, options)
 
     async def watch(self, identity: Identity, resource: Resource, options: WatchOptions) -> Watcher:
         """The caller ends it with ``service.cache.end(watcher)``."""
         name = selected_name(options.fields)
-        await self._authorize_read(
-            identity, Access("watch", resource, namespace=options.namespace, name=name)
-        )
+        access = Access("watch", resource, namespace=options.namespace, name=name)
+        await self._authorize_read(identity, access, options.labels)
         return await open_watch(self.cache, resource, options, is_node=identity.role is Role.NODE)
 
     async def allows(self, identity: Identity, access: Access) -> bool:
         """Whether a request like this would be authorized; for access reviews."""
         return allows(identity, access) and not await self._unrelated(identity, access)
 
-    async def _authorize_read(self, identity: Identity, access: Access) -> None:
+    async def _authorize_read(self, identity: Identity, access: Access, labels: str = "") -> None:
         authorize(identity, access)
         if identity.node:
-            why = await self._unrelated(identity, access)
+            why = await self._unrelated(identity, access, labels)
             if why:
                 raise refusal(identity, access, why)
 
-    async def _unrelated(self, identity: Identity, access: Access) -> str:
-        """Why a node may not read this Secret or ConfigMap; empty where it may."""
-        read = NodeRead(identity.node, access)
+    async def _unrelated(self, identity: Identity, access: Access, labels: str = "") -> str:
+        """Why a node may not read this Secret, ConfigMap, claim or volume; empty where it may."""
+        read = NodeRead(identity.node, access, labels)
         if not read.is_limited:
             return ""
-        why = forbids_reading(read, (one.stored for one in self.cache.records(PODS)))
+        why = forbids_reading(read, self._cluster())
         if why:  # the pod may have been bound a moment ago
             await self.cache.fresh()
-            why = forbids_reading(read, (one.stored for one in self.cache.records(PODS)))
+            why = forbids_reading(read, self._cluster())
         return why
+
+    def _cluster(self) -> Cluster:
+        kinds = (PODS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
+        return Cluster(*([one.stored for one in self.cache.records(kind)] for kind in kinds))
 
     # Writing
 
@@ -144,8 +146,8 @@ class Service:
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
         obj = take_in(obj, kind=resource.kind, api_version=resource.api_version, options=options)
-        if resource == PODS:
-            await self.cache.fresh()  # what admission gives the pod comes from there
+        if resource in (PODS, PERSISTENT_VOLUME_CLAIMS):
+            await self.cache.fresh()  # what admission gives it comes from there
         new = self._creating.begin(resource, namespace, obj)
         target = Target(resource, namespace, name_of(new))
         owner = updating_owner(identity, target, options)

@@ -107,11 +107,14 @@ def make_runtime(
 
         return FakeRuntime(clock=clock)
     from livesize.runtime.combined import CombinedRuntime
-    from livesize.runtime.libvirt.runtime import LibvirtRuntime
+    from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 
     feed, root = EventFeed(), f"livesize/{node_name}"
     containers = _make_containers(choice, directory, root, clock, feed)
-    machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
+    settings = LibvirtSettings(logs=choice.logs)
+    machines = LibvirtRuntime(
+        directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed, settings=settings
+    )
     return CombinedRuntime(containers, machines, feed)
 
 
@@ -121,10 +124,10 @@ def make_volumes(choice: RuntimeChoice, directory: DataDirectory) -> VolumeStore
     if choice.kind == "fake":
         from livesize.runtime.volumes.fake_mounts import FakeMounts
 
-        return FolderVolumes(directory.volumes, FakeMounts())
+        return FolderVolumes(directory.volumes, FakeMounts(), directory.claims)
     from livesize.runtime.volumes.mounts import KernelMounts
 
-    return FolderVolumes(directory.volumes, KernelMounts())
+    return FolderVolumes(directory.volumes, KernelMounts(), directory.claims)
 
 
 def _make_containers(

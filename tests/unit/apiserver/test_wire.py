@@ -214,6 +214,7 @@ async def test_openapi_has_what_kubectl_looks_for(rig: Any) -> None:
     paths = (await rig.get("/openapi/v3")).json["paths"]
     assert sorted(paths) == [
         "api/v1", "apis/coordination.k8s.io/v1", "apis/policy/v1", "apis/scheduling.k8s.io/v1",
+        "apis/storage.k8s.io/v1",
     ]  # fmt: skip
     document = (await rig.get("/openapi/v3/api/v1")).json
     patch = document["paths"][f"{PODS.replace('default', '{namespace}')}/{{name}}"]["patch"]

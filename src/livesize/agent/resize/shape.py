@@ -103,9 +103,6 @@ class ContainersShape:
 
         return Step(f"container:{group.container}:oom-score", set_score)
 
-    async def tidy(self, snapshot: PodSnapshot) -> None:
-        """Nothing of a container's grows beside its limits."""
-
 
 def _requested(size: Object) -> str:
     return str(lookup(size, "requests", "memory", default=""))

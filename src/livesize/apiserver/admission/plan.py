@@ -9,6 +9,7 @@
 - LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18).
 - PodResize: a pod is resized on a Linux node that is there (facts D.4).
 - HostPaths: only an admin names paths of the machine in a VM; everyone else names images (5.6).
+- Storage: a claim grows only where its class lets it (livesize.apiserver.admission.storage).
 - Priority: one class at most is the default. (That pods get their class's value is done before
   they are validated: livesize.apiserver.admission.filling.)
 
@@ -26,12 +27,21 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.api.errors import Cause
-from livesize.api.kinds import EVENTS, LEASES, NODES, PODS, PRIORITY_CLASSES
+from livesize.api.kinds import (
+    EVENTS,
+    LEASES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PRIORITY_CLASSES,
+)
 from livesize.api.limits import limit_problems
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
 from livesize.api.resources import containers_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
+from livesize.apiserver.admission.storage import forbids_growth, forbids_node
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity, Role
 
@@ -44,6 +54,7 @@ class Around(msgspec.Struct, frozen=True):
     namespace: Object | None = None
     limit_ranges: tuple[Object, ...] = ()
     priority_classes: tuple[Object, ...] = ()
+    storage_classes: tuple[Object, ...] = ()
 
 
 NOTHING_AROUND = Around()
@@ -86,6 +97,7 @@ def restrict_node(attempt: Attempt) -> Refusal | None:
         PODS.plural: _restrict_to_its_pods,
         LEASES.plural: _restrict_to_its_lease,
         EVENTS.plural: lambda _: None,
+        PERSISTENT_VOLUMES.plural: _restrict_to_its_volumes,
     }
     rule = rules.get(attempt.access.resource.plural)
     if rule is None:
@@ -182,6 +194,14 @@ def guard_priority(attempt: Attempt) -> Refusal | None:
     return None
 
 
+def guard_growth(attempt: Attempt) -> Refusal | None:
+    old, new = attempt.old, attempt.new
+    if attempt.access.resource != PERSISTENT_VOLUME_CLAIMS or old is None or new is None:
+        return None
+    why = forbids_growth(old, new, attempt.around.storage_classes)
+    return Refusal(why) if why else None
+
+
 RULES: tuple[Rule, ...] = (
     guard_security,
     restrict_node,
@@ -190,6 +210,7 @@ RULES: tuple[Rule, ...] = (
     guard_resize,
     guard_host_paths,
     guard_priority,
+    guard_growth,
 )
 
 
@@ -230,6 +251,11 @@ def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
             f'node "{node}" can only access node lease with the same name as the requesting node'
         )
     return None
+
+
+def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
+    why = forbids_node(attempt.identity.node, attempt.old, attempt.new)
+    return Refusal(why) if why else None
 
 
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:

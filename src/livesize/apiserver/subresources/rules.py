@@ -7,7 +7,15 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds import (
+    DISRUPTION_BUDGETS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from livesize.apiserver.subresources.change import Rule
 from livesize.apiserver.subresources.objects import update_object, update_pod
 from livesize.apiserver.subresources.plain_status import update_status
@@ -36,6 +44,8 @@ CHANGES: Mapping[tuple[Resource, str], Rule] = {
     (NODES, "status"): update_status,
     (RESOURCE_QUOTAS, "status"): update_status,
     (DISRUPTION_BUDGETS, "status"): update_status,
+    (PERSISTENT_VOLUME_CLAIMS, "status"): update_status,
+    (PERSISTENT_VOLUMES, "status"): update_status,
 }
 POSTS: Mapping[tuple[Resource, str], Rule] = {
     (PODS, "binding"): bind_pod,
