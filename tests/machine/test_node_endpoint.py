@@ -351,7 +351,8 @@ def test_a_viewer_reads_logs_and_runs_nothing(up: Up) -> None:
 def test_a_client_that_goes_leaves_nothing_behind(up: Up) -> None:
     group = group_of(up, "talker", "app")
     for words in (
-        ("exec", "talker", "--", "sh", "-c", "echo on; exec sleep 4321"),
+        # What it has started goes with it, though it does not want to.
+        ("exec", "talker", "--", "sh", "-c", "trap '' TERM; echo on; sleep 4321; true"),
         # Nobody reads this stdin: the client goes while its input has nowhere to go.
         ("exec", "-i", "talker", "--", "sh", "-c", "echo on; exec sleep 4321"),
     ):

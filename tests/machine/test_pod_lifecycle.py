@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +22,11 @@ from system.claims import (
     writer,
 )
 from system.groups import group_of
-from system.up import Up, container, running_up
+from system.up import Up, container
 
 pytestmark = pytest.mark.containers
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module", params=["process", "containerd"])
-def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    if request.param == "containerd":
-        request.getfixturevalue("needs_containerd")
-    directory = tmp_path_factory.mktemp(f"up-{request.param}")
-    with running_up(directory, runtime=request.param, allocatable="cpu=8,memory=4Gi") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _empty(up: Up) -> Iterator[None]:
-    yield
-    for pod in up.request("GET", "/api/v1/namespaces/default/pods")[1]["items"]:
-        up.delete_pod(pod["metadata"]["name"])
 
 
 def make(up: Up, kind: str, name: str, data: dict[str, str]) -> None:
