@@ -13,6 +13,7 @@ from livesize.api.kinds import (
     STORAGE_CLASSES,
     Resource,
 )
+from livesize.api.limits import claim_problems
 from livesize.api.objects import Object, evolve, without
 from livesize.api.quota import recount
 from livesize.api.storage import DEFAULT_CLASS, claims_of, default_class
@@ -204,3 +205,13 @@ def test_the_claims_of_a_pod() -> None:
     volumes = [{"persistentVolumeClaim": {"claimName": name}} for name in "bab"]
     assert claims_of({"spec": {"volumes": [*volumes, {"emptyDir": {}}]}}) == ("a", "b")
     assert claims_of({"spec": {}}) == ()
+
+
+def test_a_limit_range_bounds_claims() -> None:
+    bounds = {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "4Gi"}}
+    ranges = [{"spec": {"limits": [bounds, {"type": "Container", "max": {"cpu": "1"}}]}}]
+    assert claim_problems(claim(size="2Gi"), ranges) == []
+    (small,) = claim_problems(claim(size="512Mi"), ranges)
+    assert small == ("minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 512Mi")
+    (large,) = claim_problems(claim(size="5Gi"), ranges)
+    assert large == "maximum storage usage per PersistentVolumeClaim is 4Gi, but request is 5Gi"
