@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from system.claims import CLAIMS, VOLUMES, folder_of, is_gone, volume, volume_of, writer
+from system.claims import CLAIMS, VOLUMES, is_gone, volume, volume_of, writer
 from system.up import Up
 
 pytestmark = [pytest.mark.containers, pytest.mark.matrix]
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.matrix]
 PODS = "/api/v1/namespaces/default/pods"
 AGENT_POINTS = [
     f"{step}/{side}"
-    for step in ("start/app", "remove/volumes", "remove/delete", "reclaim/remove", "reclaim/let-go")
+    for step in ("start/app", "remove/volumes", "reclaim/remove", "reclaim/let-go")
     for side in ("before", "after")
 ]
 MOST_WRITES = 60
@@ -61,17 +62,24 @@ class Life:
     def live(self) -> None:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
         self._make(CLAIMS, {"metadata": {"name": self.claim}, "spec": spec})
-        for _ in range(2):
-            self._run_pod()
-            folder = self._folder()
-            self._eventually((folder / "log").exists, "it wrote into its volume")
-            self._delete(f"{PODS}/{self.pod}")
-        # Each pod wrote a line when it started; whose start was cut off started again.
-        assert len((folder / "log").read_text().splitlines()) >= 2
-        name = folder.name
+        self._write(lines=1)
+        folder = self._write(lines=2)  # what the first wrote is still there
         self._delete(f"{CLAIMS}/{self.claim}")
-        self._eventually(lambda: is_gone(self.up, f"{VOLUMES}/{name}"), "the volume is gone")
+        self._eventually(lambda: is_gone(self.up, f"{VOLUMES}/{folder.name}"), "the volume is gone")
         assert list(folder.parent.iterdir()) == []
+
+    def _write(self, lines: int) -> Path:
+        """A pod writes a line when it starts; more than one, where its start was cut off."""
+        self._run_pod()
+        folder = self._folder()
+        log = folder / "log"
+
+        def written() -> bool:
+            return log.exists() and len(log.read_text().splitlines()) >= lines
+
+        self._eventually(written, f"it has written line {lines} into its volume")
+        self._delete(f"{PODS}/{self.pod}")
+        return folder
 
     def _run_pod(self) -> None:
         spec = {
@@ -83,8 +91,8 @@ class Life:
         self._make(PODS, {"metadata": {"name": self.pod}, "spec": spec})
 
     def _folder(self) -> Path:
-        self._eventually(lambda: volume_of(self.up, self.claim), "the claim is bound")
-        return folder_of(self.up, self.claim)
+        found = self._eventually(lambda: volume_of(self.up, self.claim), "the claim is bound")
+        return Path(found["spec"]["local"]["path"])
 
     def _make(self, path: str, body: Any) -> None:
         self._eventually(lambda: self._ask("POST", path, body) in (201, 409), f"{path} made")
@@ -103,14 +111,15 @@ class Life:
             return self.up.request(method, path, body)[0]
         return 0
 
-    def _eventually(self, holds: Any, what: str) -> None:
-        def checked() -> Any:
+    def _eventually(self, holds: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + 60
+        while not (found := holds()):
+            assert time.monotonic() < deadline, f"waited until {what}:\n{self.up.log()}"
             if self.up.process is not None and self.up.process.poll() is not None:
                 self.up.process = None
                 self.up.start()  # the agent has died, as it was told to
-            return holds()
-
-        self.up.wait_until(checked, what)
+            time.sleep(0.02)
+        return found
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
