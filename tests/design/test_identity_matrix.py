@@ -79,6 +79,10 @@ OBJECTS: dict[str, tuple[str, Object]] = {
 }
 POSTED = {
     "pods/binding": ("/api/v1/namespaces/default/pods/free/binding", {"target": {"name": "n1"}}),
+    "pods/eviction": (
+        "/api/v1/namespaces/default/pods/web/eviction",
+        {"metadata": {"name": "web"}},
+    ),
     "pods/resizing": ("/api/v1/namespaces/default/pods/web/resizing", ANSWER),
 }
 METHODS = {
@@ -99,7 +103,7 @@ TO_NODES = {"log": "get", "exec": "create", "attach": "create", "portforward": "
 
 def test_there_is_an_object_of_every_kind_served() -> None:
     assert {resource.plural for resource in RESOURCES} == set(OBJECTS)
-    posted = {"binding", "resizing"}
+    posted = {"binding", "eviction", "resizing"}
     there = {target_name(*target) for target in TARGETS if target[1] in posted}
     assert there == set(POSTED)
 
@@ -153,7 +157,7 @@ async def attempt(rig: Rig, token: str, verb: str, resource: Resource, subresour
     path = resource.path(namespace, name, subresource)
     if subresource in TO_NODES:
         return await ask_node(rig, token, verb, path, subresource)
-    if subresource in ("binding", "resizing"):
+    if subresource in ("binding", "eviction", "resizing"):
         if verb != "create":
             return None
         path, body = POSTED[target_name(resource, subresource)]

@@ -42,6 +42,7 @@ pods/exec                    C      -      -    -         -          -
 pods/attach                  C      -      -    -         -          -
 pods/portforward             C      -      -    -         -          -
 pods/binding                 -      -      -    C         -          -
+pods/eviction                C      -      -    -         C          -
 pods/resizing                -      -      C    C         -          -
 events                       RCUX   R      RCU  RCU       RCUX       R
 leases                       R      R      RCUd RCU       RCUX       R

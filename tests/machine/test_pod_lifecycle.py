@@ -259,7 +259,7 @@ def test_a_workload_takes_part_in_its_resize(up: Up) -> None:
 
 
 def test_a_claim_outlives_its_pods(up: Up) -> None:
-    """Files stay for the next pod; with the claim its folder goes, unless it is retained."""
+    """Written files stay for the next pod; with the claim its folder goes, unless retained."""
     merge = "application/merge-patch+json"
     make_claim(up, "goes")
     make_claim(up, "stays")

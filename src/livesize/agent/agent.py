@@ -102,7 +102,7 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if cpus is not None:
-                keeper = CpuKeeper(self.runtime, ledger, cpus.shared)
+                keeper = CpuKeeper(self.runtime, ledger, cpus.shared, self._moved)
                 self._outside = replace(self._outside, cpus=keeper)
                 tasks.create_task(keeper.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
@@ -279,6 +279,12 @@ class Agent:
             if worker is not None and not worker.is_leaving:
                 self._admit(worker, pod)
                 self._books.judge.consider(pod)
+
+    def _moved(self, uid: str) -> None:
+        """A domain follows the group its QEMU is in."""
+        worker = self._workers.get(uid)
+        if worker is not None and self.vms is not None and self.vms.vm(uid) is not None:
+            worker.wake()
 
     async def _follow_machine(self) -> None:
         async for event in self.runtime.events():

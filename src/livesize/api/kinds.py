@@ -64,6 +64,7 @@ PODS = Resource(
     subresources=(
         "attach",
         "binding",
+        "eviction",
         "exec",
         "log",
         "portforward",

@@ -19,6 +19,7 @@ class ConditionType(enum.StrEnum):
     POD_RESIZE_PENDING = "PodResizePending"
     POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
+    DISRUPTION_TARGET = "DisruptionTarget"
 
 
 RESIZE_CONDITIONS = frozenset(
@@ -54,6 +55,7 @@ class Reason(enum.StrEnum):
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "KubeletReady"
     NODE_STATUS_UNKNOWN = "NodeStatusUnknown"
+    EVICTED_BY_API = "EvictionByEvictionAPI"
 
 
 class EventType(enum.StrEnum):

@@ -291,6 +291,15 @@ class Resizing(TypedDict, total=False):
     events: list[Event]
 
 
+class Eviction(TypedDict, total=False):
+    """Body of POST pods/X/eviction, in policy/v1."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    deleteOptions: dict[str, Any]
+
+
 class NodeSystemInfo(TypedDict, total=False):
     machineID: str
     systemUUID: str

@@ -48,6 +48,7 @@ from livesize.apiserver.quotas import QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
+from livesize.apiserver.subresources.pod_eviction import parse_eviction, with_disruption
 from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, post_rule
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
@@ -224,11 +225,18 @@ class Service:
         """POST to a subresource: binding, resizing."""
         edit = Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
-        kind = POSTED_KINDS[target.resource, target.subresource]
-        api_version = target.resource.api_version
-        taken = take_in(body, kind=kind, api_version=api_version, options=options)
+        taken = _take_posted(target, body, options)
         events = self._events_told(identity, target, taken)
         return await self._editing.modify(edit, rule, lambda _: taken, events)
+
+    async def evict(
+        self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
+    ) -> Deleted:
+        """POST of pods/X/eviction: who may evict needs no right to delete."""
+        authorize(identity, target.access("create"))
+        asked = parse_eviction(target, _take_posted(target, body, options), options)
+        pod = Target(target.resource, target.namespace, target.name)
+        return await self._deleting.delete(identity, pod, asked, marked=with_disruption)
 
     async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
         authorize(identity, target.access("delete"))
@@ -265,3 +273,8 @@ class Service:
         refuse_invalid(target, told_errors(target, told))
         authorize(identity, Access("create", EVENTS, "", target.namespace))
         return [Beside(EVENTS, self._creating.begin(EVENTS, target.namespace, one)) for one in told]
+
+
+def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:
+    posted = POSTED_KINDS[target.resource, target.subresource]
+    return take_in(body, kind=posted.kind, api_version=posted.api_version, options=options)

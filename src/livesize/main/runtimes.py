@@ -107,11 +107,14 @@ def make_runtime(
 
         return FakeRuntime(clock=clock)
     from livesize.runtime.combined import CombinedRuntime
-    from livesize.runtime.libvirt.runtime import LibvirtRuntime
+    from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 
     feed, root = EventFeed(), f"livesize/{node_name}"
     containers = _make_containers(choice, directory, root, clock, feed)
-    machines = LibvirtRuntime(directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed)
+    settings = LibvirtSettings(logs=choice.logs)
+    machines = LibvirtRuntime(
+        directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed, settings=settings
+    )
     return CombinedRuntime(containers, machines, feed)
 
 

@@ -185,7 +185,8 @@ async def test_aggregated_discovery_with_etag(rig: Any) -> None:
     pods = next(one for one in version["resources"] if one["resource"] == "pods")
     assert pods["scope"] == "Namespaced"
     assert [one["subresource"] for one in pods["subresources"]] == [
-        "attach", "binding", "exec", "log", "portforward", "resize", "resizing", "status",
+        "attach", "binding", "eviction", "exec", "log", "portforward", "resize", "resizing",
+        "status",
     ]  # fmt: skip
     same = await rig.get(
         "/api", accept=AGGREGATED, headers={"if-none-match": answer.headers["etag"]}

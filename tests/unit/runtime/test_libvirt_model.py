@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL, COMMAND_LINE
+from livesize.api.vm_pins import VmPins
+from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.facts import listed_cpus, parse_facts, with_requested
 from livesize.runtime.libvirt.model import (
@@ -22,7 +23,7 @@ from livesize.runtime.libvirt.model import (
     render_note,
 )
 from livesize.runtime.vm import Accelerator, VmNote
-from livesize.runtime.vm_config import VmConfig
+from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 GOLDEN = Path(__file__).parent / "golden"
 MIB = 1024 * 1024
@@ -43,6 +44,13 @@ CASES = {
         UID, small(vcpus=3, memory_bytes=1026 * MIB), KERNEL, LOG, Accelerator.TCG
     ),
     "kernel_kvm": compose_domain(UID, small(), KERNEL, LOG, Accelerator.KVM),
+    "kernel_pinned": compose_domain(
+        UID,
+        small(vcpus=2, pins=VmPins(((3,), (1,)), (1, 3))),
+        KERNEL,
+        LOG,
+        Accelerator.TCG,
+    ),
     "disk_no_room": compose_domain(
         UID,
         small(kernel="", initrd="", disk="d", max_vcpus=1, max_memory_bytes=512 * MIB),
@@ -72,6 +80,7 @@ def test_the_document_kept_gives_the_model_back(name: str) -> None:
 
 blocks = st.integers(0, 1 << 21).map(lambda count: count * 2 * MIB)
 words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1)
+cpus = st.sets(st.integers(0, 99), min_size=1, max_size=3).map(lambda one: tuple(sorted(one)))
 models = st.builds(
     DomainModel,
     name=words,
@@ -91,6 +100,7 @@ models = st.builds(
         st.builds(MemoryDevice, words, st.integers(0, 7), blocks, blocks), min_size=1, max_size=3
     ).map(tuple),
     note=st.builds(VmNote, st.one_of(st.none(), blocks)),
+    pins=st.builds(VmPins, st.lists(cpus, max_size=4).map(tuple), cpus),
 )
 
 

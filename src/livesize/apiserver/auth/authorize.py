@@ -70,7 +70,12 @@ _COLLECT = {
     "persistentvolumeclaims/status": READ | CHANGE,
 }
 
-_POD_WRITES = {"pods": ALL, "pods/resize": READ | CHANGE, "pods/status": READ}
+_POD_WRITES = {
+    "pods": ALL,
+    "pods/eviction": CREATE,
+    "pods/resize": READ | CHANGE,
+    "pods/status": READ,
+}
 _READ_ALL = {
     "namespaces": READ,
     "nodes": READ,

@@ -12,10 +12,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from livesize.api.vm_pins import VmPins
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
 from livesize.runtime.libvirt.link import load_libvirt
 from livesize.runtime.libvirt.model import MEMORY_BLOCK_BYTES, NOTE_KEY, NOTE_URI, decode_note
+from livesize.runtime.vm import check_pins
 
 
 class DomainReading(msgspec.Struct, frozen=True):
@@ -91,6 +93,19 @@ def persist_memory(domain: Any, total_bytes: int) -> Correction:
     return _persistent_as_read(domain)
 
 
+def pin(domain: Any, pins: VmPins) -> Correction:
+    """QEMU's own threads first: they get all CPUs that any of the others does."""
+    libvirt = load_libvirt()
+    check_pins(pins, live_vcpus(domain))
+    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    domain.pinEmulator(_cpu_map(pins.emulator), flags)
+    for number, cpus in enumerate(pins.vcpus):
+        domain.pinVcpuFlags(number, _cpu_map(cpus), flags)
+    live = parse_facts(domain.XMLDesc(0)).pins
+    persistent = _persistent_as_read(domain)
+    return lambda reading: persistent(_live_with(pins=live)(reading))
+
+
 def write_note(domain: Any, element: str) -> Correction:
     libvirt = load_libvirt()
     kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
@@ -112,6 +127,10 @@ def _live_with(**facts: object) -> Correction:
 def _persistent_as_read(domain: Any) -> Correction:
     persistent = parse_facts(domain.XMLDesc(load_libvirt().VIR_DOMAIN_XML_INACTIVE))
     return lambda reading: msgspec.structs.replace(reading, persistent=persistent)
+
+
+def _cpu_map(cpus: tuple[int, ...]) -> tuple[bool, ...]:
+    return tuple(number in cpus for number in range(max(cpus) + 1))
 
 
 def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from livesize.runtime.libvirt.changes import (
     live_vcpus,
     persist_memory,
     persist_vcpus,
+    pin,
     plug,
     request_memory,
     unplug,
@@ -34,6 +35,7 @@ from livesize.runtime.vm import (
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
+    PinCpus,
     PlugVcpus,
     RequestMemory,
     UnplugVcpus,
@@ -123,6 +125,8 @@ class Domain:
                 return f"have {count} vCPUs used by", partial(self._switch, count=count)
             case PersistVcpus(count=count):
                 return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
+            case PinCpus(pins=pins):
+                return "pin", partial(pin, pins=pins)
             case RequestMemory() | PersistMemory() | WriteNote():
                 return _memory_call_for(change)
 

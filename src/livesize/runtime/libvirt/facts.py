@@ -12,11 +12,13 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from livesize.api.vm_pins import VmPins
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL
 from livesize.runtime.libvirt.model import (
     accelerator_of,
     boot_memory,
     parse_note,
+    parse_pins,
     required,
     size_bytes,
 )
@@ -33,6 +35,7 @@ class DomainFacts(msgspec.Struct, frozen=True):
     devices: tuple[VmDevice, ...]
     note: VmNote
     agent_connected: bool
+    pins: VmPins
     channels: dict[str, str]  # name to the path of its socket; empty where it does not run
 
     @property
@@ -61,6 +64,7 @@ def parse_facts(xml: str) -> DomainFacts:
         devices=tuple(_device(element) for element in _memory_elements(root)),
         note=parse_note(root),
         agent_connected=agent is not None and agent.get("state") == "connected",
+        pins=parse_pins(root),
         channels=_channels(root),
     )
 

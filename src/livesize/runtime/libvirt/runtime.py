@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
@@ -53,11 +52,13 @@ from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import Surroundings, Vm
-from livesize.runtime.logs.raw import Growth, read_raw
+from livesize.runtime.logs.keeping import LogKeeper
+from livesize.runtime.logs.raw import read_raw
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
+    LogLimits,
     LogLines,
     LogQuery,
     PortStreams,
@@ -68,8 +69,6 @@ from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 log = get_logger("libvirt")
 
 _THREADS = 4
-LOOK_SECONDS = 0.25
-"""A console that is followed is looked at this often."""
 
 T = TypeVar("T")
 
@@ -77,6 +76,7 @@ T = TypeVar("T")
 class LibvirtSettings(msgspec.Struct, frozen=True):
     accelerator: Accelerator | None = None  # None: find out
     points: CrashPoints = NO_CRASH_POINTS
+    logs: LogLimits = LogLimits()  # of consoles
 
 
 DEFAULT_SETTINGS = LibvirtSettings()
@@ -115,6 +115,7 @@ class LibvirtRuntime:
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
         self._groups = PodGroups(open_cgroups(), cgroup_root, clock)
+        self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
         self._lock_descriptor = -1
@@ -137,6 +138,7 @@ class LibvirtRuntime:
     async def open(self) -> None:
         self._lock()
         self._groups.open()
+        self._keeper.open()
         for uid in self._folders.uids():
             folder = self._folders.of(uid)
             config = folder.pod()
@@ -154,6 +156,7 @@ class LibvirtRuntime:
     async def close(self) -> None:
         for vm in self._vms():
             vm.close()
+        self._keeper.close()
         if self._surroundings is not None:
             link, daemon = self._surroundings.link, self._surroundings.daemon
             await self._in_thread(link.close)
@@ -234,6 +237,7 @@ class LibvirtRuntime:
             vm.close()
             raise
         pod.vm = vm
+        self._keeper.begin(vm.console)
         return vm.container_view()
 
     async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
@@ -271,10 +275,11 @@ class LibvirtRuntime:
         vm = None if pod is None else pod.vm
         if vm is None or query.container != VM_NAME:
             raise GoneError(f"pod {query.pod_uid} has no VM {query.container} here")
-        view = vm.container_view()
-        log = Path(view.log_path).with_name(f"{view.attempt - query.previous}.log")
-        growth = Growth(lambda: vm.is_running, functools.partial(self._clock.sleep, LOOK_SECONDS))
-        return read_raw(log, query, growth if query.follow else None)
+        if query.previous:
+            attempt = vm.record.config.attempt - 1
+            return read_raw(vm.console.with_name(f"{attempt}.log"), query)
+        growth = self._keeper.following(vm.console, lambda: vm.is_running)
+        return read_raw(vm.console, query, growth if query.follow else None)
 
     async def remove_pod(self, uid: str) -> None:
         pod = self._pods.get(uid)
@@ -374,6 +379,9 @@ class LibvirtRuntime:
             pod.vm = Vm(record, pod.folder, self._surroundings)
             known = pod.folder.outcome() is not None
             pod.vm.attach(boot_id())
+            self._keeper.begin(pod.vm.console)
+            if not pod.vm.is_running:
+                self._keeper.end(pod.vm.console)
             if not known and not pod.vm.is_running:
                 unwatched.append(pod.vm)
         try:
@@ -434,6 +442,9 @@ class LibvirtRuntime:
             vm.heard(DomainEvent(domain_name(vm.uid), "CONNECTED"))
 
     def _tell(self, uid: str) -> None:
+        vm = self._pods[uid].vm if uid in self._pods else None
+        if vm is not None and not vm.is_running:
+            self._keeper.end(vm.console)
         self._feed.publish(RuntimeEvent(uid, VM_NAME))
 
     def _vms(self) -> list[Vm]:

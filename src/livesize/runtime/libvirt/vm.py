@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.machinery.telemetry import get_logger
@@ -54,7 +55,15 @@ from livesize.runtime.process.processes import (
     started_at_ticks,
 )
 from livesize.runtime.process.records import Outcome
-from livesize.runtime.vm import VM_NAME, Accelerator, GuestView, PlugVcpus, VmChange, VmView
+from livesize.runtime.vm import (
+    VM_NAME,
+    Accelerator,
+    GuestView,
+    PinCpus,
+    PlugVcpus,
+    VmChange,
+    VmView,
+)
 from livesize.runtime.vm_config import VmConfig
 
 log = get_logger("vm")
@@ -123,6 +132,11 @@ class Vm:
 
     # What there is.
 
+    @property
+    def console(self) -> Path:
+        """The file that it is written to."""
+        return self._files.log(self.record.config.attempt)
+
     def container_view(self) -> ContainerView:
         config, outcome, started = self.record.config, self._outcome, self._started
         return ContainerView(
@@ -140,7 +154,7 @@ class Vm:
             finished_at=outcome.finished_at if outcome else None,
             exit_code=outcome.exit_code if outcome else None,
             oom_killed=outcome.oom_killed if outcome else False,
-            log_path=str(self._files.log(config.attempt)),
+            log_path=str(self.console),
         )
 
     def view(self) -> VmView | None:
@@ -165,6 +179,8 @@ class Vm:
             guest=self._guest if is_running else None,
             note=live.note,
             read_at=self._read_at,
+            pins=live.pins.of(live.vcpus),
+            persistent_pins=reading.persistent.pins.of(live.vcpus),
         )
 
     # Starting, and finding again.
@@ -174,7 +190,7 @@ class Vm:
         points = self._around.points
         try:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
-            console = self._around.daemon.inside(self._files.log(self.record.config.attempt))
+            console = self._around.daemon.inside(self.console)
             model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
@@ -402,6 +418,9 @@ class Vm:
         assert self._started is not None
         await self._run(self._domain.bound_agent)
         if not self._started.is_released:
+            if self.size.pins != UNPINNED:
+                # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
+                await self._run(self._domain.change, PinCpus(self.size.pins))
             await self._run(self._domain.release)
             self._started = msgspec.structs.replace(self._started, is_released=True)
             self._folder.save_started(self._started)
