@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from livesize.agent.volumes.claims import claimed_volume
 from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
 from livesize.agent.volumes.sources import ConfigError, Sources
 from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from livesize.api.objects import Object, evolve, lookup
+from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.storage import FOLDER_FINALIZER, FOLDERS_AT, VOLUME_PROTECTION
 from livesize.api.volume_choice import NodeFacts
 from livesize.controllers.claims.provision import Place, build_volume
@@ -115,6 +117,37 @@ def leaving(**changes: Any) -> Object:
 )
 def test_what_becomes_of_a_folder(disk: Object, plan: type) -> None:
     assert isinstance(plan_reclaim(disk, NODE, KEPT), plan)
+
+
+@given(
+    path=st.one_of(
+        st.just(f"{KEPT}/pvc-uid-data"),
+        st.text(max_size=20),
+        st.text(max_size=9).map(f"{KEPT}/{{}}".format),
+    ),
+    policy=st.sampled_from(["Delete", "Retain", ""]),
+    finalizers=st.lists(st.sampled_from([FOLDER_FINALIZER, VOLUME_PROTECTION, "x"]), max_size=3),
+    is_leaving=st.booleans(),
+    node=st.sampled_from([NODE, "another"]),
+)
+@settings(max_examples=100, deadline=None)
+def test_only_a_folder_of_ours_that_nobody_holds_is_removed(
+    path: str, policy: str, finalizers: list[str], is_leaving: bool, node: str
+) -> None:
+    changed = {
+        "spec__local": {"path": path},
+        "spec__persistentVolumeReclaimPolicy": policy,
+        "metadata__finalizers": finalizers,
+        "metadata__labels": {"livesize.dev/node": node},
+    }
+    disk = leaving(**changed)
+    if not is_leaving:
+        disk = without(disk, GOING)
+    if isinstance(plan_reclaim(disk, NODE, KEPT), RemoveFolder):
+        assert (path, policy, node) == (f"{KEPT}/pvc-uid-data", "Delete", NODE)
+        assert is_leaving
+        assert FOLDER_FINALIZER in finalizers
+        assert VOLUME_PROTECTION not in finalizers
 
 
 def mounting(**more: Any) -> Object:

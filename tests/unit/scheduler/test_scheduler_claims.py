@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from livesize.api.kinds import (
     NODES,
@@ -130,6 +132,32 @@ def test_a_volume_is_counted_on_by_one_claim_only() -> None:
     of.drop(PERSISTENT_VOLUME_CLAIMS, hand[0])
     of.drop(PERSISTENT_VOLUMES, there("v2", "n2"))
     assert places(view("pb", of, "b"))["pb"] == "n1", "nobody counts on it any more"
+
+
+WANTS = st.lists(st.sets(st.sampled_from("abcd"), min_size=1, max_size=2), min_size=1, max_size=6)
+KINDS = st.lists(st.sampled_from(["local", "hand"]), min_size=4, max_size=4)
+WHERE = st.lists(st.sampled_from(["n1", "n2"]), max_size=4)
+
+
+@given(WANTS, KINDS, WHERE)
+@settings(max_examples=60, deadline=None)
+def test_in_one_turn_a_claim_has_one_node_and_a_volume_one_claim(
+    wants: list[set[str]], kinds: list[str], where: list[str]
+) -> None:
+    asked = [claim(name, class_name=kind) for name, kind in zip("abcd", kinds, strict=True)]
+    disks = {f"v{number}": there(f"v{number}", node) for number, node in enumerate(where)}
+    of = book(*claims(*asked), *volumes(*disks.values()))
+    nodes: dict[str, str] = {}
+    taken: dict[str, Any] = {}
+    pods = [view(f"p{number}", of, *sorted(want)) for number, want in enumerate(wants)]
+    for placement in plan_turn(pods, N):
+        if not isinstance(placement.verdict, Place):
+            continue
+        for name in placement.pod.claims:
+            assert nodes.setdefault(name, placement.verdict.node) == placement.verdict.node
+        for key, disk in placement.verdict.volumes:
+            assert taken.setdefault(disk, key) == key
+            assert disks[disk]["spec"]["nodeAffinity"] == on_node(placement.verdict.node)
 
 
 async def test_a_pod_waits_for_its_claim_and_goes_to_its_volume() -> None:
