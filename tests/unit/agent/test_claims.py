@@ -130,7 +130,7 @@ def test_what_becomes_of_a_folder(disk: Object, plan: type) -> None:
     is_leaving=st.booleans(),
     node=st.sampled_from([NODE, "another"]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_only_a_folder_of_ours_that_nobody_holds_is_removed(
     path: str, policy: str, finalizers: list[str], is_leaving: bool, node: str
 ) -> None:
