@@ -89,9 +89,15 @@ class Vm:
         """As ``Up.wait_until``, but seldom enough to leave the machine to the guest."""
         deadline = time.monotonic() + seconds
         while not (value := holds()):
-            assert time.monotonic() < deadline, f"waited {seconds} s until {what}:\n{self.up.log()}"
+            assert time.monotonic() < deadline, f"waited {seconds} s until {what}:\n{self.log()}"
             time.sleep(0.1)
         return value
+
+    def log(self) -> str:
+        """Everything that says what has become of it: Livesize, QEMU and the guest's console."""
+        told = sorted((self.libvirt / "log").glob("**/*.log"))
+        last = [f"== {path}\n{path.read_text(errors='replace')[-2000:]}" for path in told]
+        return "\n".join([self.up.log(), *last])
 
     @property
     def pod(self) -> dict[str, Any]:

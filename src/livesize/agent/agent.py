@@ -27,6 +27,7 @@ from livesize.agent.pods.worker import PodWorker
 from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
+from livesize.agent.volumes.reclaim import FolderReclaimer
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, resize_state
@@ -106,6 +107,7 @@ class Agent:
                 tasks.create_task(keeper.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._node.run())
+            tasks.create_task(FolderReclaimer(self._outside).run())
             tasks.create_task(self._follow_machine())
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())

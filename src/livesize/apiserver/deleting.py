@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import msgspec
 
 from livesize.api.errors import conflict
 from livesize.api.kinds import NAMESPACES
-from livesize.api.objects import lookup
+from livesize.api.objects import Object, lookup
 from livesize.apiserver.admission.plan import Attempt
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
@@ -27,6 +30,9 @@ from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_re
 from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
 
+Marking: TypeAlias = Callable[[Object, str], Object]
+"""An object whose deletion begins, and the time as text, to what it says of itself."""
+
 
 class Deleted(msgspec.Struct, frozen=True):
     """What a DELETE did: ``gone`` at once, or marked and still there."""
@@ -39,7 +45,14 @@ class Deleting:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
 
-    async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
+    async def delete(
+        self,
+        identity: Identity,
+        target: Target,
+        options: DeleteOptions,
+        marked: Marking | None = None,
+    ) -> Deleted:
+        """``marked`` says what else an object says of itself that stays for a while."""
         await self._ground.cache.fresh()
         with self._ground.books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
@@ -47,7 +60,7 @@ class Deleting:
                 check_preconditions(target, record.stored, options)
                 admit_or_refuse(Attempt(identity, target.access("delete"), record.stored, None))
                 try:
-                    deleted = await self._delete_once(target, record, options, lane)
+                    deleted = await self._delete_once(target, record, options, lane, marked)
                 except ConflictError:
                     await self._ground.cache.fresh()
                     continue
@@ -56,7 +69,12 @@ class Deleting:
         raise conflict(target.resource, target.name)
 
     async def _delete_once(
-        self, target: Target, record: Record, options: DeleteOptions, lane: Lane
+        self,
+        target: Target,
+        record: Record,
+        options: DeleteOptions,
+        lane: Lane,
+        marked: Marking | None,
     ) -> Deleted | None:
         """None: others came first, so look again."""
         grace_seconds = grace_seconds_of(target, record.stored, options)
@@ -75,10 +93,12 @@ class Deleting:
                 removed = await self._ground.committer.remove(record, also, beside)
                 return Deleted(removed, gone=True)
             case Mark(stored):
+                if marked is not None:
+                    stored = marked(stored, format_time(self._ground.clock.now()))
                 if options.dry_run:
                     return Deleted(dry_record(target.resource, stored, record), gone=False)
-                marked = await self._ground.committer.put(target.resource, stored, record)
-                return Deleted(marked, gone=False)
+                written = await self._ground.committer.put(target.resource, stored, record)
+                return Deleted(written, gone=False)
 
     async def finish_namespace(self, name: str) -> bool:
         """Remove a terminating namespace in which nothing is left; no more come (see create).

@@ -10,6 +10,8 @@ from livesize.api.kinds import (
     EVENTS,
     LEASES,
     NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     RESOURCE_QUOTAS,
     Resource,
@@ -28,6 +30,9 @@ _NOT_FROM_CLIENTS = (
 )
 _KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
 _WITHOUT_STATUS = (EVENTS, LEASES)
+_STATUS_IS_OURS = frozenset(
+    {PODS, NAMESPACES, RESOURCE_QUOTAS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES}
+)
 
 
 def prepare_create(
@@ -53,7 +58,7 @@ def prepare_create(
     if resource == PODS:
         metadata["generation"] = 1
     prepared = {**obj, "metadata": metadata}
-    if resource in (PODS, NAMESPACES, RESOURCE_QUOTAS):
+    if resource in _STATUS_IS_OURS:
         prepared.pop("status", None)
     return prepared
 

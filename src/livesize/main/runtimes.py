@@ -124,10 +124,10 @@ def make_volumes(choice: RuntimeChoice, directory: DataDirectory) -> VolumeStore
     if choice.kind == "fake":
         from livesize.runtime.volumes.fake_mounts import FakeMounts
 
-        return FolderVolumes(directory.volumes, FakeMounts())
+        return FolderVolumes(directory.volumes, FakeMounts(), directory.claims)
     from livesize.runtime.volumes.mounts import KernelMounts
 
-    return FolderVolumes(directory.volumes, KernelMounts())
+    return FolderVolumes(directory.volumes, KernelMounts(), directory.claims)
 
 
 def _make_containers(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.vm_pins import VmPins
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL, COMMAND_LINE
+from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.facts import (
     listed_cpus,
@@ -28,7 +28,7 @@ from livesize.runtime.libvirt.model import (
     render_note,
 )
 from livesize.runtime.vm import Accelerator, VmNote
-from livesize.runtime.vm_config import VmConfig
+from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 GOLDEN = Path(__file__).parent / "golden"
 MIB = 1024 * 1024

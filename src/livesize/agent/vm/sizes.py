@@ -16,11 +16,7 @@ from livesize.api.vm_size import (
     vm_size_of,
 )
 from livesize.runtime.vm import Accelerator, VmView
-from livesize.runtime.vm_config import VmConfig
-
-# Memory that is added goes online by itself, and where it can be taken away again; a guest that
-# panics restarts instead of standing still.
-COMMAND_LINE = "console=ttyS0 quiet panic=1 cryptomgr.notests memhp_default_state=online_movable"
+from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 
 def overhead_of(pod: Object) -> int:

@@ -415,6 +415,7 @@ POD_MESSAGES: Mapping[str, Mapping[int, str]] = {
         10: "architecture: string?",
     },
     "ContainerImage": {1: "names: * string", 2: "sizeBytes: int"},
+    "Eviction": {**_METADATA, 2: "deleteOptions: DeleteOptions"},
     "PodDisruptionBudget": {
         **_METADATA,
         2: "spec: PodDisruptionBudgetSpec",
@@ -440,6 +441,7 @@ POD_KINDS: Mapping[str, str] = {
     "Pod": "v1",
     "Binding": "v1",
     "Node": "v1",
+    "Eviction": "policy/v1",
     "PodDisruptionBudget": "policy/v1",
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from livesize.apiserver.http.protobuf_pods import POD_KINDS, POD_MESSAGES
+from livesize.apiserver.http.protobuf_storage import STORAGE_KINDS, STORAGE_MESSAGES
 
 Table: TypeAlias = Mapping[int, str]
 
@@ -19,6 +20,7 @@ _METADATA = {1: "metadata: ObjectMeta"}
 
 MESSAGES: Mapping[str, Table] = {
     **POD_MESSAGES,
+    **STORAGE_MESSAGES,
     "ObjectMeta": {
         1: "name: string",
         2: "generateName: string",
@@ -209,6 +211,7 @@ MESSAGES: Mapping[str, Table] = {
 # Kinds with their API versions: another version may have other numbers.
 KINDS: Mapping[str, str] = {
     **POD_KINDS,
+    **STORAGE_KINDS,
     "Namespace": "v1",
     "ConfigMap": "v1",
     "Secret": "v1",

@@ -16,7 +16,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from livesize.runtime.guest.vm_guest import COMMAND_LINE
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
@@ -55,7 +54,7 @@ class VmFiles:
     def _kernel(self, vm: VmConfig) -> KernelBoot:
         kernel = self._copied(vm.kernel, "kernel")
         initrd = self._copied(vm.initrd, "initrd") if vm.initrd else ""
-        return KernelBoot(kernel, initrd, vm.command_line or COMMAND_LINE)
+        return KernelBoot(kernel, initrd, vm.command_line)
 
     def _copied(self, image: str, name: str) -> str:
         target = self._folder / name
