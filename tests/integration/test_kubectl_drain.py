@@ -69,3 +69,23 @@ def test_a_node_is_drained_and_comes_back(fake_up: Up) -> None:
     assert "already uncordoned" in say(fake_up, "uncordon", fake_up.node)
     assert f"node/{fake_up.node} cordoned" in say(fake_up, "cordon", fake_up.node)
     say(fake_up, "uncordon", fake_up.node)
+
+
+def test_a_disruption_budget_holds_a_drain_up(fake_up: Up) -> None:
+    fake_up.kubectl("apply", "-f", "-", stdin=json.dumps(manifest("kept")))
+    say(fake_up, "wait", "--for=condition=Ready", "pod/kept")
+    say(fake_up, "create", "pdb", "keep", f"--selector={SELECTOR}", "--min-available=1")
+    counted = "jsonpath={.status.currentHealthy}/{.status.disruptionsAllowed}"
+    fake_up.wait_until(
+        lambda: say(fake_up, "get", "pdb", "keep", "-o", counted) == "1/0", "it is counted"
+    )
+    drain = ("drain", fake_up.node, *DRAIN, OURS)
+    try:
+        held_up = fake_up.kubectl(*drain, "--timeout=1s", check=False)
+        assert held_up.returncode == 1
+        assert "Cannot evict pod as it would violate the pod's disruption budget" in held_up.stderr
+        assert fake_up.pod("kept")["status"]["phase"] == "Running"
+        say(fake_up, "delete", "pdb", "keep")
+        assert "pod/kept evicted" in say(fake_up, *drain)
+    finally:
+        say(fake_up, "uncordon", fake_up.node)

@@ -20,6 +20,7 @@ class ConditionType(enum.StrEnum):
     POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     DISRUPTION_TARGET = "DisruptionTarget"
+    DISRUPTION_ALLOWED = "DisruptionAllowed"
 
 
 RESIZE_CONDITIONS = frozenset(
@@ -56,6 +57,9 @@ class Reason(enum.StrEnum):
     NODE_READY = "KubeletReady"
     NODE_STATUS_UNKNOWN = "NodeStatusUnknown"
     EVICTED_BY_API = "EvictionByEvictionAPI"
+    SUFFICIENT_PODS = "SufficientPods"
+    INSUFFICIENT_PODS = "InsufficientPods"
+    SYNC_FAILED = "SyncFailed"
 
 
 class EventType(enum.StrEnum):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import msgspec
 
 from livesize.api.errors import conflict
 from livesize.api.kinds import NAMESPACES
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import lookup
 from livesize.apiserver.admission.plan import Attempt
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
@@ -23,15 +20,13 @@ from livesize.apiserver.deletion import (
     grace_seconds_of,
     plan_delete,
 )
+from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
-
-Marking: TypeAlias = Callable[[Object, str], Object]
-"""An object whose deletion begins, and the time as text, to what it says of itself."""
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -50,9 +45,8 @@ class Deleting:
         identity: Identity,
         target: Target,
         options: DeleteOptions,
-        marked: Marking | None = None,
+        evicting: Evicting | None = None,
     ) -> Deleted:
-        """``marked`` says what else an object says of itself that stays for a while."""
         await self._ground.cache.fresh()
         with self._ground.books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
@@ -60,7 +54,7 @@ class Deleting:
                 check_preconditions(target, record.stored, options)
                 admit_or_refuse(Attempt(identity, target.access("delete"), record.stored, None))
                 try:
-                    deleted = await self._delete_once(target, record, options, lane, marked)
+                    deleted = await self._delete_once(target, record, options, lane, evicting)
                 except ConflictError:
                     await self._ground.cache.fresh()
                     continue
@@ -74,10 +68,12 @@ class Deleting:
         record: Record,
         options: DeleteOptions,
         lane: Lane,
-        marked: Marking | None,
+        evicting: Evicting | None,
     ) -> Deleted | None:
         """None: others came first, so look again."""
         grace_seconds = grace_seconds_of(target, record.stored, options)
+        now = format_time(self._ground.clock.now())
+        budgets = () if evicting is None else evicting.charge(record, now)
         deadline = format_time(self._ground.clock.now() + grace_seconds)
         match plan_delete(target, record.stored, grace_seconds, deadline, options.propagation):
             case Leave():
@@ -90,14 +86,16 @@ class Deleting:
                 if beside is None:
                     return None
                 also = self._ground.books.unchanged(target.resource, target.namespace)
-                removed = await self._ground.committer.remove(record, also, beside)
+                removed = await self._ground.committer.remove(record, also, [*beside, *budgets])
                 return Deleted(removed, gone=True)
             case Mark(stored):
-                if marked is not None:
-                    stored = marked(stored, format_time(self._ground.clock.now()))
+                if evicting is not None:
+                    stored = evicting.mark(stored, now)
                 if options.dry_run:
                     return Deleted(dry_record(target.resource, stored, record), gone=False)
-                written = await self._ground.committer.put(target.resource, stored, record)
+                written = await self._ground.committer.put(
+                    target.resource, stored, record, beside=budgets
+                )
                 return Deleted(written, gone=False)
 
     async def finish_namespace(self, name: str) -> bool:

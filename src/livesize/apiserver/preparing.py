@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, bad_request, conflict, invalid
 from livesize.api.kinds import (
+    DISRUPTION_BUDGETS,
     EVENTS,
     LEASES,
     NAMESPACES,
@@ -31,8 +32,16 @@ _NOT_FROM_CLIENTS = (
 _KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
 _WITHOUT_STATUS = (EVENTS, LEASES)
 _STATUS_IS_OURS = frozenset(
-    {PODS, NAMESPACES, RESOURCE_QUOTAS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES}
+    {
+        PODS,
+        NAMESPACES,
+        RESOURCE_QUOTAS,
+        DISRUPTION_BUDGETS,
+        PERSISTENT_VOLUME_CLAIMS,
+        PERSISTENT_VOLUMES,
+    }
 )
+_WITH_GENERATION = frozenset({PODS, DISRUPTION_BUDGETS})
 
 
 def prepare_create(
@@ -55,7 +64,7 @@ def prepare_create(
         metadata.pop("namespace", None)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
-    if resource == PODS:
+    if resource in _WITH_GENERATION:
         metadata["generation"] = 1
     prepared = {**obj, "metadata": metadata}
     if resource in _STATUS_IS_OURS:
@@ -84,7 +93,7 @@ def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
 
 def with_generation(resource: Resource, stored: Object, new: Object) -> Object:
     """One more where the spec has changed; the node's own writes never count (design 5.1)."""
-    if resource != PODS or new.get("spec") == stored.get("spec"):
+    if resource not in _WITH_GENERATION or new.get("spec") == stored.get("spec"):
         return new
     return {**new, "metadata": {**new["metadata"], "generation": generation_of(stored) + 1}}
 

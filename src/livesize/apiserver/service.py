@@ -35,6 +35,7 @@ from livesize.apiserver.creating import Creating
 from livesize.apiserver.deleting import Deleted, Deleting
 from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
+from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.ids import Ids
 from livesize.apiserver.intake import apply_patch, take_in, take_part
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -48,7 +49,7 @@ from livesize.apiserver.quotas import QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
-from livesize.apiserver.subresources.pod_eviction import parse_eviction, with_disruption
+from livesize.apiserver.subresources.pod_eviction import parse_eviction
 from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, post_rule
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
@@ -236,7 +237,7 @@ class Service:
         authorize(identity, target.access("create"))
         asked = parse_eviction(target, _take_posted(target, body, options), options)
         pod = Target(target.resource, target.namespace, target.name)
-        return await self._deleting.delete(identity, pod, asked, marked=with_disruption)
+        return await self._deleting.delete(identity, pod, asked, Evicting(self.cache))
 
     async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
         authorize(identity, target.access("delete"))

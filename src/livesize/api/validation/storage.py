@@ -20,13 +20,12 @@ from livesize.api.validation.choices import one_of, required_one_of
 from livesize.api.validation.names import (
     DnsRule,
     validate_key,
-    validate_label_value,
     validate_name,
 )
 from livesize.api.validation.placement import validate_node_terms
 from livesize.api.validation.resources import validate_quantities
+from livesize.api.validation.selectors import validate_selector
 
-SELECTOR_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _OTHER_SOURCES = ("csi", "fc", "iscsi", "nfs")
 _COPIED = ("dataSource", "dataSourceRef")
 _GROWS = (
@@ -39,7 +38,7 @@ _FIXED_OF_CLASS = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingM
 
 def validate_claim(claim: Object) -> list[FieldError]:
     spec = claim.get("spec") or {}
-    errors = [*_validate_modes(spec), *_validate_selector(spec.get("selector") or {})]
+    errors = [*_validate_modes(spec), *validate_selector(spec.get("selector") or {})]
     requests = lookup(spec, "resources", "requests", default={})
     field = "spec.resources.requests"
     errors += _validate_storage(requests, field) or _validate_limit(spec, field)
@@ -172,22 +171,6 @@ def _validate_limit(spec: Object, field: str) -> list[FieldError]:
     if parse_quantity(limits["storage"]) < parse_quantity(asked):
         detail = f"must be less than or equal to storage limit of {limits['storage']}"
         errors.append(FieldError(FieldErrorKind.INVALID, field, detail, asked))
-    return errors
-
-
-def _validate_selector(selector: Object) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for key, value in (selector.get("matchLabels") or {}).items():
-        errors += validate_key(key, "spec.selector.matchLabels")
-        errors += validate_label_value(value or "", "spec.selector.matchLabels")
-    for index, one in enumerate(selector.get("matchExpressions") or []):
-        field = f"spec.selector.matchExpressions[{index}]"
-        errors += validate_key(one.get("key") or "", f"{field}.key")
-        operator = one.get("operator")
-        errors += required_one_of(operator, SELECTOR_OPERATORS, f"{field}.operator")
-        if (operator in ("In", "NotIn")) != bool(one.get("values")):
-            detail = "must be given when `operator` is 'In' or 'NotIn', and only then"
-            errors.append(FieldError(FieldErrorKind.REQUIRED, f"{field}.values", detail))
     return errors
 
 

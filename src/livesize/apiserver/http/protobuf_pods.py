@@ -434,6 +434,7 @@ POD_MESSAGES: Mapping[str, Mapping[int, str]] = {
         4: "currentHealthy: int?",
         5: "desiredHealthy: int?",
         6: "expectedPods: int?",
+        7: "conditions: * Condition",
     },
 }
 

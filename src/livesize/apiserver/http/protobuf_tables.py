@@ -67,6 +67,7 @@ MESSAGES: Mapping[str, Table] = {
     "Condition": {
         1: "type: string",
         2: "status: string",
+        3: "observedGeneration: int",
         4: "lastTransitionTime: time",
         5: "reason: string",
         6: "message: string",
