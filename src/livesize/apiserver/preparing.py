@@ -17,7 +17,7 @@ from livesize.api.kinds import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from livesize.api.objects import Object, generation_of, lookup, uid_of
+from livesize.api.objects import Object, generation_of, uid_of, version_of
 from livesize.apiserver.asked import Target
 
 MAX_GENERATED_PREFIX = 58
@@ -100,7 +100,7 @@ def with_generation(resource: Resource, stored: Object, new: Object) -> Object:
 
 def check_version(target: Target, stored: Object, incoming: Object) -> bool:
     """Whether the client insists on a version; raises 409 if it insists on another one."""
-    given = lookup(incoming, "metadata", "resourceVersion", default="")
+    given = version_of(incoming)
     if given and given != stored["metadata"]["resourceVersion"]:
         raise conflict(target.resource, target.name)
     return bool(given)
