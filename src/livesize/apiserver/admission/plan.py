@@ -146,7 +146,7 @@ def asks_for_resize(access: Access, old: Object | None, new: Object | None) -> b
 def guard_host_paths(attempt: Attempt) -> Refusal | None:
     if attempt.access.resource != PODS or attempt.identity.role is Role.ADMIN:
         return None
-    if _images(attempt.new) == _images(attempt.old):
+    if _spec(attempt.new) is _spec(attempt.old) or _images(attempt.new) == _images(attempt.old):
         return None
     paths = host_paths(lookup(attempt.new, "spec", "virtualMachine", default={}))
     if not paths:
@@ -271,6 +271,10 @@ def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:
     resources = [container.get("resources") or {} for container in containers_of(pod)]
     return [(one.get("requests"), one.get("limits")) for one in resources]
+
+
+def _spec(pod: Object | None) -> Object | None:
+    return None if pod is None else pod.get("spec")
 
 
 def _images(pod: Object | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object
 from livesize.apiserver.asked import Target
 
 MAX_EVENTS = 16
@@ -28,5 +28,7 @@ def told_errors(target: Target, events: Sequence[Object]) -> list[FieldError]:
 
 
 def _whom(event: Object) -> tuple[str, ...]:
-    fields = ("kind", "namespace", "name")
-    return tuple(lookup(event, "involvedObject", field, default="") for field in fields)
+    whom = event.get("involvedObject")
+    if not isinstance(whom, dict):
+        return ()
+    return whom.get("kind", ""), whom.get("namespace", ""), whom.get("name", "")
