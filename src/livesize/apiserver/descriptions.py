@@ -46,6 +46,16 @@ DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
         "resizeState": "The one state of a resize, from which all its other signs are derived.",
         "observedGeneration": "The generation of the spec that this status is about.",
     },
+    "PersistentVolumeClaimSpec": {
+        "storageClassName": "How its volume is made; the default class where it is not given.",
+        "volumeName": "The volume it has; given by hand, it gets this one or none.",
+        "resources": "How much it asks for; more can be asked for later, never less.",
+    },
+    "PersistentVolumeSpec": {
+        "claimRef": "The claim that has it; nobody else gets it until this is taken off.",
+        "nodeAffinity": "The nodes on which pods can have it.",
+        "persistentVolumeReclaimPolicy": "Whether it goes with its claim: Delete or Retain.",
+    },
     "ObjectMeta": {
         "managedFields": "Which manager owns which fields, for server-side apply.",
         "generation": "Counts changes of the spec.",

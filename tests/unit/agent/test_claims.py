@@ -27,7 +27,7 @@ PLACE = Place(NodeFacts(NODE, LABELS), KEPT)
 GOING = ("metadata", "deletionTimestamp")
 OURS = build_volume(claim(), storage_class(), PLACE)
 POD: Object = {
-    "metadata": {"name": "db", "namespace": "default"},
+    "metadata": {"name": "db", "namespace": "default", "creationTimestamp": "2026-02-02"},
     "spec": {"nodeName": NODE, "securityContext": {"fsGroup": 7}},
 }
 NAMED: Object = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
@@ -61,6 +61,8 @@ def test_what_a_claim_stands_for() -> None:
     assert claimed_volume(NAMED, POD, sources(bound(disk), disk), KEPT) == HostPath(
         "v", "/srv/disk"
     )
+    going = evolve(bound(disk), GOING, "2026-02-03")
+    assert claimed_volume(NAMED, POD, sources(going, disk), KEPT), "it was there before"
     local = evolve(disk, ("spec", "local"), {"path": "/mnt/disk"})
     found = claimed_volume(NAMED, POD, sources(bound(local), local), KEPT)
     assert found == HostPath("v", "/mnt/disk", "Directory")
@@ -74,7 +76,7 @@ DISK = kept_for_data()
     [
         (sources(None), 'persistentvolumeclaim "data" not found: make it'),
         (sources(claim()), "is Pending, not bound to a volume yet"),
-        (sources(evolve(bound(DISK), GOING, "now"), DISK), "is being deleted"),
+        (sources(evolve(bound(DISK), GOING, "2026-02-01"), DISK), "is being deleted"),
         (sources(bound(DISK)), "volume disk is gone"),
         (sources(bound(DISK), volume("disk")), "volume disk is gone"),
         (

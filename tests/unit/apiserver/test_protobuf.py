@@ -281,6 +281,31 @@ def test_as_built(api_version: str, kind: str, raw: bytes, tree: Any) -> None:
     assert decode_protobuf(unknown(api_version, kind, raw)) == expected
 
 
+def test_claims_and_volumes() -> None:
+    storage = field(1, b"storage") + field(2, field(1, b"1Gi"))
+    modes = b"ReadWriteOnce"
+    spec = field(1, modes) + field(2, field(2, storage)) + field(3, b"disk") + field(5, b"")
+    claim = field(1, field(1, b"data")) + field(2, spec)
+    assert decode_protobuf(unknown("v1", "PersistentVolumeClaim", claim))["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "volumeName": "disk",
+        "storageClassName": "",
+    }
+    source = field(2, field(20, field(1, b"/srv/disk")))
+    spec = field(1, storage) + source + field(3, modes) + field(5, b"Delete")
+    made = decode_protobuf(unknown("v1", "PersistentVolume", field(2, spec)))
+    assert made["spec"] == {
+        "capacity": {"storage": "1Gi"},
+        "local": {"path": "/srv/disk"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Delete",
+    }
+    remote = field(2, field(2, field(5, field(1, b"server"))))
+    with pytest.raises(StatusError, match="field 5 of PersistentVolumeSource"):
+        decode_protobuf(unknown("v1", "PersistentVolume", remote))
+
+
 def test_every_table_is_complete() -> None:
     plain = {
         "string", "int", "bool", "bytes", "time", "micro_time", "quantity", "int_or_string",

@@ -14,12 +14,14 @@ from livesize.api.storage import (
     DEFAULT_CLASS,
     FOLDER_FINALIZER,
     FOLDERS_AT,
+    HOSTNAME,
     VOLUME_PROTECTION,
 )
 from livesize.apiserver.bound import BoundService
 from livesize.client.direct import DirectClient
 from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.machinery.clock import SystemClock
+from livesize.scheduler.loop import Scheduler
 from unit.apiserver.conftest import IDENTITIES, Rig
 from unit.controllers.storage_objects import claim, storage_class, volume
 
@@ -202,3 +204,36 @@ async def test_the_next_controller_goes_on_where_one_died(here: Running) -> None
     made = await here.get(VOLUMES)
     assert {one["metadata"]["name"] for one in made["items"]} == names
     assert len(names) == 6
+
+
+async def test_the_scheduler_and_the_controller_agree(here: Running) -> None:
+    """Pods of one claim go to one node, the one that came before the claim too."""
+    ready = {
+        "allocatable": {"cpu": "4", "memory": "8Gi"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    await here.rig.add_node("n2")
+    for name in ("n1", "n2"):
+        labels = {"labels": {HOSTNAME: name}, "annotations": {FOLDERS_AT: "/var/claims"}}
+        assert (await here.rig.patch(f"/api/v1/nodes/{name}", {"metadata": labels})).status == 200
+        path = f"/api/v1/nodes/{name}/status"
+        assert (await here.rig.patch(path, {"status": ready})).status == 200
+    client = DirectClient(BoundService(here.rig.service, IDENTITIES["scheduler"]))
+    scheduling = asyncio.create_task(Scheduler(client, clock=SystemClock()).run())
+    await here.use("early", "one", node="")
+    for name in ("one", "two"):
+        await here.make(CLAIMS, claim(name))
+    await here.use("other", "two", node="")
+    for pod in ("second", "third"):
+        await here.use(pod, "one", node="")
+    nodes = {}
+    for pod in ("early", "second", "third", "other"):
+        path = f"/api/v1/namespaces/default/pods/{pod}"
+        placed = await here.until(path, lambda one: lookup(one, "spec", "nodeName"))
+        nodes[pod] = placed["spec"]["nodeName"]
+    assert nodes["early"] == nodes["second"] == nodes["third"]
+    bound = await here.phase(f"{CLAIMS}/one", "Bound")
+    disk = await here.get(f"{VOLUMES}/{bound['spec']['volumeName']}")
+    assert disk["metadata"]["labels"]["livesize.dev/node"] == nodes["early"]
+    scheduling.cancel()
+    await asyncio.gather(scheduling, return_exceptions=True)

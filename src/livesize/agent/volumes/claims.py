@@ -64,7 +64,7 @@ def claimed_volume(
     claim = sources.get((CLAIMS, name))
     if claim is None:
         raise ConfigError(f'persistentvolumeclaim "{name}" not found: make it')
-    if is_going(claim):
+    if _is_too_late(pod, claim):
         raise ConfigError(f'persistentvolumeclaim "{name}" is being deleted: make it again')
     if not _has_volume(claim):
         raise ConfigError(
@@ -77,6 +77,12 @@ def claimed_volume(
     _check_here(found, pod, sources)
     group = lookup(pod, "spec", "securityContext", "fsGroup")
     return _on_machine(volume["name"], found, group, folders)
+
+
+def _is_too_late(pod: Object, claim: Object) -> bool:
+    """The claim stays for pods that were there before its deletion, also when they restart."""
+    made, deleted = pod["metadata"].get("creationTimestamp"), ("metadata", "deletionTimestamp")
+    return is_going(claim) and str(made or "") > str(lookup(claim, *deleted))
 
 
 def _has_volume(claim: Object) -> bool:

@@ -17,6 +17,7 @@ from livesize.api.kinds import (
     LEASES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SERVICE_ACCOUNTS,
     SERVICES,
@@ -110,6 +111,7 @@ SERVICE_ACCOUNT_MERGE_KEYS = merge_keys(
     {**_METADATA, "secrets": "name", "imagePullSecrets": "name"}
 )
 DISRUPTION_BUDGET_MERGE_KEYS = merge_keys({**_METADATA, "status.conditions": "type"})
+CLAIM_MERGE_KEYS = merge_keys({**_METADATA, "status.conditions": "type"})
 
 _BY_RESOURCE = {
     PODS: POD_MERGE_KEYS,
@@ -120,6 +122,7 @@ _BY_RESOURCE = {
     SERVICES: SERVICE_MERGE_KEYS,
     SERVICE_ACCOUNTS: SERVICE_ACCOUNT_MERGE_KEYS,
     DISRUPTION_BUDGETS: DISRUPTION_BUDGET_MERGE_KEYS,
+    PERSISTENT_VOLUME_CLAIMS: CLAIM_MERGE_KEYS,
 }
 
 
