@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import click
 import pytest
 
-from livesize.agent.allocation.checkpoint import Checkpoint, CheckpointError
+from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
+from livesize.main.refusals import in_one_sentence
 from livesize.runtime.interface import ContainerConfig, ContainerPhase, PodConfig
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records
@@ -87,6 +89,9 @@ async def test_promises_that_cannot_be_read_are_said_so(tmp_path: Path) -> None:
     with apsw.Connection(str(path)) as connection:
         connection.execute("INSERT INTO allocations VALUES ('u', x'7b')")
     checkpoint = await Checkpoint.open(path)
-    with pytest.raises(CheckpointError, match="what was promised to pod u cannot be read"):
+    with (
+        pytest.raises(click.ClickException, match="what was promised to pod u cannot be read"),
+        in_one_sentence(),
+    ):
         await checkpoint.load()
     await checkpoint.close()
