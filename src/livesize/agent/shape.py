@@ -25,6 +25,7 @@ class MachineWork(msgspec.Struct, frozen=True):
     any, a pod whose resize is finished is in step. ``waits_for`` says why there are none yet:
     the machine wakes the pod's worker when that has changed. ``cpu_steps``: after so many the pod
     has no more CPU than it was promised, whatever becomes of the rest; None: only after all.
+    ``quick_seconds``: what is done by then is told as done only.
     ``follows``: what all of it only follows, so that it is nobody's doing when it was in step
     before."""
 
@@ -32,6 +33,7 @@ class MachineWork(msgspec.Struct, frozen=True):
     changing: tuple[str, ...] = ()
     waits_for: str = ""
     cpu_steps: int | None = None
+    quick_seconds: float = 0.0
     follows: str = ""
 
 

@@ -78,11 +78,15 @@ class Column(msgspec.Struct, frozen=True):
 
 def table_for(resource: Resource, objects: Iterable[Object], *, now: float) -> Object:
     """``{columnDefinitions, rows: [{cells}]}`` for the objects, in their order."""
-    columns = _METERED.get(resource) or _COLUMNS.get(resource.plural, _PLAIN)
+    columns = columns_for(resource)
     return {
         "columnDefinitions": [column.definition() for column in columns],
         "rows": [{"cells": [column.cell(obj, now) for column in columns]} for obj in objects],
     }
+
+
+def columns_for(resource: Resource) -> tuple[Column, ...]:
+    return _METERED.get(resource) or _COLUMNS.get(resource.plural, _PLAIN)
 
 
 def format_age(seconds: float) -> str:

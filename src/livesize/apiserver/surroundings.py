@@ -22,7 +22,10 @@ def around_of(cache: ObjectsCache, access: Access) -> Around:
     if access.resource == PRIORITY_CLASSES:
         return Around(priority_classes=_stored(cache, PRIORITY_CLASSES))
     if access.resource == PERSISTENT_VOLUME_CLAIMS:
-        return Around(storage_classes=_stored(cache, STORAGE_CLASSES))
+        return Around(
+            limit_ranges=_stored(cache, LIMIT_RANGES, access.namespace),
+            storage_classes=_stored(cache, STORAGE_CLASSES),
+        )
     if access.resource != PODS or access.subresource not in ("", "resize"):
         return NOTHING_AROUND
     namespace = cache.get(NAMESPACES, key_of(NAMESPACES, "", access.namespace))

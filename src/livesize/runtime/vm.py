@@ -49,7 +49,8 @@ class GuestView(msgspec.Struct, frozen=True):
 
 
 class VmNote(msgspec.Struct, frozen=True):
-    """Kept with the domain, durable: a memory change under way survives any restart (F46)."""
+    """Kept with the domain for as long as it runs: a memory change under way survives a restart of
+    whoever asked for it, and of libvirt (F46)."""
 
     memory_bytes_being_updated: int | None = None
 

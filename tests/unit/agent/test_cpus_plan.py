@@ -324,7 +324,7 @@ resizes = st.tuples(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.lists(resizes | st.sampled_from("xyz"), min_size=3, max_size=20))
 def test_cpus_are_never_in_two_hands_and_the_pool_is_never_empty(
     operations: list[str | tuple[str, dict[str, int], int | None]],

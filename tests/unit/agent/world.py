@@ -239,6 +239,9 @@ class MemoryApi:
             if key[0] == EVENTS.plural and obj["involvedObject"]["name"] == name
         ]
 
+    def watched(self, plural: str) -> bool:
+        return any(one == plural for one, _ in self._watchers)
+
     def _check_up(self) -> None:
         if self.is_down:
             raise ConnectionError("the API server is away")

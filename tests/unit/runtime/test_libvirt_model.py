@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from livesize.api.vm_pins import VmPins
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
-from livesize.runtime.libvirt.facts import listed_cpus, parse_facts, with_requested
+from livesize.runtime.libvirt.facts import (
+    listed_cpus,
+    parse_domain,
+    parse_facts,
+    with_requested,
+)
 from livesize.runtime.libvirt.model import (
     DiskBoot,
     DomainModel,
@@ -124,7 +129,7 @@ def test_a_running_domain_is_read_from_its_parts() -> None:
 
 
 def test_only_what_is_requested_changes_in_the_device() -> None:
-    live = (GOLDEN / "live.xml").read_text()
+    live = parse_domain((GOLDEN / "live.xml").read_text())
     element = with_requested(live, "ua-memory0", 640 * MIB)
     assert '<requested unit="KiB">655360</requested>' in element
     assert "<address" in element  # libvirt finds the device by it
@@ -135,7 +140,7 @@ def test_only_what_is_requested_changes_in_the_device() -> None:
 
 def test_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ValueError, match="no memory device ua-other"):
-        with_requested((GOLDEN / "live.xml").read_text(), "ua-other", 0)
+        with_requested(parse_domain((GOLDEN / "live.xml").read_text()), "ua-other", 0)
 
 
 def test_a_note_of_somebody_else_is_no_note() -> None:

@@ -175,6 +175,7 @@ class ResizeAttempt:
 
     async def _is_applied_at_once(self) -> bool:
         delay_seconds = self.outside.settings.accept_delay_seconds
+        delay_seconds = max(delay_seconds, self.work.quick_seconds) if delay_seconds else 0.0
         if delay_seconds <= 0:
             return False
         try:

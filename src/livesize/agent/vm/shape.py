@@ -29,6 +29,10 @@ from livesize.machinery.steps import Step
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
 
+QUICK_SECONDS = 0.05
+"""A guest takes longer than files do. By then it has been asked, and telling the API does not stand
+in the way of that."""
+
 
 class VmShape:
     def __init__(self, runtime: VmRuntime, record: PodRecord, outside: Outside) -> None:
@@ -88,7 +92,8 @@ class VmShape:
         names = tuple(step.name for step in plan.changing)
         only_pins = all(isinstance(step, SetPins) for step in plan.changing)
         follows = "the shared CPUs" if only_pins and not target.alone else ""
-        return MachineWork(tuple(vm_steps(hands, plan)), names, follows=follows)
+        steps = tuple(vm_steps(hands, plan))
+        return MachineWork(steps, names, quick_seconds=QUICK_SECONDS, follows=follows)
 
     def _cpus(self, entry: Allocation, view: VmView) -> dict[str, Any]:
         """What the target says of CPUs. Without the policy nobody is told any; pins that an agent

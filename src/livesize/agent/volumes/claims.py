@@ -7,6 +7,7 @@ ConfigMaps, when a container starts.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from typing import Protocol, cast
 
@@ -37,20 +38,21 @@ def unbound_claims(pod: Object, sources: Sources) -> list[Object]:
     return [one for one in found if one is not None and not _has_volume(one) and not is_going(one)]
 
 
-async def wait_until_bound(client: Client, claim: Object, seconds: float) -> None:
-    """Until the claim has a volume, is gone, or the time is over: whoever asks looks again."""
-    selection = Selection(namespace_of(claim), fields=f"metadata.name={name_of(claim)}")
+async def wait_until_bound(client: Client, claims: Iterable[Object], seconds: float) -> None:
+    """Until all have a volume or are gone, or the time is over: whoever asks looks again."""
     with suppress(TimeoutError, StatusError):
         async with asyncio.timeout(seconds):
-            stream = client.watch(
-                PERSISTENT_VOLUME_CLAIMS, selection, resource_version=version_of(claim)
-            )
-            async with aclosing(cast("_Closable", stream)):
-                async for event in stream:
-                    if name_of(event.object) != name_of(claim):
-                        continue
-                    if event.type is EventType.DELETED or _has_volume(event.object):
-                        return
+            for claim in claims:
+                await _until_bound(client, claim)
+
+
+async def _until_bound(client: Client, claim: Object) -> None:
+    selection = Selection(namespace_of(claim), fields=f"metadata.name={name_of(claim)}")
+    stream = client.watch(PERSISTENT_VOLUME_CLAIMS, selection, resource_version=version_of(claim))
+    async with aclosing(cast("_Closable", stream)):
+        async for event in stream:
+            if event.type is EventType.DELETED or _has_volume(event.object):
+                return
 
 
 def claimed_volume(

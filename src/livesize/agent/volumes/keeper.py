@@ -42,6 +42,7 @@ class PodVolumes:
         self._refreshed_at = float("-inf")
         self._measured_at = float("-inf")
         self._sources: Sources | None = None
+        self._waited_for: set[str] = set()
 
     async def furnish(
         self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
@@ -104,14 +105,16 @@ class PodVolumes:
         return ""
 
     async def _with_claims(self, pod: Object, entry: Allocation) -> Surroundings:
-        """A claim whose first pod this is gets its volume about now."""
+        """A claim whose first pod this is gets its volume about now: each is waited for once, and
+        after that asked for now and then like everything that is missing."""
         around = await self._surroundings(pod, entry)
         unbound = unbound_claims(pod, around.sources)
-        if not unbound:
+        fresh = [one for one in unbound if uid_of(one) not in self._waited_for]
+        if not fresh:
             return around
+        self._waited_for |= {uid_of(one) for one in fresh}
         seconds = self._outside.settings.object_wait_seconds
-        for claim in unbound:
-            await wait_until_bound(self._outside.client, claim, seconds)
+        await wait_until_bound(self._outside.client, fresh, seconds)
         return await self._surroundings(pod, entry)
 
     async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:

@@ -6,7 +6,8 @@
   labels or taints (design 5.6).
 - PodResourceAllocation: what the node has promised is moved only by the pod's own node (ARK,
   "a new admission controller named PodResourceAllocation"; decisions 4).
-- LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18).
+- LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18); so does
+  a claim.
 - PodResize: a pod is resized on a Linux node that is there (facts D.4).
 - HostPaths: only an admin names paths of the machine in a VM; everyone else names images (5.6).
 - Storage: a claim grows only where its class lets it (livesize.apiserver.admission.storage).
@@ -36,9 +37,10 @@ from livesize.api.kinds import (
     PODS,
     PRIORITY_CLASSES,
 )
-from livesize.api.limits import limit_problems
+from livesize.api.limits import claim_problems, limit_problems
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
+from livesize.api.resize_state import is_bound, resize_state
 from livesize.api.resources import containers_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
 from livesize.apiserver.admission.storage import forbids_growth, forbids_node
@@ -112,9 +114,10 @@ def guard_allocation(attempt: Attempt) -> Refusal | None:
         return None
     if attempt.access.subresource == "resizing" or _is_own_pod(attempt):
         return None
-    before = lookup(attempt.old, "status", "resizeState", "allocated", default=[])
-    after = lookup(attempt.new, "status", "resizeState", "allocated", default=[])
-    if before == after or not lookup(attempt.old, "spec", "nodeName"):
+    before, after = resize_state(attempt.old), resize_state(attempt.new)
+    if before is after or (before.get("allocated") or []) == (after.get("allocated") or []):
+        return None
+    if not is_bound(attempt.old):
         return None
     return Refusal("resourcesAllocated is moved only by the node the pod runs on")
 
@@ -169,15 +172,22 @@ def guard_security(attempt: Attempt) -> Refusal | None:
 
 
 def guard_limits(attempt: Attempt) -> Refusal | None:
-    access, old, new = attempt.access, attempt.old, attempt.new
-    if access.resource != PODS or new is None or not attempt.around.limit_ranges:
+    if attempt.new is None or not attempt.around.limit_ranges:
         return None
-    if old is not None and not asks_for_resize(access, old, new):
-        return None
-    problems = limit_problems(new, attempt.around.limit_ranges)
+    problems = _outside_limits(attempt, attempt.new)
     if not problems:
         return None
     return Refusal(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+def _outside_limits(attempt: Attempt, new: Object) -> list[str]:
+    """Of what is asked for now: what is there already stays as it is."""
+    access, old, limits = attempt.access, attempt.old, attempt.around.limit_ranges
+    if access.resource == PERSISTENT_VOLUME_CLAIMS:
+        return claim_problems(new, limits) if old is None or old["spec"] != new["spec"] else []
+    if access.resource != PODS or (old is not None and not asks_for_resize(access, old, new)):
+        return []
+    return limit_problems(new, limits)
 
 
 def guard_priority(attempt: Attempt) -> Refusal | None:
@@ -270,9 +280,8 @@ def _images(pod: Object | None) -> list[str]:
 
 def _operating_system(node: Object) -> str:
     """What the node reports, else what its label says; empty where neither does."""
-    reported = lookup(node, "status", "nodeInfo", "operatingSystem", default="")
-    labelled = lookup(node, "metadata", "labels", "kubernetes.io/os", default="")
-    return str(reported or labelled)
+    reported = lookup(node, "status", "nodeInfo", "operatingSystem")
+    return str(reported or lookup(node, "metadata", "labels", "kubernetes.io/os", default=""))
 
 
 def _labels(node: Object) -> Object:

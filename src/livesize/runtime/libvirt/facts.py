@@ -51,8 +51,15 @@ class DomainFacts(msgspec.Struct, frozen=True):
         return self.boot_memory_bytes + sum(device.size_bytes for device in self.devices)
 
 
+def parse_domain(xml: str) -> ET.Element:
+    return ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+
+
 def parse_facts(xml: str) -> DomainFacts:
-    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+    return facts_of(parse_domain(xml))
+
+
+def facts_of(root: ET.Element) -> DomainFacts:
     vcpu = required(root, "vcpu")
     targets = {str(target.get("name")): target for target in root.findall("devices/channel/target")}
     agent = targets.get(AGENT_CHANNEL)
@@ -69,9 +76,8 @@ def parse_facts(xml: str) -> DomainFacts:
     )
 
 
-def with_requested(xml: str, alias: str, requested_bytes: int) -> str:
+def with_requested(root: ET.Element, alias: str, requested_bytes: int) -> str:
     """The device's own element with only <requested> changed, as libvirt wants it."""
-    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
     for element in _memory_elements(root):
         if _alias(element) == alias:
             requested = required(element, "target/requested")

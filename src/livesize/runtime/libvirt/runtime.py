@@ -51,7 +51,7 @@ from livesize.runtime.libvirt.compose import check_sizes, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
-from livesize.runtime.libvirt.vm import Surroundings, Vm
+from livesize.runtime.libvirt.vm import BURST_US, Surroundings, Vm
 from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import read_raw
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
@@ -148,6 +148,7 @@ class LibvirtRuntime:
             # After a reboot the group is made without limits: those noted may be older than the
             # last resize, and the agent sets a pod's limits from what it allocated.
             self._groups.make(PodGroup(uid), None)
+            self._groups.allow_burst(PodGroup(uid), BURST_US)
             self._pods[uid] = _Pod(config, folder)
         if self._pods:
             await self._attach()
@@ -205,6 +206,7 @@ class LibvirtRuntime:
             return
         folder = self._folders.of(config.uid)
         self._groups.make(PodGroup(config.uid), config.limits)
+        self._groups.allow_burst(PodGroup(config.uid), BURST_US)
         self._settings.points.reach("vm-pod/group")
         folder.save_pod(config)
         self._settings.points.reach("vm-pod/record")
