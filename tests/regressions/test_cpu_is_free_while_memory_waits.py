@@ -6,6 +6,7 @@ from pathlib import Path
 
 from livesize.agent.allocation.checkpoint import Checkpoint, SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
+from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, World, container
 
 MIB = 1 << 20
@@ -34,6 +35,22 @@ async def test_a_neighbour_grows_into_the_cpu_of_a_shrink_whose_memory_is_held(
     world.machine.use_memory(uid, "app", MIB)
     await world.phase("db", "Done")
     assert world.agent._books.ledger.used.memory_bytes == (64 + 64) * MIB
+
+
+async def test_so_it_is_with_a_virtual_machine(tmp_path: Path) -> None:
+    world = VmWorld(tmp_path)
+    await world.start()
+    uid = await world.run_vm("db", cpu="3", memory="2Gi")
+    world.vm(uid).use_memory(1800 * MIB)
+    world.api.resize("db", "vm", cpu="1", memory="512Mi")
+    await world.phase("db", "Error")
+    assert world.agent is not None
+    entry = world.agent._books.ledger.get(uid)
+    assert entry is not None
+    assert (entry.held.cpu_milli, entry.held.memory_bytes) == (1000, 2048 * MIB)
+    assert world.quotas(uid) == (100_000, 100_000)
+    await world.stop()
+    assert world.violations == []
 
 
 async def test_books_that_a_crash_leaves_are_put_right_by_the_next_agent(world: World) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject
@@ -180,9 +181,9 @@ class Agent:
         self._meet_leftovers(loaded)
         pods = self._informer.items()
         for pod in sorted(pods, key=self._order_of_admission):
-            self._meet(pod)
+            _guarded(self._meet, pod)
         for pod in sorted(pods, key=_order_of_request):
-            self._books.judge.consider(pod)
+            _guarded(self._books.judge.consider, pod)
 
     def _meet_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
         """Pods whose objects went while no agent was looking: off the machine with them."""
@@ -199,11 +200,7 @@ class Agent:
     def _changed(self, delta: Delta) -> None:
         if not self._is_live:
             return  # all are looked at together once the first list is complete
-        try:
-            self._take_in(delta)
-        except Exception:
-            # A bug that one pod brought to light must not stop the others.
-            log.exception("a change was not taken in", pod=name_of(delta.object))
+        _guarded(lambda _: self._take_in(delta), delta.object)
 
     def _take_in(self, delta: Delta) -> None:
         pod = delta.new
@@ -297,6 +294,14 @@ class Agent:
         created = str(lookup(pod, "metadata", "creationTimestamp", default=""))
         is_new = self.runtime.pod(uid_of(pod)) is None
         return is_new, created, namespace_of(pod), name_of(pod)
+
+
+def _guarded(take_in: Callable[[Object], object], pod: Object) -> None:
+    """A bug that one pod brought to light must not stop the others."""
+    try:
+        take_in(pod)
+    except Exception:
+        log.exception("a pod was not taken in", pod=name_of(pod))
 
 
 def _is_leaving(pod: Object) -> bool:

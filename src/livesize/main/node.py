@@ -123,6 +123,7 @@ async def open_agent(
         stack.push_async_callback(runtime.close)
         checkpoint = await Checkpoint.open(directory.checkpoint)
         stack.push_async_callback(checkpoint.close)
+        await checkpoint.load()  # what cannot be read is said before anything is begun
         cpus = None if settings.cpus is None else _supply(settings.cpus, runtime)
         yield Agent(
             client=client,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from livesize.agent.allocation.checkpoint import CheckpointError
 from livesize.main.layout import AlreadyRunningError
 from livesize.runtime.interface import RuntimeCallError
 from livesize.store.interface import StoreOpenError
@@ -17,7 +18,7 @@ def in_one_sentence() -> Iterator[None]:
     """For everything a part does with its data directory."""
     try:
         yield
-    except (AlreadyRunningError, RuntimeCallError, StoreOpenError) as refusal:
+    except (AlreadyRunningError, CheckpointError, RuntimeCallError, StoreOpenError) as refusal:
         raise click.ClickException(str(refusal)) from refusal
     except PermissionError as failure:
         raise click.ClickException(

@@ -24,7 +24,7 @@ GROW = [
 SHRINK = [
     *("checkpoint", "accept"),
     *("vm:vcpus:safe", "vm:vcpus:online", "vm:vcpus:guest", "vm:vcpus:persist"),
-    *("container:vm:cpu", "pod:cpu"),
+    *("container:vm:cpu", "pod:cpu", "freed:cpu"),
     *(
         "vm:memory:safe",
         "vm:memory:note",

@@ -144,8 +144,21 @@ class Checkpoint:
 
     def _read(self) -> tuple[Allocation, ...]:
         assert self._connection is not None, "open comes first"
-        rows = self._connection.execute("SELECT entry FROM allocations ORDER BY uid").fetchall()
-        return tuple(_decoder.decode(cast("bytes", entry)) for (entry,) in rows)
+        try:
+            rows = self._connection.execute("SELECT uid, entry FROM allocations ORDER BY uid")
+            return tuple(self._decoded(uid, cast("bytes", entry)) for uid, entry in rows)
+        except apsw.Error as failure:
+            raise CheckpointError(f"cannot read {self._path}: {failure}") from failure
+
+    def _decoded(self, uid: object, entry: bytes) -> Allocation:
+        """Nothing is passed over: what is not counted would be given to somebody else."""
+        try:
+            return _decoder.decode(entry)
+        except msgspec.DecodeError as failure:
+            raise CheckpointError(
+                f"{self._path}: what was promised to pod {uid} cannot be read ({failure}): run the"
+                " livesize that wrote it; or stop this machine's pods and remove the file"
+            ) from failure
 
     def _commit(self, noted: dict[str, bytes | None]) -> None:
         assert self._connection is not None, "open comes first"

@@ -181,7 +181,10 @@ VmStep: TypeAlias = (
 
 
 class VmPlan(msgspec.Struct, frozen=True):
+    """``cpu_steps``: after so many the VM has no more CPU than it is to have; None: after all."""
+
     steps: tuple[VmStep, ...] = ()
+    cpu_steps: int | None = None
 
     @property
     def changing(self) -> tuple[VmStep, ...]:
@@ -207,7 +210,7 @@ def plan_vm_resize(
     most_bytes = _covered_bytes(groups, target.overhead_bytes)
     memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes, target.overhead_bytes)
     memory = _within(memory_setting, groups, target, memory_steps)
-    return VmPlan((*memory, *cpu) if memory_first else (*cpu, *memory))
+    return VmPlan((*memory, *cpu)) if memory_first else VmPlan((*cpu, *memory), len(cpu))
 
 
 def smallest_safe_bytes(facts: VmFacts, wanted_bytes: int) -> int:

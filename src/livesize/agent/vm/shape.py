@@ -93,7 +93,13 @@ class VmShape:
         only_pins = all(isinstance(step, SetPins) for step in plan.changing)
         follows = "the shared CPUs" if only_pins and not target.alone else ""
         steps = tuple(vm_steps(hands, plan))
-        return MachineWork(steps, names, quick_seconds=QUICK_SECONDS, follows=follows)
+        return MachineWork(
+            steps,
+            names,
+            cpu_steps=plan.cpu_steps,
+            quick_seconds=QUICK_SECONDS,
+            follows=follows,
+        )
 
     def _cpus(self, entry: Allocation, view: VmView) -> dict[str, Any]:
         """What the target says of CPUs. Without the policy nobody is told any; pins that an agent

@@ -19,6 +19,7 @@ import signal
 from collections.abc import Callable
 
 from livesize.machinery.clock import Clock
+from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.interface import ContainerPhase, ContainerView, RuntimeCallError
 from livesize.runtime.process.processes import (
@@ -34,6 +35,8 @@ from livesize.runtime.process.records import (
     Outcome,
     WorkloadPid,
 )
+
+log = get_logger("runtime.process")
 
 UNKNOWN_EXIT_CODE = 255  # it ended and nobody saw how
 
@@ -168,7 +171,10 @@ class Container:
 
     def _note(self, outcome: Outcome) -> None:
         if self.attempt.folder.is_dir():
-            self.attempt.save_outcome(outcome)
+            try:
+                self.attempt.save_outcome(outcome)
+            except OSError as failure:  # a full disk; the next agent finds out by itself
+                log.warning("end not noted", container=self.record.id, reason=str(failure))
         self._outcome = outcome
         with contextlib.suppress(RuntimeCallError):  # not drained yet: stop and start ask again
             self._cgroups.kill(self.group)

@@ -14,13 +14,15 @@
     logs/<uid>/<name>/<attempt>.times           when which part of it came
 
 A file appears whole: it is written under another name and renamed. The two that the shim writes
-with one write, having no rename, count when their line is whole.
+with one write, having no rename, count when their line is whole. Nothing waits for the disk: what
+a power cut has left of a file counts as not written.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -29,6 +31,8 @@ from livesize.runtime.interface import ContainerConfig, PodConfig
 
 _FOLDERS = ("upper", "work", "root")
 _KEPT_LOGS = 2
+
+T = TypeVar("T")
 
 
 class ContainerRecord(msgspec.Struct, frozen=True):
@@ -75,33 +79,29 @@ class Attempt:
 
     def record(self) -> ContainerRecord | None:
         """None: killed before the record was whole; nothing was started."""
-        content = _bytes(self.folder / "record.json")
-        return None if content is None else msgspec.json.decode(content, type=ContainerRecord)
+        return _decoded(self.folder / "record.json", ContainerRecord)
 
     def save_note(self, record: ContainerRecord) -> None:
         write_whole(self.folder / "record.json", msgspec.json.encode(record))
 
     def shim_pid(self) -> int | None:
-        content = _bytes(self.folder / "shim") or b""
-        return int(content) if content.endswith(b"\n") else None
+        return _number(_bytes(self.folder / "shim"))
 
     def workload(self) -> WorkloadPid | None:
         path = self.folder / "pid"
-        content = _bytes(path)
-        if content is None:
+        words = (_bytes(path) or b"").split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
             return None
-        pid, start_ticks = content.split()
-        return WorkloadPid(int(pid), int(start_ticks), path.stat().st_mtime)
+        return WorkloadPid(int(words[0]), int(words[1]), path.stat().st_mtime)
 
     def exit_status(self) -> tuple[int, float] | None:
         """The status and when it was written."""
         path = self.folder / "exit"
-        content = _bytes(path) or b""
-        return (int(content), path.stat().st_mtime) if content.endswith(b"\n") else None
+        status = _number(_bytes(path))
+        return None if status is None else (status, path.stat().st_mtime)
 
     def outcome(self) -> Outcome | None:
-        content = _bytes(self.folder / "outcome.json")
-        return None if content is None else msgspec.json.decode(content, type=Outcome)
+        return _decoded(self.folder / "outcome.json", Outcome)
 
     def save_outcome(self, outcome: Outcome) -> None:
         write_whole(self.folder / "outcome.json", msgspec.json.encode(outcome))
@@ -136,8 +136,7 @@ class Records:
         return sorted(path.name for path in self._pods.iterdir())
 
     def load_pod(self, uid: str) -> PodConfig | None:
-        content = _bytes(self._pods / uid / "pod.json")
-        return None if content is None else msgspec.json.decode(content, type=PodConfig)
+        return _decoded(self._pods / uid / "pod.json", PodConfig)
 
     def save_pod(self, config: PodConfig) -> None:
         folder = self._pods / safe_name(config.uid)
@@ -170,6 +169,22 @@ def write_whole(path: Path, content: bytes) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(content)
     fresh.rename(path)
+
+
+def _decoded(path: Path, kind: type[T]) -> T | None:
+    """None: it is not there, or was not yet on the disk, or not all of it, when the power went."""
+    content = _bytes(path)
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError:
+        return None
+
+
+def _number(line: bytes | None) -> int | None:
+    """None: it is not whole."""
+    return int(line) if line is not None and line.endswith(b"\n") and line[:-1].isdigit() else None
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -1,0 +1,27 @@
+"""A pod that a part of the agent cannot digest is no other pod's problem, also at its start."""
+
+from __future__ import annotations
+
+import pytest
+
+from livesize.agent.judge import Judge
+from livesize.api.objects import Object, name_of
+from unit.agent.world import World, container
+
+
+async def test_the_agent_starts_with_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came while it ran was passed over; one that was there ended it, at every start."""
+    real = Judge.admit
+
+    def admit(self: Judge, pod: Object, *, already_runs: bool) -> object:
+        if name_of(pod) == "odd":
+            raise ValueError("a bug")
+        return real(self, pod, already_runs=already_runs)
+
+    monkeypatch.setattr(Judge, "admit", admit)
+    await world.api.run_pod("odd", container())
+    await world.api.run_pod("even", container())
+    await world.start()
+    await world.running("even")
