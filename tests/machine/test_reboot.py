@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from leaks import groups_named, mounts_below
+from system.claims import folder_of, make_claim, volume
 from system.groups import group_of
 from system.up import Up, container
 
@@ -29,14 +30,17 @@ def test_pods_come_back_at_what_was_allocated(tmp_path: Path) -> None:
     up.start()
     try:
         prepare = container("prepare", "50m", "16Mi", command="echo once >> /memory/prepared")
-        app = container("app", "100m", "64Mi", command=f"cat /memory/prepared; {WAIT}")
+        writes = "cat /memory/prepared >> /data/seen"
+        app = container("app", "100m", "64Mi", command=f"{writes}; {WAIT}")
+        make_claim(up, "data")
         for one in (prepare, app):
             one["volumeMounts"] = [{"name": "memory", "mountPath": "/memory"}]
+        app["volumeMounts"].append({"name": "data", "mountPath": "/data"})
         up.create_pod(
             "db",
             [app],
             initContainers=[prepare],
-            volumes=[{"name": "memory", "emptyDir": {"medium": "Memory"}}],
+            volumes=[{"name": "memory", "emptyDir": {"medium": "Memory"}}, volume("data")],
             hostNetwork=True,
         )
         amounts = {"cpu": "200m", "memory": "96Mi"}
@@ -54,6 +58,10 @@ def test_pods_come_back_at_what_was_allocated(tmp_path: Path) -> None:
         assert group.pod().memory_limit_bytes() == 96 * MIB
         pid = group.main_pid()
         assert Path(f"/proc/{pid}/root/memory/prepared").read_text() == "once\n"
+        seen = folder_of(up, "data") / "seen"
+        up.wait_until(
+            lambda: seen.read_text() == "once\nonce\n", "what a claim holds is still there"
+        )
         facts = os.statvfs(f"/proc/{pid}/root/memory")
         assert facts.f_blocks * facts.f_frsize == 96 * MIB
         assert up.pod("db")["status"]["phase"] == "Running"
