@@ -13,7 +13,7 @@ import pytest
 from leaks import claim
 from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
 from system.up import Up
-from system.vm import Vm, install_images
+from system.vm import READY_SECONDS, Vm, install_images
 
 pytestmark = pytest.mark.vms
 
@@ -74,7 +74,8 @@ def started(vm: Vm) -> None:
 def test_one_has_its_cpu_alone_and_the_other_follows_what_is_shared(up: Up) -> None:
     shared, alone = Vm(up, "shared"), Vm(up, "alone")
     shared.ask_for("2", "512Mi", resources=BURSTABLE)
-    shared.wait_ready()
+    running = lambda: shared.status.get("state") == "Running"  # noqa: E731
+    shared.until(running, "the guest is heard", READY_SECONDS)
     assert is_on(shared, 2, CPUS)
 
     alone.ask_for("1", "512Mi")
@@ -82,6 +83,8 @@ def test_one_has_its_cpu_alone_and_the_other_follows_what_is_shared(up: Up) -> N
     own, rest = CPUS[1:2], [CPUS[0], *CPUS[2:]]
     assert is_on(alone, 1, own), (threads(alone), pins(alone))
     shared.until(lambda: is_on(shared, 2, rest), "the other has left it")
+    bursts = {alone.group.cpu_burst_us(), alone.group.pod().cpu_burst_us()}
+    assert bursts == {20_000}, "for QEMU's own threads"
 
     code, answer = shared.ask(cpu="3")
     assert code == 422, f"one that shares stays so: {answer}"
@@ -111,9 +114,11 @@ def test_a_vm_that_is_started_again_has_the_same_cpu(up: Up) -> None:
     alone.create("1", "512Mi")
     assert is_on(alone, 1, own)
     pid = alone.status["pid"]
+    alone.run_in_guest("echo the last words before > /dev/ttyS0")
     alone.destroy()
     alone.wait_ready(restarts=1)
     assert alone.status["pid"] != pid
+    assert "the last words before" in up.livesize("logs", "alone", "--previous").stdout
     assert is_on(alone, 1, own)
     boot_id = alone.boot_id()
     alone.reboot()

@@ -38,6 +38,10 @@ class GroupFiles:
         quota = self._read("cpu", "cpu.cfs_quota_us")
         return None if int(quota) < 0 else int(quota)
 
+    def cpu_burst_us(self) -> int:
+        """The kernel has it from 5.14 on."""
+        return int(self._read("cpu", "cpu.max.burst" if IS_V2 else "cpu.cfs_burst_us"))
+
     def memory_limit_bytes(self) -> int | None:
         limit = self._read("memory", "memory.max" if IS_V2 else "memory.limit_in_bytes")
         return None if limit == "max" or int(limit) > 1 << 60 else int(limit)

@@ -58,9 +58,15 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
 
 def test_the_log_of_a_virtual_machine_is_its_console() -> None:
     vm = pod(virtualMachine={"kernel": {}})
+    status = vm["status"]["virtualMachineStatus"] = {"state": "Starting", "restartCount": 0}
     assert plan(vm, "log") == NodeRequest("n1", "/logs/u-1/vm", switches=False)
-    vm["status"]["phase"] = "Pending"
-    with pytest.raises(StatusError, match="waiting to start"):
+    with pytest.raises(StatusError, match="not found"):
+        plan(vm, "log", ("previous", "1"))
+    status["restartCount"] = 1
+    before = NodeRequest("n1", "/logs/u-1/vm?previous=1", switches=False)
+    assert plan(vm, "log", ("previous", "1")) == before
+    vm["status"]["virtualMachineStatus"] = {"state": "Waiting", "reason": "ImageMissing"}
+    with pytest.raises(StatusError, match="waiting to start: ImageMissing"):
         plan(vm, "log")
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from livesize.api.errors import StatusError, bad_request
 from livesize.api.objects import Object, lookup, name_of, uid_of
+from livesize.api.vm_status import statuses_of
 
 LOG, EXEC, ATTACH, PORT_FORWARD = "log", "exec", "attach", "portforward"
 _MOST_COMMAND_BYTES = 64 * 1024
@@ -104,7 +105,7 @@ def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
             raise bad_request(
                 f'previous terminated container "{container}" in pod "{name_of(pod)}" not found'
             )
-    elif not _has_started(status) and not _is_started_vm(pod):
+    elif not _has_started(status):
         reason = lookup(status, "state", "waiting", "reason", default="") or "ContainerCreating"
         raise bad_request(
             f'container "{container}" in pod "{name_of(pod)}" is waiting to start: {reason}'
@@ -162,12 +163,10 @@ def _names(pod: Object, field: str) -> list[str]:
 
 
 def _status(pod: Object, container: str) -> Object:
-    for field in ("containerStatuses", "initContainerStatuses"):
-        for status in lookup(pod, "status", field, default=[]):
-            if status.get("name") == container:
-                found: Object = status
-                return found
-    return {}
+    """Of a virtual machine as if it were a container: its log is its console."""
+    starting: list[Object] = lookup(pod, "status", "initContainerStatuses", default=[])
+    found = (one for one in (*statuses_of(pod), *starting) if one.get("name") == container)
+    return next(found, {})
 
 
 def _state(pod: Object, container: str, state: str) -> Object | None:
@@ -180,12 +179,6 @@ def _has_started(status: Object) -> bool:
     if any(lookup(status, "state", one) is not None for one in ("running", "terminated")):
         return True
     return lookup(status, "lastState", "terminated") is not None
-
-
-def _is_started_vm(pod: Object) -> bool:
-    """A virtual machine has no container statuses; its log is its console."""
-    phase = lookup(pod, "status", "phase", default="Pending")
-    return bool(lookup(pod, "spec", "virtualMachine")) and phase != "Pending"
 
 
 def _quoted(name: str) -> str:
