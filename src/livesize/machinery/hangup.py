@@ -6,6 +6,7 @@ A connection that is not read, because what it carries has nowhere to go, tells 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
 import socket
 import struct
@@ -41,7 +42,8 @@ def cut_off(writer: asyncio.StreamWriter) -> None:
     waits to be read would hold up the news otherwise."""
     connection = writer.get_extra_info("socket")
     if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        with contextlib.suppress(OSError, ValueError):  # closed already
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
     writer.transport.abort()
 
 

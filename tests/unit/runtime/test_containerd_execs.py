@@ -118,10 +118,11 @@ async def test_a_start_that_is_never_told_holds_up_nobody_for_long(
     execs: Execs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execs_module, "TOLD_SECONDS", 0.05)
-    first = await begin(execs, "sleep", "60")
-    second = await begin(execs, "sleep", "60")
-    await first.close()
-    await second.close()
+    async with asyncio.timeout(2):
+        first = await begin(execs, "sleep", "60")
+        second = await begin(execs, "sleep", "60")
+        await first.close()
+        await second.close()
     await execs.started(ID, os.getpid())  # late, and nobody's: we are still here
 
 

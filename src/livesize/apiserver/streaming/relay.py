@@ -17,9 +17,10 @@ import msgspec
 from livesize.apiserver.http.requests import Receive, Send
 from livesize.apiserver.http.watch_stream import CREDENTIAL_SECONDS
 from livesize.machinery.clock import Clock
-from livesize.machinery.hangup import wait_hangup
+from livesize.machinery.hangup import cut_off, wait_hangup
 
 PIECE_BYTES = 64 * 1024
+LINGER_SECONDS = 10.0
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -74,7 +75,7 @@ class NodeStream(msgspec.Struct, frozen=True):
         except* ConnectionError:
             pass  # one of them has gone, and that is what ends it
         finally:
-            to_client.close()
+            await _let_go(to_client)
 
     async def _until_unknown(self) -> None:
         """Who was let in once is not let in for ever."""
@@ -91,6 +92,19 @@ def _end_together(tasks: list[asyncio.Task[None]]) -> None:
 
     for task in tasks:
         task.add_done_callback(end_all)
+
+
+async def _let_go(writer: asyncio.StreamWriter) -> None:
+    """What is written has a while to be read; the place among those who are served is kept so
+    long."""
+    try:
+        writer.close()
+        async with asyncio.timeout(LINGER_SECONDS):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        pass  # it went by itself, or has had its time
+    finally:
+        cut_off(writer)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -59,6 +59,7 @@ class FolderVolumes:
         self._mounts = mounts
         self._kept = KeptFolders(kept or root.with_name("claims"), mounts)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-volumes")
+        self._patient = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-volumes-slow")
 
     @property
     def kept_root(self) -> str:
@@ -77,7 +78,7 @@ class FolderVolumes:
 
     async def used_bytes(self, pod_uid: str, name: str) -> int:
         path = self._path(pod_uid, name)
-        return await self._in_thread(name, lambda: _used_bytes(path))
+        return await self._in_time(name, lambda: _used_bytes(path))
 
     def memory(self, pod_uid: str, name: str) -> MemorySize | None:
         path = self._path(pod_uid, name)
@@ -106,10 +107,10 @@ class FolderVolumes:
         await self._in_thread("of the pod", lambda: self._unmount(pod_uid))
 
     async def remove(self, pod_uid: str) -> None:
-        await self._in_thread("of the pod", lambda: self._remove(pod_uid))
+        await self._in_time("of the pod", lambda: self._remove(pod_uid))
 
     async def remove_kept(self, folder: str) -> None:
-        await self._in_thread(folder, lambda: self._kept.remove(folder))
+        await self._in_time(folder, lambda: self._kept.remove(folder))
 
     def _prepare(self, pod_uid: str, volume: Volume) -> str:
         if isinstance(volume, HostPath):
@@ -165,11 +166,17 @@ class FolderVolumes:
     def _path(self, pod_uid: str, name: str) -> Path:
         return self._root / safe_name(pod_uid) / "volumes" / safe_name(name)
 
-    async def _in_thread(self, what: str, call: Callable[[], T]) -> T:
+    async def _in_time(self, what: str, call: Callable[[], T]) -> T:
+        """What looks at every file: nobody who starts waits behind it."""
+        return await self._in_thread(what, call, self._patient)
+
+    async def _in_thread(
+        self, what: str, call: Callable[[], T], threads: ThreadPoolExecutor | None = None
+    ) -> T:
         """Disks may be slow, and folders large."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, call)
+            return await loop.run_in_executor(threads or self._threads, call)
         except OSError as failure:
             raise VolumeError(f"volume {what}: {failure}") from failure
 
