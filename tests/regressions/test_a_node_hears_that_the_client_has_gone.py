@@ -13,10 +13,16 @@ import uvloop
 
 from livesize.apiserver.streaming import relay
 from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode
+from livesize.machinery import hangup
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.hangup import cut_off, wait_hangup
 
 MUCH = bytes(4 << 20)
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hangup, "LOOK_SECONDS", 0.02)
 
 
 class Node:

@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from livesize.api.spdy import Framer, Parser, Reset
+from livesize.machinery import hangup
 from livesize.runtime.streams import PortStreams
 from unit.agent.test_endpoint import Node, serve
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hangup, "LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -95,7 +101,7 @@ async def test_a_client_that_goes_while_nobody_takes_its_data(
     for number, kind in ((1, "error"), (3, "data")):
         await stream.send_bytes(opening(framer, number, kind))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.7):
+        async with asyncio.timeout(0.3):
             while True:
                 await stream.send_bytes(framer.data(3, bytes(64 * 1024)))
     assert not connections.are_closed()

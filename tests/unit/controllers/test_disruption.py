@@ -14,6 +14,7 @@ from livesize.apiserver.bound import BoundService
 from livesize.client.direct import DirectClient
 from livesize.controllers.disruption.plan import plan_status
 from livesize.controllers.disruption.reconciler import DisruptionBudgets
+from livesize.controllers.resize_deadline import reconciler as deadlines
 from livesize.machinery.clock import SystemClock
 from unit.apiserver.conftest import IDENTITIES, Rig
 
@@ -191,3 +192,30 @@ async def test_a_pod_with_two_budgets_stays(rig: Rig) -> None:
     answer = await evict(rig, "a")
     assert answer.status == 409
     assert "more than one PodDisruptionBudget (b, c)" in answer.json["message"]
+
+
+async def test_the_deadline_of_a_resize_heeds_the_budget(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evict is an eviction: the pod goes when its budget lets it go."""
+    monkeypatch.setattr(deadlines, "_BUDGET_SECONDS", 0.05)
+    await running(rig, "a")
+    spec = {"minAvailable": 1, "selector": {}}
+    await rig.request("POST", BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
+    await allowed(rig, 0)
+    wish = {"livesize.dev/resize-deadline": "1s", "livesize.dev/on-deadline": "Evict"}
+    await rig.patch(f"{PODS}/a", {"metadata": {"annotations": wish}})
+    size = {"requests": {"cpu": "600m"}}
+    bigger = {"spec": {"containers": [{"name": "app", "resources": size}]}}
+    assert (await rig.patch(f"{PODS}/a/resize", bigger, "strategic")).status == 200
+
+    client = DirectClient(BoundService(rig.service, IDENTITIES["controller"]))
+    task = asyncio.create_task(deadlines.ResizeDeadlines(client, clock=SystemClock()).run())
+    await asyncio.sleep(0.2)
+    assert "deletionTimestamp" not in (await rig.get(f"{PODS}/a")).json["metadata"]
+    await running(rig, "c")
+    async with asyncio.timeout(5):
+        while "deletionTimestamp" not in (await rig.get(f"{PODS}/a")).json["metadata"]:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
