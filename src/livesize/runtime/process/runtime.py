@@ -1,8 +1,9 @@
 """Runs containers as processes of this machine: the embedded runtime, for quick starts.
 
-It needs root, busybox for the built-in image, and ``unshare``; no daemon and no network. What it
-isolates stands in launch.py. It may be killed between any two of its actions: each of them is
-either found again or cleaned away by the next ``open``.
+It needs root, of the machine or of a user namespace (rootless/), busybox for the built-in image,
+and ``unshare``; no daemon and no network. What it isolates stands in launch.py. It may be killed
+between any two of its actions: each of them is either found again or cleaned away by the next
+``open``.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
     start_timeout_seconds: float = 30.0
     points: CrashPoints = NO_CRASH_POINTS
     logs: LogLimits = LogLimits()
+    rootless: bool = False  # we are root of a user namespace only
 
 
 DEFAULT_SETTINGS = ProcessSettings()
@@ -407,6 +409,7 @@ class ProcessRuntime:
             work=attempt.path("work"),
             root=attempt.path("root"),
             join=self._groups.cgroups.join_files(group),
+            rootless=self._settings.rootless,
         )
         seccomp = build_filter(platform.machine())
         launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
