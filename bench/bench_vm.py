@@ -36,7 +36,7 @@ from livesize.runtime.libvirt.compose import domain_name
 
 BOOTS = 5
 ROUNDS = 4
-MEMORY_CHANGES = 3
+MEMORY_CHANGES = 6
 VCPUS = 4
 """Under emulation a QEMU can create so many in its life: one at boot, the others are samples."""
 SWITCHES = 3

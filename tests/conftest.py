@@ -10,7 +10,7 @@ pytest_plugins = ["pytester", "tiers", "leaks", "containerd_folders"]
 # A busy machine is slow, not ill; what a daily run finds it finds again, and new ground is broken
 # by the long runs.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("daily", max_examples=50, derandomize=True, **_PATIENT)
+settings.register_profile("daily", max_examples=30, derandomize=True, **_PATIENT)
 settings.register_profile("matrix", max_examples=1000, **_PATIENT)
 
 

@@ -245,6 +245,14 @@ async def test_a_binding_is_posted(client: Client) -> None:
     assert (await client.get(PODS, "a", NS))["spec"]["nodeName"] == "n1"
 
 
+async def test_an_eviction_is_answered_with_a_status(client: Client) -> None:
+    await client.create(PODS, pod("a"), NS)
+    eviction = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "a"}}
+    answer = await client.post(PODS, "a", NS, "eviction", eviction)
+    assert (answer["kind"], answer["status"], answer["code"]) == ("Status", "Success", 201)
+    assert (await refusal(client.get(PODS, "a", NS))).code == 404  # no node runs it
+
+
 async def test_delete_heeds_the_uid(client: Client) -> None:
     made = await client.create(PODS, pod("a"), NS)
     wrong = await refusal(client.delete(PODS, "a", NS, uid="another"))

@@ -14,6 +14,7 @@ from typing import NoReturn
 import msgspec
 import pytest
 
+from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
@@ -24,12 +25,14 @@ from livesize.runtime.interface import (
     ImageMissingError,
     PodGroup,
     RuntimeCallError,
+    SetCpus,
     SetMemory,
 )
 from livesize.runtime.vm import (
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
+    PinCpus,
     PlugVcpus,
     RequestMemory,
     VmChange,
@@ -205,6 +208,9 @@ REFUSED: tuple[VmChange, ...] = (
     RequestMemory(256 * MIB),
     PersistMemory(2050 * MIB),
     PersistMemory(513 * MIB),
+    PinCpus(VmPins(((0,), (0,)), (0,))),
+    PinCpus(VmPins(((),), (0,))),
+    PinCpus(VmPins(((0,),))),
 )
 
 
@@ -220,7 +226,7 @@ def sizes(view: VmView) -> tuple[object, ...]:
     return (
         *(view.plugged_vcpus, view.persistent_vcpus, online(view)),
         *(view.requested_memory_bytes, view.plugged_memory_bytes, view.persistent_memory_bytes),
-        *(view.devices, view.note),
+        *(view.devices, view.note, view.pins, view.persistent_pins),
     )
 
 
@@ -262,6 +268,21 @@ async def test_groups_are_written_like_those_of_containers(runtime: VmRuntime) -
         assert runtime.read_limits(group).memory_limit_bytes == 2048 * MIB
     for group in (PodGroup(UID), ContainerGroup(UID, "vm")):
         await runtime.write(group, SetMemory(LIMITS.memory_limit_bytes))
+
+
+async def test_it_is_pinned_as_it_is_told_and_a_new_vcpu_is_not_yet(machine: Machine) -> None:
+    runtime = machine.runtime
+    first, *_, last = cpus = runtime.cpus()
+    assert (await runtime.refresh_vm(UID)).pins == UNPINNED
+    await runtime.write(ContainerGroup(UID, "vm"), SetCpus(cpus))
+    pins = VmPins(((last,),), (first, last))
+    await change(runtime, PinCpus(pins), lambda view: view.pins == view.persistent_pins == pins)
+    view = await change(runtime, PlugVcpus(2), lambda view: online(view) == 2)
+    assert view.pins == VmPins(((last,), ()), (first, last))
+    runtime = await machine.restart_agent()
+    pins = VmPins(((last,), (first,)), (first,))
+    await change(runtime, PinCpus(pins), lambda view: view.pins == view.persistent_pins == pins)
+    assert (await runtime.refresh_vm(UID)).pins == pins
 
 
 async def test_a_vm_that_is_not_there_is_gone(runtime: VmRuntime) -> None:
@@ -312,7 +333,8 @@ async def test_a_stopped_vm_has_ended_and_a_pod_that_runs_is_not_removed(
 
 async def test_the_next_start_has_the_size_it_is_given(machine: Machine) -> None:
     runtime = machine.runtime
-    bigger = msgspec.structs.replace(VM, vcpus=2, memory_bytes=768 * MIB)
+    pins = VmPins(((0,), runtime.cpus()), runtime.cpus())
+    bigger = msgspec.structs.replace(VM, vcpus=2, memory_bytes=768 * MIB, pins=pins)
     with contextlib.suppress(GoneError):
         await runtime.stop_container(UID, "vm", 0)
     view = await runtime.start_container(config(attempt=1, vm=bigger))
@@ -322,6 +344,7 @@ async def test_the_next_start_has_the_size_it_is_given(machine: Machine) -> None
     )
     assert (first.plugged_vcpus, first.persistent_vcpus, online(first)) == (2, 2, 2)
     assert first.plugged_memory_bytes == first.persistent_memory_bytes == 768 * MIB
+    assert first.pins == first.persistent_pins == pins
 
 
 async def test_a_removed_pod_is_gone(machine: Machine) -> None:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
-from livesize.agent.settings import AgentSettings
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object
 from livesize.api.resources import Amounts
@@ -33,8 +32,8 @@ from livesize.runtime.interface import Change, ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
 from livesize.store.memory import MemoryStore
+from unit.agent.world import NODE, quick_settings
 
-NODE = "node-1"
 NAMESPACE = "default"
 WAIT_SECONDS = 10.0
 GIB = 1 << 30
@@ -172,16 +171,11 @@ class LivingNode:
         self._runtime = FakeRuntime(clock=self.clock, machine=self.machine)
         await self._runtime.open()
         self._checkpoint = await Checkpoint.open(self._checkpoint_path)
-        settings = AgentSettings(
-            node_name=NODE,
+        settings = quick_settings(
+            0.004,
             allocatable_cpu_milli=self.cpu_milli,
             allocatable_memory_bytes=4 * GIB,
             recheck_seconds=0.5,
-            resize_backoff_seconds=0.002,
-            resize_backoff_maximum_seconds=0.01,
-            post_backoff_seconds=0.002,
-            post_backoff_maximum_seconds=0.01,
-            crash_backoff_seconds=0.002,
             crash_backoff_maximum_seconds=0.01,
         )
         node = self._client(Identity(f"system:node:{NODE}", Role.NODE, NODE))

@@ -81,28 +81,6 @@ def test_both_at_once(guest: Witness) -> None:
         guest.reaches(vcpus, memory)
 
 
-@pytest.mark.parametrize("how", ["reset", pytest.param("reboot", marks=pytest.mark.matrix)])
-def test_a_reboot_keeps_the_sizes(guest: Witness, how: str) -> None:
-    """2. set VM memory to X + Delta, vcpus to C+1; reboot VM; verify memory X+Delta and vcpus C+1
-    after reboot"""
-    guest.reaches(C + 1, X + DELTA)
-    vm = guest.vm
-    restarts = vm.status["restartCount"]
-    vm.reset() if how == "reset" else vm.reboot()
-    vm.until(
-        lambda: (
-            vm.status["guest"].get("bootId") not in (None, guest.boot_id)
-            and vm.status["guest"]["memoryPlugged"] == f"{X + DELTA}Mi"
-            and vm.status["guest"]["vcpusOnline"] == C + 1
-        ),
-        "the guest has booted again with its sizes",
-        90,
-    )
-    vm.check(C + 1, X + DELTA)
-    assert vm.status["restartCount"] == restarts
-    assert start_time(vm.status["pid"]) == guest.qemu, "QEMU goes on"
-
-
 def test_a_domain_changed_by_hand_comes_back(guest: Witness) -> None:
     """ensure they are synchronized [...] The ContainerStatus() function will sync up the vmConfig
     and Libvirt domain definition if they are out of sync."""
@@ -141,3 +119,26 @@ def test_fractional_cpu_is_refused(guest: Witness) -> None:
     assert code == 422
     assert "the nearest sizes are 1 and 2" in answer["message"]
     guest.holds(C, X)
+
+
+# Last: emulated, now and then a guest does not come back from it, and the others share it.
+@pytest.mark.parametrize("how", ["reset", pytest.param("reboot", marks=pytest.mark.matrix)])
+def test_a_reboot_keeps_the_sizes(guest: Witness, how: str) -> None:
+    """2. set VM memory to X + Delta, vcpus to C+1; reboot VM; verify memory X+Delta and vcpus C+1
+    after reboot"""
+    guest.reaches(C + 1, X + DELTA)
+    vm = guest.vm
+    restarts = vm.status["restartCount"]
+    vm.reset() if how == "reset" else vm.reboot()
+    vm.until(
+        lambda: (
+            vm.status["guest"].get("bootId") not in (None, guest.boot_id)
+            and vm.status["guest"]["memoryPlugged"] == f"{X + DELTA}Mi"
+            and vm.status["guest"]["vcpusOnline"] == C + 1
+        ),
+        "the guest has booted again with its sizes",
+        90,
+    )
+    vm.check(C + 1, X + DELTA)
+    assert vm.status["restartCount"] == restarts
+    assert start_time(vm.status["pid"]) == guest.qemu, "QEMU goes on"

@@ -53,9 +53,36 @@ OBJECTS: dict[str, tuple[str, Object]] = {
         {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {}}},
     ),
     "priorityclasses": ("", {"metadata": {"name": "c"}, "value": 5}),
+    "persistentvolumeclaims": (
+        "default",
+        {
+            "metadata": {"name": "used"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "volumeName": "v",
+            },
+        },
+    ),
+    "persistentvolumes": (
+        "",
+        {
+            "metadata": {"name": "v", "labels": {"livesize.dev/node": "n1"}},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": "/srv/v"},
+            },
+        },
+    ),
+    "storageclasses": ("", {"metadata": {"name": "c"}, "provisioner": "example.com/disks"}),
 }
 POSTED = {
     "pods/binding": ("/api/v1/namespaces/default/pods/free/binding", {"target": {"name": "n1"}}),
+    "pods/eviction": (
+        "/api/v1/namespaces/default/pods/web/eviction",
+        {"metadata": {"name": "web"}},
+    ),
     "pods/resizing": ("/api/v1/namespaces/default/pods/web/resizing", ANSWER),
 }
 METHODS = {
@@ -76,7 +103,7 @@ TO_NODES = {"log": "get", "exec": "create", "attach": "create", "portforward": "
 
 def test_there_is_an_object_of_every_kind_served() -> None:
     assert {resource.plural for resource in RESOURCES} == set(OBJECTS)
-    posted = {"binding", "resizing"}
+    posted = {"binding", "eviction", "resizing"}
     there = {target_name(*target) for target in TARGETS if target[1] in posted}
     assert there == set(POSTED)
 
@@ -90,10 +117,14 @@ def let_in(token: str, verb: str, resource: Resource, subresource: str) -> bool:
         return False
     if identity.namespaces and OBJECTS[resource.plural][0] not in identity.namespaces:
         return False
-    if identity.role is not Role.NODE:
-        return True
-    if resource.plural in ("secrets", "configmaps"):
+    return identity.role is not Role.NODE or let_in_as_node(token, verb, resource)
+
+
+def let_in_as_node(token: str, verb: str, resource: Resource) -> bool:
+    if resource.plural in ("secrets", "configmaps", "persistentvolumeclaims"):
         return token == "n1" and verb == "get"  # of one that a pod of n1 uses; never all of them
+    if resource.plural == "persistentvolumes":
+        return token == "n1" and verb not in ("list", "watch")  # of one whose folder n1 keeps
     return verb in READ or resource.plural == "events" or token == "n1"
 
 
@@ -109,6 +140,7 @@ async def rig() -> AsyncIterator[Rig]:
     volumes = [
         {"name": "s", "secret": {"secretName": "used"}},
         {"name": "c", "configMap": {"name": "used"}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "used"}},
     ]
     await made.add_pod("web", node="n1", volumes=volumes)
     await made.add_pod("free")
@@ -125,7 +157,7 @@ async def attempt(rig: Rig, token: str, verb: str, resource: Resource, subresour
     path = resource.path(namespace, name, subresource)
     if subresource in TO_NODES:
         return await ask_node(rig, token, verb, path, subresource)
-    if subresource in ("binding", "resizing"):
+    if subresource in ("binding", "eviction", "resizing"):
         if verb != "create":
             return None
         path, body = POSTED[target_name(resource, subresource)]

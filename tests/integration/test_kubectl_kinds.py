@@ -1,4 +1,4 @@
-"""kubectl 1.32 with quotas, config maps, priorities and owners, against the door over TLS."""
+"""kubectl 1.32 with quotas, config maps, priorities, claims and owners, at the door over TLS."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from integration.test_door_kubectl import Cluster
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.client.direct import DirectClient
+from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.machinery.clock import SystemClock
 
@@ -23,10 +24,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("kinds")) as running:
         controllers = Identity("controllers", Role.CONTROLLER)
         client = DirectClient(running.server.door(controllers))
-        garbage = GarbageCollector(client, clock=SystemClock())
-        collecting = asyncio.run_coroutine_threadsafe(garbage.run(), running._loop)
+        working = [
+            asyncio.run_coroutine_threadsafe(
+                controller(client, clock=SystemClock()).run(), running._loop
+            )
+            for controller in (GarbageCollector, ClaimBinder)
+        ]
         yield running
-        collecting.cancel()
+        for work in working:
+            work.cancel()
 
 
 def test_a_quota_is_applied_kept_and_shown(cluster: Cluster) -> None:
@@ -81,6 +87,49 @@ def test_config_maps_secrets_and_what_is_always_there(cluster: Cluster) -> None:
     }
     names = cluster.kubectl("api-resources", "--no-headers").stdout
     assert "poddisruptionbudgets" in names
+
+
+def test_claims_and_volumes(cluster: Cluster) -> None:
+    asked = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    disk = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "disk"},
+        "spec": {**asked, "capacity": {"storage": "2Gi"}, "hostPath": {"path": "/srv/disk"}},
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {**asked, "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    listed = {"apiVersion": "v1", "kind": "List", "items": [disk, claim]}
+    cluster.kubectl("apply", "-f", "-", stdin=listed)
+    bound = "--for=jsonpath={.status.phase}=Bound"
+    cluster.kubectl("wait", bound, "pvc/data", "pv/disk", "--timeout=20s")
+    lines = cluster.kubectl("get", "pvc,pv,sc").stdout.splitlines()
+    tables = [line.split() for line in lines if line]
+    assert tables[0][:8] == [
+        "NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS", "MODES", "STORAGECLASS",
+        "VOLUMEATTRIBUTESCLASS",
+    ]  # fmt: skip
+    assert tables[1][:5] == ["persistentvolumeclaim/data", "Bound", "disk", "2Gi", "RWO"]
+    assert tables[3][:6] == [
+        "persistentvolume/disk", "2Gi", "RWO", "Retain", "Bound", "default/data",
+    ]  # fmt: skip
+    assert tables[5][:4] == [
+        "storageclass.storage.k8s.io/local", "(default)", "livesize.dev/local", "Delete",
+    ]  # fmt: skip
+    described = cluster.kubectl("describe", "pvc", "data").stdout
+    assert "Finalizers:    [kubernetes.io/pvc-protection]" in described
+    assert "Used By:       <none>" in described
+    smaller = '{"spec":{"resources":{"requests":{"storage":"1Mi"}}}}'
+    refused = cluster.kubectl("patch", "pvc", "data", "-p", smaller, fails=True)
+    assert "ask for at least 1Gi" in refused.stderr
+    cluster.kubectl("delete", "pvc", "data", "--timeout=20s")
+    released = "--for=jsonpath={.status.phase}=Released"
+    cluster.kubectl("wait", released, "pv/disk", "--timeout=20s")
+    cluster.kubectl("delete", "pv", "disk", "--timeout=20s")
 
 
 def config_map(cluster: Cluster, name: str, owner: str = "") -> None:

@@ -79,6 +79,15 @@ def test_limits_stand_in_the_kernels_files(cgroups: CgroupDriver, pod: str) -> N
     assert cgroups.read(group).limits == KernelLimits(512, 25_000, 99_999_744)
 
 
+def test_a_burst_stands_beside_the_quota(cgroups: CgroupDriver, pod: str) -> None:
+    cgroups.write_cpu(pod, 1024, 100_000)
+    cgroups.write_burst(pod, 20_000)
+    file = Path(f"/sys/fs/cgroup/cpu/{pod}/cpu.cfs_burst_us")
+    assert not file.exists() or file.read_text() == "20000\n", "kernels before 5.14 have none"
+    cgroups.write_cpu(pod, 1024, 200_000)
+    assert cgroups.read_limits(pod).cpu_quota_us == 200_000
+
+
 def test_a_new_group_has_no_limits(cgroups: CgroupDriver, pod: str) -> None:
     assert cgroups.read(pod).limits == KernelLimits(1024, None, None)
     cgroups.make(pod)  # harmless again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,7 +33,9 @@ from livesize.runtime.interface import (
     RegistryLogin,
     RuntimeCallError,
     SetCpu,
+    SetMemory,
 )
+from livesize.runtime.streams import ExecRequest, Session
 from local_registry import Registry, serving
 
 pytestmark = pytest.mark.containers
@@ -237,6 +240,58 @@ async def test_output_is_logged_as_cri_does(runtime: ContainerdRuntime) -> None:
         ["stdout", "F", "out"],
         ["stdout", "P", "part"],
     ]
+
+
+def processes_of(group: str, word: str) -> list[int]:
+    """Of those in the control groups below ``group`` that have the word in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            inside = group in path.with_name("cgroup").read_text()
+            if inside and word.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.matrix
+async def test_what_runs_for_a_client_that_has_left_is_ended(
+    runtime: ContainerdRuntime, root_group: str
+) -> None:
+    """With all that it has started, and none of what runs beside it."""
+    await runtime.create_pod(POD)
+    await runtime.start_container(config())
+
+    async def begin(script: str) -> Session:
+        session = await runtime.exec(ExecRequest(UID, "main", ("sh", "-c", script)))
+        assert (await anext(session.output())).data == b"on\n"
+        return session
+
+    async def gone(word: str) -> None:
+        async with asyncio.timeout(2):
+            while processes_of(root_group, word):
+                await asyncio.sleep(0.01)
+
+    probe = asyncio.create_task(
+        runtime.run_command(UID, "main", ("sleep", "1"), env=(), timeout_seconds=10)
+    )
+    leaving = await begin("echo on; sleep 4321; true")
+    staying = await begin("trap '' TERM; echo on; sleep 4322; true")
+    assert processes_of(root_group, "4321")
+    await leaving.close()
+    await gone("4321")
+    assert processes_of(root_group, "4322")
+    assert (await probe).exit_code == 0
+    await staying.close()
+    await gone("4322")
+    assert seen(runtime).phase is ContainerPhase.RUNNING
+
+
+async def test_containerd_says_which_limit_it_would_set_again(runtime: ContainerdRuntime) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config())
+    assert await runtime._containers.recorded_memory(view.id) == LIMITS.memory_limit_bytes
+    await runtime.write(ContainerGroup(UID, "main"), SetMemory(32 << 20))
+    assert await runtime._containers.recorded_memory(view.id) == 32 << 20
 
 
 async def test_without_cni_a_pod_network_is_refused_plainly(

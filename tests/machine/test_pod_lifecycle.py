@@ -5,34 +5,28 @@ from __future__ import annotations
 import base64
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from system.claims import (
+    CLAIMS,
+    VOLUMES,
+    claim,
+    folder_of,
+    is_gone,
+    make_claim,
+    volume,
+    volume_of,
+    writer,
+)
 from system.groups import group_of
-from system.up import Up, container, running_up
+from system.up import Up, container
 
 pytestmark = pytest.mark.containers
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module", params=["process", "containerd"])
-def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    if request.param == "containerd":
-        request.getfixturevalue("needs_containerd")
-    directory = tmp_path_factory.mktemp(f"up-{request.param}")
-    with running_up(directory, runtime=request.param, allocatable="cpu=8,memory=4Gi") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _empty(up: Up) -> Iterator[None]:
-    yield
-    for pod in up.request("GET", "/api/v1/namespaces/default/pods")[1]["items"]:
-        up.delete_pod(pod["metadata"]["name"])
 
 
 def make(up: Up, kind: str, name: str, data: dict[str, str]) -> None:
@@ -245,6 +239,47 @@ def test_a_workload_takes_part_in_its_resize(up: Up) -> None:
     assert inside.read("/told") == "32Mi\n"
     assert "pre-shrink:app" in [step["name"] for step in state()["steps"]]
     assert Inside(up, "asked").pid == inside.pid
+
+
+def test_a_claim_outlives_its_pods(up: Up) -> None:
+    """Written files stay for the next pod; with the claim its folder goes, unless retained."""
+    merge = "application/merge-patch+json"
+    make_claim(up, "goes")
+    make_claim(up, "stays")
+    first = writer(subPath="part")
+    first["volumeMounts"].append(mounted("stays", "/stays"))
+    both = [volume("goes"), volume("stays", "stays")]
+    fs_group = {"fsGroup": 4321}
+    up.create_pod("first", [first], volumes=both, hostNetwork=True, securityContext=fs_group)
+    goes, stays = folder_of(up, "goes"), folder_of(up, "stays")
+    up.wait_until((goes / "part/log").exists, "it wrote into its volume")
+    assert stays.stat().st_gid == 4321
+    (Inside(up, "first").root / "stays/mine").touch()
+    up.delete_pod("first")
+    read_only = [volume("goes", readOnly=True), volume("stays", "stays")]
+    up.create_pod("second", [first], volumes=read_only, hostNetwork=True)
+    inside = Inside(up, "second")
+    assert len(inside.read("/data/log").splitlines()) == 1
+    assert (inside.root / "stays/mine").exists()
+    kept = volume_of(up, "stays")["metadata"]["name"]
+    retain = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
+    assert up.request("PATCH", f"{VOLUMES}/{kept}", retain, merge)[0] == 200
+    removed = volume_of(up, "goes")["metadata"]["name"]
+    for name in ("goes", "stays"):
+        assert up.request("DELETE", f"{CLAIMS}/{name}")[0] == 200
+        assert claim(up, name)["metadata"]["deletionTimestamp"], "a pod uses it"
+    up.delete_pod("second")
+    up.wait_until(lambda: is_gone(up, f"{VOLUMES}/{removed}"), "its volume is gone")
+    assert not goes.exists()
+
+    def released() -> bool:
+        return bool(up.request("GET", f"{VOLUMES}/{kept}")[1]["status"]["phase"] == "Released")
+
+    up.wait_until(released, "the other is released")
+    assert (stays / "mine").exists()
+    assert up.request("DELETE", f"{VOLUMES}/{kept}")[0] == 200
+    up.wait_until(lambda: is_gone(up, f"{VOLUMES}/{kept}"), "it goes when it is deleted")
+    assert (stays / "mine").exists()
 
 
 def restarts(up: Up, pod: str) -> dict[str, int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from system.groups import GroupFiles, cpu_seconds_used, group_of, start_time
-from system.up import Up, container, running_up
+from system.up import Up, container
 
 pytestmark = pytest.mark.containers
 
@@ -27,23 +26,6 @@ CHANGES: dict[str, dict[str, Size]] = {
     "cpu only": {"a": ("150m", "24Mi"), "b": ("300m", "16Mi")},
     "memory only": {"b": ("300m", "96Mi"), "c": ("100m", "32Mi")},
 }
-
-
-@pytest.fixture(scope="module", params=["process", "containerd"])
-def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    if request.param == "containerd":
-        request.getfixturevalue("needs_containerd")
-    directory = tmp_path_factory.mktemp(f"up-{request.param}")
-    with running_up(directory, runtime=request.param, allocatable="cpu=8,memory=4Gi") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _empty(up: Up) -> Iterator[None]:
-    """A test that fails takes no room from the next one."""
-    yield
-    for pod in up.request("GET", "/api/v1/namespaces/default/pods")[1]["items"]:
-        up.delete_pod(pod["metadata"]["name"])
 
 
 class Three:

@@ -7,7 +7,9 @@ import os
 import random
 import re
 import signal
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,10 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from livesize.agent.vm.console import LIMIT_BYTES, OLD_NAME
 from livesize.api.quantity import memory_bytes
 from livesize.main.layout import DataDirectory
 from system.groups import IS_V2, ROOT, start_time
+from system.up import LIVESIZE
 from system.vm import MIB, Vm, running_vm
 
 pytestmark = pytest.mark.vms
@@ -29,7 +31,9 @@ WORDS = b"the disk has booted\r\n"
 
 @pytest.fixture(scope="module")
 def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
-    with running_vm(tmp_path_factory.mktemp("up"), cpu="1", memory="512Mi") as booted:
+    options = ("--container-log-max-size", "512Ki", "--container-log-max-files", "3")
+    directory = tmp_path_factory.mktemp("up")
+    with running_vm(directory, cpu="1", memory="512Mi", options=options) as booted:
         yield booted
 
 
@@ -146,19 +150,40 @@ def test_a_vm_boots_from_its_disk(vm: Vm) -> None:
     leaves_nothing(disk)
 
 
-def test_a_console_that_says_too_much_is_cut(vm: Vm) -> None:
-    console = vm.console
-    with console.open("ab") as log:  # as QEMU does it
-        log.write(b"x" * LIMIT_BYTES + b"the last words before\n")
-    vm.resize(cpu="2")  # the pod is looked at
-    vm.until(lambda: console.stat().st_size < MIB, "the log is cut")
-    old = console.with_name(OLD_NAME)
-    assert old.stat().st_size == LIMIT_BYTES
-    assert old.read_bytes().endswith(b"the last words before\n")
+def logs(vm: Vm, *words: str) -> str:
+    return vm.up.livesize("logs", f"pod/{vm.name}", *words).stdout
+
+
+def test_logs_show_the_console(vm: Vm) -> None:
+    vm.run_in_guest("echo one > /dev/ttyS0; echo two > /dev/ttyS0")
+    vm.until(lambda: logs(vm, "--tail", "2").splitlines() == ["one", "two"], "it is there")
+    time.sleep(2)
+    following = [LIVESIZE, "logs", vm.name, "-f", "--since", "1s", "--timestamps"]
+    following += ["--kubeconfig", str(vm.up.kubeconfig)]
+    with subprocess.Popen(following, stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            time.sleep(1.5)
+            vm.run_in_guest("echo three > /dev/ttyS0")
+            assert follower.stdout is not None
+            moment, words = follower.stdout.readline().split()
+        finally:
+            follower.kill()
+    assert (moment[:4].isdigit(), moment[-1], words) == (True, "Z", "three"), "nothing older"
+
+    path = f"/api/v1/namespaces/default/pods/{vm.name}/log"
+    raw = vm.up.kubectl("get", "--raw", f"{path}?tailLines=1").stdout
+    assert raw.split() == ["three"], "kubectl has this way only"
+
+
+def test_a_console_that_says_too_much_is_shortened(vm: Vm) -> None:
+    with vm.console.open("ab") as log:  # as QEMU does it
+        log.write(b"an old line\n" * (MIB // 4) + b"the last words before\n")
+    held = lambda: vm.console.stat().st_blocks * 512  # noqa: E731
+    vm.until(lambda: held() < 2 * MIB, "the oldest were given back")
+    assert logs(vm, "--tail", "1") == "the last words before\n"
+    assert 0 < len(logs(vm)) < 2 * MIB
     vm.run_in_guest("echo the first words after > /dev/ttyS0")
-    vm.until(lambda: b"the first words after" in console.read_bytes(), "QEMU goes on writing")
-    assert console.stat().st_size < MIB, "from the beginning, not from where it was"
-    assert b"\0" not in console.read_bytes()
+    vm.until(lambda: "the first words after" in logs(vm, "--tail", "1"), "QEMU goes on writing")
 
 
 def test_memory_in_use_is_never_taken_from_the_guest(vm: Vm) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -89,9 +89,15 @@ class Vm:
         """As ``Up.wait_until``, but seldom enough to leave the machine to the guest."""
         deadline = time.monotonic() + seconds
         while not (value := holds()):
-            assert time.monotonic() < deadline, f"waited {seconds} s until {what}:\n{self.up.log()}"
+            assert time.monotonic() < deadline, f"waited {seconds} s until {what}:\n{self.log()}"
             time.sleep(0.1)
         return value
+
+    def log(self) -> str:
+        """Everything that says what has become of it: Livesize, QEMU and the guest's console."""
+        told = sorted((self.libvirt / "log").glob("**/*.log"))
+        last = [f"== {path}\n{path.read_text(errors='replace')[-2000:]}" for path in told]
+        return "\n".join([self.up.log(), *last])
 
     @property
     def pod(self) -> dict[str, Any]:
@@ -343,13 +349,13 @@ def install_images(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def running_vm(directory: Path, cpu: str, memory: str) -> Iterator[Vm]:
+def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
     """A `livesize up` with one VM whose guest has booted."""
     up = Up(directory, allocatable="cpu=16,memory=8Gi")
     install_images(directory)
     claim(f"{up.node}-vms", directory)
     try:
-        up.start()
+        up.start(*options)
         vm = Vm(up)
         vm.create(cpu, memory)
         yield vm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -78,13 +79,18 @@ def module_exists(name: str, root: Path) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
+@functools.cache
+def _statements(file: Path) -> list[ast.stmt]:
+    return ast.parse(file.read_text()).body
+
+
 def names_a_test(name: str, root: Path) -> bool:
     """``tests/path.py::test_name`` or ``tests/path.py::TestClass::test_name``."""
     path, *names = name.split("::")
     file = root / path
     if not (path.startswith("tests/") and file.is_file() and names):
         return False
-    body: list[ast.stmt] = ast.parse(file.read_text()).body
+    body = _statements(file)
     for wanted in names:
         found = [
             node

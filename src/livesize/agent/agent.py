@@ -27,6 +27,7 @@ from livesize.agent.pods.worker import PodWorker
 from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
+from livesize.agent.volumes.reclaim import FolderReclaimer
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, resize_state
@@ -101,11 +102,12 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if cpus is not None:
-                keeper = CpuKeeper(self.runtime, ledger, cpus.shared)
+                keeper = CpuKeeper(self.runtime, ledger, cpus.shared, self._moved)
                 self._outside = replace(self._outside, cpus=keeper)
                 tasks.create_task(keeper.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._node.run())
+            tasks.create_task(FolderReclaimer(self._outside).run())
             tasks.create_task(self._follow_machine())
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())
@@ -277,6 +279,12 @@ class Agent:
             if worker is not None and not worker.is_leaving:
                 self._admit(worker, pod)
                 self._books.judge.consider(pod)
+
+    def _moved(self, uid: str) -> None:
+        """A domain follows the group its QEMU is in."""
+        worker = self._workers.get(uid)
+        if worker is not None and self.vms is not None and self.vms.vm(uid) is not None:
+            worker.wake()
 
     async def _follow_machine(self) -> None:
         async for event in self.runtime.events():

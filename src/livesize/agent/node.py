@@ -19,6 +19,7 @@ from livesize.api.kinds import NODES
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import Amounts, format_amounts
+from livesize.api.storage import FOLDERS_AT
 from livesize.client.records import ClientLease
 from livesize.machinery.clock import format_time
 from livesize.machinery.lease import LeaseTerms, keep_lease
@@ -46,7 +47,8 @@ def allocatable_of(machine: MachineFacts, settings: AgentSettings) -> Amounts:
     )
 
 
-def build_node(settings: AgentSettings, machine: MachineFacts) -> Object:
+def build_node(settings: AgentSettings, machine: MachineFacts, folders: str) -> Object:
+    """``folders``: where the node keeps the volumes of claims."""
     labels = {
         "kubernetes.io/hostname": settings.node_name,
         "kubernetes.io/os": "linux",
@@ -55,7 +57,11 @@ def build_node(settings: AgentSettings, machine: MachineFacts) -> Object:
     return {
         "kind": "Node",
         "apiVersion": "v1",
-        "metadata": {"name": settings.node_name, "labels": labels},
+        "metadata": {
+            "name": settings.node_name,
+            "labels": labels,
+            "annotations": {FOLDERS_AT: folders},
+        },
         "spec": {},
     }
 
@@ -182,12 +188,18 @@ class NodeKeeper:
 
     async def _register(self) -> Object:
         client, settings = self._outside.client, self._outside.settings
+        folders = self._outside.volumes.kept_root
         try:
-            return await client.get(NODES, settings.node_name)
+            node = await client.get(NODES, settings.node_name)
         except StatusError as refusal:
             if refusal.code != 404:
                 raise
-        node = build_node(settings, self._outside.machine)
+        else:
+            if lookup(node, "metadata", "annotations", FOLDERS_AT) == folders:
+                return node
+            patch = {"metadata": {"annotations": {FOLDERS_AT: folders}}}
+            return await client.patch(NODES, settings.node_name, patch)
+        node = build_node(settings, self._outside.machine, folders)
         log.info("node registered", node=settings.node_name)
         return await client.create(NODES, node)
 

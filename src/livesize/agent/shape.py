@@ -23,11 +23,18 @@ from livesize.runtime.vm_config import VmConfig
 class MachineWork(msgspec.Struct, frozen=True):
     """Ordered steps on the machine. ``changing`` names those that do more than wait: without
     any, a pod whose resize is finished is in step. ``waits_for`` says why there are none yet:
-    the machine wakes the pod's worker when that has changed."""
+    the machine wakes the pod's worker when that has changed. ``cpu_steps``: after so many the pod
+    has no more CPU than it was promised, whatever becomes of the rest; None: only after all.
+    ``quick_seconds``: what is done by then is told as done only.
+    ``follows``: what all of it only follows, so that it is nobody's doing when it was in step
+    before."""
 
     steps: tuple[Step, ...] = ()
     changing: tuple[str, ...] = ()
     waits_for: str = ""
+    cpu_steps: int | None = None
+    quick_seconds: float = 0.0
+    follows: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -74,8 +81,4 @@ class Shape(Protocol):
     ) -> MachineWork:
         """From what the machine says to what is allocated. ``leaving``: containers about to
         restart, which get their size with their new group."""
-        ...
-
-    async def tidy(self, snapshot: PodSnapshot) -> None:
-        """What has to be looked after now and then, whatever is asked; never fails."""
         ...

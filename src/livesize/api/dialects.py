@@ -244,7 +244,7 @@ def _check_resize_request(incoming: Object, current: Object) -> list[FieldError]
     given = lookup(incoming, "spec", "resizeRequest")
     if given is None:
         return []
-    now = lookup(current, "spec", "resizeRequest", default={})
+    now = (current.get("spec") or {}).get("resizeRequest") or {}
     if given is now:
         return []
     empty = {"requestStatus": RequestStatus.NONE.value}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from livesize.api.objects import Object, lookup
+from livesize.api.storage import is_default
 
 NONE = "<none>"
 
@@ -52,6 +53,42 @@ def external_addresses(service: Object, _now: float) -> str:
 def share(field: str) -> Callable[[Object, float], str]:
     """minAvailable or maxUnavailable of a disruption budget."""
     return lambda budget, _now: str(lookup(budget, "spec", field, default="N/A"))
+
+
+_SHORT_MODES = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
+
+
+def access_modes(part: str) -> Callable[[Object, float], str]:
+    """RWO,ROX of a claim's status or of a volume's spec, always in the same order."""
+
+    def cell(obj: Object, _now: float) -> str:
+        modes = lookup(obj, part, "accessModes", default=[])
+        return ",".join(short for mode, short in _SHORT_MODES.items() if mode in modes)
+
+    return cell
+
+
+def leaving_or_phase(obj: Object, _now: float) -> str:
+    """What waits for its finalizers says so."""
+    if lookup(obj, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    return str(lookup(obj, "status", "phase", default=""))
+
+
+def claim_reference(volume: Object, _now: float) -> str:
+    claim = lookup(volume, "spec", "claimRef")
+    return f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
+
+
+def class_name(storage_class: Object, _now: float) -> str:
+    """The one that claims get which name none is marked."""
+    name = str(lookup(storage_class, "metadata", "name", default=""))
+    return f"{name} (default)" if is_default(storage_class) else name
 
 
 def truth(field: str) -> Callable[[Object, float], Any]:

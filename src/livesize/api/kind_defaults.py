@@ -13,10 +13,13 @@ from typing import Any
 from livesize.api.kept import kept
 from livesize.api.kinds import (
     LIMIT_RANGES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICES,
+    STORAGE_CLASSES,
 )
 from livesize.api.objects import Object
 from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, canonical
@@ -127,10 +130,46 @@ def _default_priority_class(priority: Object) -> Object:
     return {"preemptionPolicy": "PreemptLowerPriority", **priority}
 
 
+def _default_claim(claim: Object) -> Object:
+    spec, status = claim.get("spec"), claim.get("status", {})
+    if not isinstance(spec, dict) or not isinstance(status, dict):
+        return claim
+    filled = {"volumeMode": "Filesystem", **spec}
+    resources = spec.get("resources")
+    if isinstance(resources, dict):
+        sides = {side: canonical_quantities(resources[side]) for side in resources}
+        filled["resources"] = sides
+    return {**claim, "spec": filled, "status": {"phase": "Pending", **_with_capacity(status)}}
+
+
+def _default_volume(volume: Object) -> Object:
+    spec, status = volume.get("spec"), volume.get("status", {})
+    if not isinstance(spec, dict) or not isinstance(status, dict):
+        return volume
+    filled: Object = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}
+    filled |= _with_capacity(spec)
+    if isinstance(filled.get("hostPath"), dict):
+        filled["hostPath"] = {"type": "", **filled["hostPath"]}
+    return {**volume, "spec": filled, "status": {"phase": "Pending", **status}}
+
+
+def _with_capacity(part: Object) -> Object:
+    if "capacity" not in part:
+        return part
+    return {**part, "capacity": canonical_quantities(part["capacity"])}
+
+
+def _default_storage_class(storage_class: Object) -> Object:
+    return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **storage_class}
+
+
 KIND_DEFAULTS: dict[tuple[str, str], Callable[[Object], Object]] = {
     (RESOURCE_QUOTAS.group, RESOURCE_QUOTAS.plural): _default_quota,
     (LIMIT_RANGES.group, LIMIT_RANGES.plural): _default_limit_range,
     (SECRETS.group, SECRETS.plural): _default_secret,
     (SERVICES.group, SERVICES.plural): _default_service,
     (PRIORITY_CLASSES.group, PRIORITY_CLASSES.plural): _default_priority_class,
+    (PERSISTENT_VOLUME_CLAIMS.group, PERSISTENT_VOLUME_CLAIMS.plural): _default_claim,
+    (PERSISTENT_VOLUMES.group, PERSISTENT_VOLUMES.plural): _default_volume,
+    (STORAGE_CLASSES.group, STORAGE_CLASSES.plural): _default_storage_class,
 }

@@ -64,6 +64,7 @@ PODS = Resource(
     subresources=(
         "attach",
         "binding",
+        "eviction",
         "exec",
         "log",
         "portforward",
@@ -104,6 +105,29 @@ PRIORITY_CLASSES = Resource(
     "priorityclass",
     ("pc",),
 )
+PERSISTENT_VOLUME_CLAIMS = Resource(
+    "",
+    "v1",
+    "persistentvolumeclaims",
+    "PersistentVolumeClaim",
+    True,
+    "persistentvolumeclaim",
+    ("pvc",),
+    subresources=("status",),
+)
+PERSISTENT_VOLUMES = Resource(
+    "",
+    "v1",
+    "persistentvolumes",
+    "PersistentVolume",
+    False,
+    "persistentvolume",
+    ("pv",),
+    subresources=("status",),
+)
+STORAGE_CLASSES = Resource(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, "storageclass", ("sc",)
+)
 
 RESOURCES: tuple[Resource, ...] = (
     NAMESPACES,
@@ -119,4 +143,7 @@ RESOURCES: tuple[Resource, ...] = (
     SERVICES,
     DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
 )

@@ -1,7 +1,7 @@
 """What the LimitRanges of a namespace give a pod and demand of it, in Kubernetes' words.
 
 ``with_limit_defaults`` fills in what containers do not say; ``limit_problems`` says what is outside
-the bounds, on create and on every resize alike (F18).
+the bounds, on create and on every resize alike (F18); ``claim_problems`` the same of a claim.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from livesize.api.quantity import (
 from livesize.api.resources import containers_of, init_containers_of, moments, stays
 
 Quantities: TypeAlias = dict[str, int]
+
+_CLAIM = "PersistentVolumeClaim"
 
 
 class _Size(msgspec.Struct, frozen=True):
@@ -57,6 +59,27 @@ def limit_problems(pod: Object, limit_ranges: Iterable[Object]) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
+def claim_problems(claim: Object, limit_ranges: Iterable[Object]) -> list[str]:
+    """Each bound a PersistentVolumeClaim does not keep; a claim has requests only."""
+    asked = _parsed(lookup(claim, "spec", "resources", "requests", default={}))
+    problems: list[str] = []
+    for item in _items(limit_ranges):
+        if item.get("type") != _CLAIM:
+            continue
+        for name, least in sorted((item.get("min") or {}).items()):
+            if asked.get(name, 0) < parse_quantity(least):
+                problems.append(_of_claim("minimum", name, least, asked))
+        for name, most in sorted((item.get("max") or {}).items()):
+            if asked.get(name, 0) > parse_quantity(most):
+                problems.append(_of_claim("maximum", name, most, asked))
+    return problems
+
+
+def _of_claim(word: str, name: str, bound: str, asked: Quantities) -> str:
+    shown = _shown(asked.get(name, 0), bound)
+    return f"{word} {name} usage per {_CLAIM} is {canonical(bound)}, but request is {shown}"
+
+
 def _items(limit_ranges: Iterable[Object]) -> Iterator[Object]:
     for limit_range in limit_ranges:
         yield from lookup(limit_range, "spec", "limits", default=[])
@@ -77,10 +100,12 @@ def _filled(container: Object, items: Iterable[Object]) -> Object:
 def _size_of(container: Object) -> _Size:
     resources = container.get("resources") or {}
     sides = (resources.get(side) or {} for side in ("requests", "limits"))
-    requests, limits = (
-        {name: parse_quantity(quantity) for name, quantity in side.items()} for side in sides
-    )
+    requests, limits = (_parsed(side) for side in sides)
     return _Size("Container", requests, limits)
+
+
+def _parsed(quantities: Object) -> Quantities:
+    return {name: parse_quantity(quantity) for name, quantity in quantities.items()}
 
 
 def _whole(pod: Object) -> _Size:

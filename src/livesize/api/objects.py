@@ -40,26 +40,24 @@ def without(obj: Object, path: Path) -> Object:
     """Return ``obj`` with the key at ``path`` left out; ``obj`` itself if it was not there."""
     above: tuple[Any, ...] = path[:-1]
     last = path[-1]
-    parent = lookup(obj, *above)
+    is_near = len(above) == 1  # nearly always, as for ``evolve``
+    parent = obj.get(above[0]) if is_near else lookup(obj, *above)
     if not isinstance(parent, dict) or last not in parent:
         return obj
     rest = dict(parent)
     del rest[last]
-    return {**obj, above[0]: rest} if len(above) == 1 else _evolve(obj, above, rest)
+    return {**obj, above[0]: rest} if is_near else _evolve(obj, above, rest)
 
 
 def unshared(obj: Object, known: Object, levels: int = 2) -> Object:
     """``obj`` without what it shares with ``known``: parts that are the very same one in the same
     place, so many levels deep. Whoever has looked at ``known`` need not look at them again."""
-    rest: Object = {}
-    for key, part in obj.items():
-        before = known.get(key)
-        if part is before and part is not None:
-            continue
-        if levels > 1 and isinstance(part, dict) and isinstance(before, dict):
-            rest[key] = unshared(part, before, levels - 1)
-        else:
-            rest[key] = part
+    get = known.get
+    rest = {key: part for key, part in obj.items() if part is None or part is not get(key)}
+    if levels > 1:
+        for key, part in rest.items():
+            if isinstance(part, dict) and isinstance(before := get(key), dict):
+                rest[key] = unshared(part, before, levels - 1)
     return rest
 
 
@@ -94,4 +92,5 @@ version_of = _reader("resourceVersion")
 
 
 def generation_of(obj: Object) -> int:
-    return int(lookup(obj, "metadata", "generation", default=0))
+    metadata = obj.get("metadata")
+    return int(metadata.get("generation") or 0) if isinstance(metadata, dict) else 0

@@ -61,12 +61,13 @@ def _matches(term: Object, name: str, labels: Mapping[str, str]) -> bool:
     fields = term.get("matchFields") or []
     by_name = {_NODE_NAME: name}
     return bool(expressions or fields) and (
-        all(_holds(one, labels) for one in expressions)
-        and all(_holds(one, by_name) for one in fields)
+        all(holds(one, labels) for one in expressions)
+        and all(holds(one, by_name) for one in fields)
     )
 
 
-def _holds(requirement: Object, facts: Mapping[str, str]) -> bool:
+def holds(requirement: Object, facts: Mapping[str, str]) -> bool:
+    """One of matchExpressions: a key, an operator, values."""
     values = requirement.get("values") or []
     found = facts.get(requirement.get("key", ""))
     check = _CHECKS.get(requirement.get("operator", ""))

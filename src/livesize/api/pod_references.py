@@ -1,4 +1,5 @@
-"""Which Secrets and ConfigMaps a pod uses: in volumes, environments, for pulling images. Pure."""
+"""Which Secrets, ConfigMaps and claims a pod uses: in volumes, environments, for pulling images.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from livesize.api.objects import Object, lookup
 
 SECRETS = "secrets"
 CONFIG_MAPS = "configmaps"
+CLAIMS = "persistentvolumeclaims"
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
@@ -24,6 +26,7 @@ def _of_volumes(spec: Object) -> Iterator[tuple[str, Any]]:
     for volume in _objects(spec, "volumes"):
         yield SECRETS, lookup(volume, "secret", "secretName")
         yield CONFIG_MAPS, lookup(volume, "configMap", "name")
+        yield CLAIMS, lookup(volume, "persistentVolumeClaim", "claimName")
         for source in _objects(volume.get("projected"), "sources"):
             yield SECRETS, lookup(source, "secret", "name")
             yield CONFIG_MAPS, lookup(source, "configMap", "name")

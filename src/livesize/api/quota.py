@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from livesize.api.accounting import charge
-from livesize.api.kinds import EVENTS, PODS, SERVICES, Resource
+from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import (
@@ -23,10 +23,13 @@ from livesize.api.quantity import (
 )
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import Amounts, containers_of, init_containers_of, moments, stays
+from livesize.api.storage import class_of, requested
 
 Usage: TypeAlias = dict[str, int]
 
-_BARE_COUNTS = frozenset({"configmaps", "resourcequotas", "secrets", "services"})
+_BARE_COUNTS = frozenset(
+    {"configmaps", "persistentvolumeclaims", "resourcequotas", "secrets", "services"}
+)
 _COMPUTE = ("cpu", "memory")
 _BINARY = ("memory", "storage", "hugepages-")
 
@@ -94,7 +97,8 @@ def unspecified(quota: Object, pod: Object) -> list[str]:
 
 def format_used(name: str, nano: int) -> str:
     _, resource = _side_of(name)
-    if resource.startswith(_BINARY) and nano % NANO == 0:
+    is_binary = resource.startswith(_BINARY) or resource.endswith("/requests.storage")
+    if is_binary and nano % NANO == 0:
         return format_memory(nano // NANO)
     return format_quantity(nano, QuantityStyle.DECIMAL_SI)
 
@@ -112,6 +116,18 @@ def _object_usage(resource: Resource, obj: Object) -> Usage:
         used[resource.plural] = NANO
     if resource == SERVICES:
         used |= _service_usage(obj)
+    if resource == PERSISTENT_VOLUME_CLAIMS:
+        used |= _claim_usage(obj)
+    return used
+
+
+def _claim_usage(claim: Object) -> Usage:
+    """Of all claims, and of those of one class."""
+    used = {"requests.storage": requested(claim)}
+    if class_of(claim):
+        of_class = f"{class_of(claim)}.storageclass.storage.k8s.io"
+        used[f"{of_class}/requests.storage"] = requested(claim)
+        used[f"{of_class}/persistentvolumeclaims"] = NANO
     return used
 
 

@@ -19,6 +19,8 @@ class ConditionType(enum.StrEnum):
     POD_RESIZE_PENDING = "PodResizePending"
     POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
+    DISRUPTION_TARGET = "DisruptionTarget"
+    DISRUPTION_ALLOWED = "DisruptionAllowed"
 
 
 RESIZE_CONDITIONS = frozenset(
@@ -54,6 +56,10 @@ class Reason(enum.StrEnum):
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "KubeletReady"
     NODE_STATUS_UNKNOWN = "NodeStatusUnknown"
+    EVICTED_BY_API = "EvictionByEvictionAPI"
+    SUFFICIENT_PODS = "SufficientPods"
+    INSUFFICIENT_PODS = "InsufficientPods"
+    SYNC_FAILED = "SyncFailed"
 
 
 class EventType(enum.StrEnum):
@@ -87,6 +93,14 @@ class EventReason(enum.StrEnum):
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "NodeReady"
     NODE_NOT_READY = "NodeNotReady"
+    WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+    EXTERNAL_PROVISIONING = "ExternalProvisioning"
+    PROVISIONING_SUCCEEDED = "ProvisioningSucceeded"
+    PROVISIONING_FAILED = "ProvisioningFailed"
+    FAILED_BINDING = "FailedBinding"
+    VOLUME_MISMATCH = "VolumeMismatch"
+    VOLUME_FAILED_DELETE = "VolumeFailedDelete"
+    CLAIM_LOST = "ClaimLost"
 
 
 _WARNINGS = frozenset(
@@ -108,6 +122,10 @@ _WARNINGS = frozenset(
         EventReason.OUT_OF_CPU,
         EventReason.OUT_OF_MEMORY,
         EventReason.NODE_NOT_READY,
+        EventReason.PROVISIONING_FAILED,
+        EventReason.VOLUME_MISMATCH,
+        EventReason.VOLUME_FAILED_DELETE,
+        EventReason.CLAIM_LOST,
     }
 )
 

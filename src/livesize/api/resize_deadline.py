@@ -31,6 +31,10 @@ class OnDeadline(enum.StrEnum):
     EVICT = "Evict"
 
 
+_ACTIONS = {one.value: one for one in OnDeadline if one is not OnDeadline.KEEP}
+_NONE: Object = {}
+
+
 class Deadline(msgspec.Struct, frozen=True):
     seconds: float
     action: OnDeadline
@@ -38,9 +42,9 @@ class Deadline(msgspec.Struct, frozen=True):
 
 def deadline_of(pod: Object) -> Deadline | None:
     """None: nothing is ever done. What validation would refuse counts as not said."""
-    annotations = lookup(pod, "metadata", "annotations", default={})
-    word = annotations.get(ON_DEADLINE, OnDeadline.KEEP)
-    if word not in tuple(OnDeadline) or word == OnDeadline.KEEP:
+    annotations: Object = lookup(pod, "metadata", "annotations", default=_NONE)
+    action = _ACTIONS.get(annotations.get(ON_DEADLINE, ""))
+    if action is None:
         return None
     seconds = parse_duration(annotations.get(DEADLINE, ""))
-    return Deadline(DEFAULT_SECONDS if seconds is None else seconds, OnDeadline(word))
+    return Deadline(DEFAULT_SECONDS if seconds is None else seconds, action)

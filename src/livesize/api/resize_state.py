@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from livesize.api.errors import conflict
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
+from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_phase import (
     APPLYING,
@@ -54,8 +54,7 @@ _REQUESTED = ResizePhase.REQUESTED.value
 
 def resize_state(pod: Object) -> Object:
     """The stored state; empty for a pod that was never bound."""
-    state: Object = lookup(pod, "status", "resizeState", default={})
-    return state
+    return (pod.get("status") or {}).get("resizeState") or {}
 
 
 def phase_of(pod: Object) -> ResizePhase:
@@ -63,11 +62,11 @@ def phase_of(pod: Object) -> ResizePhase:
 
 
 def is_bound(pod: Object) -> bool:
-    return bool(lookup(pod, "spec", "nodeName"))
+    return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def is_terminal(pod: Object) -> bool:
-    return lookup(pod, "status", "phase") in ("Succeeded", "Failed")
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def allocated_sizes(pod: Object) -> dict[str, Object]:

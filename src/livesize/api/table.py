@@ -14,8 +14,12 @@ import msgspec
 
 from livesize.api.conditions import find_condition
 from livesize.api.kind_cells import (
+    access_modes,
+    claim_reference,
+    class_name,
     entries,
     external_addresses,
+    leaving_or_phase,
     quota_limits,
     quota_requests,
     service_ports,
@@ -31,12 +35,15 @@ from livesize.api.kinds import (
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STORAGE_CLASSES,
     Resource,
 )
 from livesize.api.metrics_kinds import NODE_METRICS, POD_METRICS
@@ -71,11 +78,15 @@ class Column(msgspec.Struct, frozen=True):
 
 def table_for(resource: Resource, objects: Iterable[Object], *, now: float) -> Object:
     """``{columnDefinitions, rows: [{cells}]}`` for the objects, in their order."""
-    columns = _METERED.get(resource) or _COLUMNS.get(resource.plural, _PLAIN)
+    columns = columns_for(resource)
     return {
         "columnDefinitions": [column.definition() for column in columns],
         "rows": [{"cells": [column.cell(obj, now) for column in columns]} for obj in objects],
     }
+
+
+def columns_for(resource: Resource) -> tuple[Column, ...]:
+    return _METERED.get(resource) or _COLUMNS.get(resource.plural, _PLAIN)
 
 
 def format_age(seconds: float) -> str:
@@ -318,5 +329,41 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Global-Default", truth("globalDefault"), "boolean"),
         _AGE,
         Column("PreemptionPolicy", _at("preemptionPolicy", default="")),
+    ),
+    PERSISTENT_VOLUME_CLAIMS.plural: (
+        _NAME,
+        Column("Status", leaving_or_phase),
+        Column("Volume", _at("spec", "volumeName", default="")),
+        Column("Capacity", _at("status", "capacity", "storage", default="")),
+        Column("Access Modes", access_modes("status")),
+        Column("StorageClass", _at("spec", "storageClassName", default="")),
+        Column(
+            "VolumeAttributesClass", _at("spec", "volumeAttributesClassName", default="<unset>")
+        ),
+        _AGE,
+        Column("VolumeMode", _at("spec", "volumeMode", default=""), priority=1),
+    ),
+    PERSISTENT_VOLUMES.plural: (
+        _NAME,
+        Column("Capacity", _at("spec", "capacity", "storage", default="")),
+        Column("Access Modes", access_modes("spec")),
+        Column("Reclaim Policy", _at("spec", "persistentVolumeReclaimPolicy", default="")),
+        Column("Status", leaving_or_phase),
+        Column("Claim", claim_reference),
+        Column("StorageClass", _at("spec", "storageClassName", default="")),
+        Column(
+            "VolumeAttributesClass", _at("spec", "volumeAttributesClassName", default="<unset>")
+        ),
+        Column("Reason", _at("status", "reason", default="")),
+        _AGE,
+        Column("VolumeMode", _at("spec", "volumeMode", default=""), priority=1),
+    ),
+    STORAGE_CLASSES.plural: (
+        Column("Name", class_name, format="name"),
+        Column("Provisioner", _at("provisioner", default="")),
+        Column("ReclaimPolicy", _at("reclaimPolicy", default="")),
+        Column("VolumeBindingMode", _at("volumeBindingMode", default="")),
+        Column("AllowVolumeExpansion", truth("allowVolumeExpansion"), "boolean"),
+        _AGE,
     ),
 }

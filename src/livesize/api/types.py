@@ -291,6 +291,15 @@ class Resizing(TypedDict, total=False):
     events: list[Event]
 
 
+class Eviction(TypedDict, total=False):
+    """Body of POST pods/X/eviction, in policy/v1."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    deleteOptions: dict[str, Any]
+
+
 class NodeSystemInfo(TypedDict, total=False):
     machineID: str
     systemUUID: str
@@ -499,6 +508,92 @@ class Event(TypedDict, total=False):
     source: dict[str, str]
     reportingComponent: str
     reportingInstance: str
+
+
+class VolumeResourceRequirements(TypedDict, total=False):
+    requests: ResourceList
+    limits: ResourceList
+
+
+class PersistentVolumeClaimSpec(TypedDict, total=False):
+    accessModes: list[str]
+    resources: VolumeResourceRequirements
+    storageClassName: str
+    volumeMode: str
+    volumeName: str
+    selector: dict[str, Any]
+
+
+class PersistentVolumeClaimStatus(TypedDict, total=False):
+    phase: str
+    accessModes: list[str]
+    capacity: ResourceList
+    conditions: list[Condition]
+
+
+class PersistentVolumeClaim(TypedDict, total=False):
+    """Storage that pods name and that outlives them."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: PersistentVolumeClaimSpec
+    status: PersistentVolumeClaimStatus
+
+
+class HostPathVolumeSource(TypedDict, total=False):
+    path: str
+    type: str
+
+
+class LocalVolumeSource(TypedDict, total=False):
+    path: str
+    fsType: str
+
+
+class PersistentVolumeSpec(TypedDict, total=False):
+    capacity: ResourceList
+    accessModes: list[str]
+    hostPath: HostPathVolumeSource
+    local: LocalVolumeSource
+    claimRef: ObjectReference
+    nodeAffinity: dict[str, Any]
+    persistentVolumeReclaimPolicy: str
+    storageClassName: str
+    volumeMode: str
+    mountOptions: list[str]
+
+
+class PersistentVolumeStatus(TypedDict, total=False):
+    phase: str
+    message: str
+    reason: str
+    lastPhaseTransitionTime: str
+
+
+class PersistentVolume(TypedDict, total=False):
+    """A folder of a machine that a claim can have."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: PersistentVolumeSpec
+    status: PersistentVolumeStatus
+
+
+class StorageClass(TypedDict, total=False):
+    """How volumes for claims are made, when, and what becomes of them."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    provisioner: str
+    parameters: dict[str, str]
+    reclaimPolicy: str
+    volumeBindingMode: str
+    allowVolumeExpansion: bool
+    mountOptions: list[str]
+    allowedTopologies: list[dict[str, Any]]
 
 
 class Lease(TypedDict, total=False):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object
 from livesize.api.resources import VM_NAME
 
 _SAME_FIELDS = ("restartCount", "lastState", "resources", "allocatedResources")
@@ -31,11 +31,11 @@ class VmState(enum.StrEnum):
 
 def statuses_of(pod: Object) -> list[Object]:
     """Statuses of the app containers; of a VM pod the one of its virtual machine."""
-    vm = lookup(pod, "status", "virtualMachineStatus")
+    status: Object = pod.get("status") or {}
+    vm = status.get("virtualMachineStatus")
     if isinstance(vm, dict):
         return [vm_container_status(vm)]
-    statuses: list[Object] = lookup(pod, "status", "containerStatuses", default=[])
-    return statuses
+    return status.get("containerStatuses") or []
 
 
 def vm_container_status(vm: Object) -> Object:

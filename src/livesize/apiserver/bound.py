@@ -12,6 +12,7 @@ from livesize.apiserver.asked import ListOptions, Target, WatchOptions, WriteOpt
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import parse_delete_options
 from livesize.apiserver.service import Service
+from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.watchers import Delivery
 from livesize.client.interface import EventType, ObjectList, PatchType, Selection, WatchEvent
 from livesize.store.interface import StoreClosedError
@@ -111,6 +112,9 @@ class BoundService:
     ) -> Object:
         target = Target(resource, namespace, name, subresource)
         with self._reachable():
+            if subresource == "eviction":
+                await self._service.evict(self._identity, target, body)
+                return EVICTED
             return (await self._service.post(self._identity, target, body)).served
 
 

@@ -35,6 +35,14 @@ class Beside(msgspec.Struct, frozen=True):
     def checks(self) -> Sequence[Check]:
         return () if self.old is None else (Check(self.old.key, self.old.revision),)
 
+    def put(self) -> Put:
+        value = stored_bytes(self.new)
+        if len(value) > MAX_OBJECT_BYTES:
+            raise too_large(MAX_OBJECT_BYTES)
+        if self.old is not None:
+            return Put(self.old.key, value)
+        return Put(key_of(self.resource, namespace_of(self.new), name_of(self.new)), value)
+
 
 class Committer:
     def __init__(
@@ -54,10 +62,11 @@ class Committer:
     ) -> Record:
         """Store ``new`` in place of ``old`` (None: where nothing was), and what goes with it, all
         or nothing. Raises ConflictError."""
-        key = key_of(resource, namespace_of(new), name_of(new))
-        check = Check(key, old.revision if old is not None else 0)
-        checks = [check, *also, *(one for other in beside for one in other.checks)]
-        revision = await self._store_all(checks, [Beside(resource, new), *beside])
+        key = old.key if old is not None else key_of(resource, namespace_of(new), name_of(new))
+        checks = [Check(key, old.revision if old is not None else 0), *also]
+        if beside:
+            checks += [one for other in beside for one in other.checks]
+        revision = await self._store_all(checks, [Beside(resource, new, old), *beside])
         record = self._cache.get(resource, key)
         if record is not None and record.revision == revision:
             return record
@@ -82,7 +91,7 @@ class Committer:
         self, checks: Sequence[Check], written: Sequence[Beside], deletes: Sequence[Delete] = ()
     ) -> int:
         """One commit, announced to the cache; returns when the cache shows it."""
-        puts = [_put(one.resource, one.new) for one in written]
+        puts = [one.put() for one in written]
         for put, one in zip(puts, written, strict=True):
             self._cache.announce(put.key, put.value, one.new)
         try:
@@ -98,10 +107,3 @@ class Committer:
         revision = await self._store.commit(checks, writes)
         self._points.reach("door/commit/after")
         return revision
-
-
-def _put(resource: Resource, stored: Object) -> Put:
-    value = stored_bytes(stored)
-    if len(value) > MAX_OBJECT_BYTES:
-        raise too_large(MAX_OBJECT_BYTES)
-    return Put(key_of(resource, namespace_of(stored), name_of(stored)), value)

@@ -18,8 +18,9 @@ from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
 from livesize.apiserver.admission.filling import fill_pod
-from livesize.apiserver.admission.plan import Attempt, Refusal
+from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.admission.storage import fill_storage
 from livesize.apiserver.asked import Target, WriteOptions
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
@@ -62,8 +63,7 @@ class Creating:
             suffix="" if name_of(obj) else self._ground.ids.suffix(),
         )
         sent, new = new, default_object(resource, strip_dialects(new))
-        if resource == PODS:
-            new = self._filled(namespace, new)
+        new = self._filled(resource, namespace, new)
         target = Target(resource, namespace, name_of(new))
         refuse_invalid(target, validate_create(resource, new))
         if resource == PODS:
@@ -73,10 +73,16 @@ class Creating:
             new = bind_allocated(new) if is_bound(new) else new
         return new
 
-    def _filled(self, namespace: str, pod: Object) -> Object:
-        """The pod with what admission gives it before it is validated."""
-        access = Access("create", PODS, "", namespace, name_of(pod))
-        filled = fill_pod(pod, around_of(self._ground.cache, access))
+    def _filled(self, resource: Resource, namespace: str, obj: Object) -> Object:
+        """The object with what admission gives it before it is validated."""
+        access = Access("create", resource, "", namespace, name_of(obj))
+        around = around_of(self._ground.cache, access)
+        if resource == PODS:
+            return self._filled_pod(access, obj, around)
+        return fill_storage(resource, obj, around.storage_classes)
+
+    def _filled_pod(self, access: Access, pod: Object, around: Around) -> Object:
+        filled = fill_pod(pod, around)
         if isinstance(filled, Refusal):
             raise forbidden(PODS, access.name, filled.why, filled.causes)
         return pod if filled is pod else default_object(PODS, filled)

@@ -20,6 +20,7 @@ from livesize.apiserver.deletion import (
     grace_seconds_of,
     plan_delete,
 )
+from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
@@ -39,7 +40,13 @@ class Deleting:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
 
-    async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
+    async def delete(
+        self,
+        identity: Identity,
+        target: Target,
+        options: DeleteOptions,
+        evicting: Evicting | None = None,
+    ) -> Deleted:
         await self._ground.cache.fresh()
         with self._ground.books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
@@ -47,7 +54,7 @@ class Deleting:
                 check_preconditions(target, record.stored, options)
                 admit_or_refuse(Attempt(identity, target.access("delete"), record.stored, None))
                 try:
-                    deleted = await self._delete_once(target, record, options, lane)
+                    deleted = await self._delete_once(target, record, options, lane, evicting)
                 except ConflictError:
                     await self._ground.cache.fresh()
                     continue
@@ -56,10 +63,17 @@ class Deleting:
         raise conflict(target.resource, target.name)
 
     async def _delete_once(
-        self, target: Target, record: Record, options: DeleteOptions, lane: Lane
+        self,
+        target: Target,
+        record: Record,
+        options: DeleteOptions,
+        lane: Lane,
+        evicting: Evicting | None,
     ) -> Deleted | None:
         """None: others came first, so look again."""
         grace_seconds = grace_seconds_of(target, record.stored, options)
+        now = format_time(self._ground.clock.now())
+        budgets = () if evicting is None else evicting.charge(record, now)
         deadline = format_time(self._ground.clock.now() + grace_seconds)
         match plan_delete(target, record.stored, grace_seconds, deadline, options.propagation):
             case Leave():
@@ -72,13 +86,17 @@ class Deleting:
                 if beside is None:
                     return None
                 also = self._ground.books.unchanged(target.resource, target.namespace)
-                removed = await self._ground.committer.remove(record, also, beside)
+                removed = await self._ground.committer.remove(record, also, [*beside, *budgets])
                 return Deleted(removed, gone=True)
             case Mark(stored):
+                if evicting is not None:
+                    stored = evicting.mark(stored, now)
                 if options.dry_run:
                     return Deleted(dry_record(target.resource, stored, record), gone=False)
-                marked = await self._ground.committer.put(target.resource, stored, record)
-                return Deleted(marked, gone=False)
+                written = await self._ground.committer.put(
+                    target.resource, stored, record, beside=budgets
+                )
+                return Deleted(written, gone=False)
 
     async def finish_namespace(self, name: str) -> bool:
         """Remove a terminating namespace in which nothing is left; no more come (see create).

@@ -1,6 +1,7 @@
 """What is there without anybody having made it: in every namespace the ServiceAccount ``default``
-and the ConfigMap with the cluster's CA, in ``default`` the Service ``kubernetes``, and the two
-priority classes of the system. Clients wait for these, so they come again when they are deleted.
+and the ConfigMap with the cluster's CA, in ``default`` the Service ``kubernetes``, the two
+priority classes of the system, and the class of storage ``local``. Clients wait for
+these, so they come again when they are deleted.
 
 What they say is brought up to date only when an API server starts: two that do not agree would
 otherwise correct each other for ever.
@@ -20,9 +21,17 @@ from livesize.api.kinds import (
     PRIORITY_CLASSES,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STORAGE_CLASSES,
     Resource,
 )
 from livesize.api.objects import Object, lookup, name_of
+from livesize.api.storage import (
+    DEFAULT_CLASS,
+    LOCAL_CLASS,
+    LOCAL_PROVISIONER,
+    BindingMode,
+    ReclaimPolicy,
+)
 from livesize.api.validation.policies import SYSTEM_PRIORITIES
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role
@@ -39,6 +48,14 @@ ROOT_CA = "kube-root-ca.crt"
 FURNITURE_KINDS = (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES)
 _ABOUT_CA = "The certificate authority of this cluster's API server."
 
+_LOCAL: Object = {
+    "metadata": {"name": LOCAL_CLASS, "annotations": {DEFAULT_CLASS: "true"}},
+    "provisioner": LOCAL_PROVISIONER,
+    "reclaimPolicy": ReclaimPolicy.DELETE.value,
+    "volumeBindingMode": BindingMode.FIRST_CONSUMER.value,
+    "allowVolumeExpansion": True,
+}
+
 
 class Furniture(msgspec.Struct, frozen=True):
     """``ca`` is the certificate as PEM, ``host`` and ``port`` where the API server listens."""
@@ -53,6 +70,7 @@ async def furnish_cluster(service: Service) -> None:
         description = "Used for what the cluster needs to work."
         made = {"metadata": {"name": name}, "value": value, "description": description}
         await _ensure(service, PRIORITY_CLASSES, "", made)
+    await _ensure(service, STORAGE_CLASSES, "", _LOCAL)
 
 
 def is_furnished(cache: ObjectsCache, name: str) -> bool:

@@ -298,9 +298,10 @@ class ObjectsCache:
             before = shelf.put(after)
         event = CacheEvent(change.revision, before, after)
         shelf.remember(event)
-        for told in (self._watchers_first, self._watchers):
-            self._fan_out(told.get(resource, {}), event)
-        self._fan_out(self._watchers.get(None, {}), event)
+        first, others = self._watchers_first, self._watchers
+        for watchers in (first.get(resource), others.get(resource), others.get(None)):
+            if watchers:
+                self._fan_out(watchers, event)
 
     def _record(self, resource: Resource, change: Change) -> Record:
         value, stored = self._announced.get(change.entry.key, _NOTHING)

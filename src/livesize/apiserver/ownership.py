@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from livesize.api.apply.comparing import SAME, compare, fields_of
+from livesize.api.apply.comparing import SAME, Difference, compare, fields_of
 from livesize.api.apply.field_sets import NOTHING
 from livesize.api.apply.owners import (
     Conflict,
@@ -26,6 +26,7 @@ from livesize.api.apply.owners import (
     read_entries,
     write_entries,
 )
+from livesize.api.apply.resized import compare_sizes
 from livesize.api.defaults import default_object
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import Cause, StatusError, bad_request
@@ -105,11 +106,19 @@ def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: O
     """``new`` with what its change did to the owners. A client may also hand on ownership itself,
     by sending other managedFields, or drop all of it, by sending one empty entry."""
     handed_on = _entries_sent(old, sent)
-    change = compare(owned_part(target, old), owned_part(target, new), _schema(target))
+    change = _change(target, old, new)
     if change is SAME:
         return keep_owners(old, new) if handed_on is None else _with_entries(new, handed_on)
     entries = _entries(old) if handed_on is None else handed_on
     return _with_entries(new, own_update(entries, change, owner), entries)
+
+
+def _change(target: Target, old: Object, new: Object) -> Difference:
+    if target.subresource == "resize":
+        found = compare_sizes(old, new)
+        if found is not None:
+            return found
+    return compare(owned_part(target, old), owned_part(target, new), _schema(target))
 
 
 def merge_into(

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, bad_request, conflict, invalid
 from livesize.api.kinds import (
+    DISRUPTION_BUDGETS,
     EVENTS,
     LEASES,
     NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     RESOURCE_QUOTAS,
     Resource,
 )
-from livesize.api.objects import Object, generation_of, lookup, uid_of
+from livesize.api.objects import Object, generation_of, uid_of, version_of
 from livesize.apiserver.asked import Target
 
 MAX_GENERATED_PREFIX = 58
@@ -28,6 +31,17 @@ _NOT_FROM_CLIENTS = (
 )
 _KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
 _WITHOUT_STATUS = (EVENTS, LEASES)
+_STATUS_IS_OURS = frozenset(
+    {
+        PODS,
+        NAMESPACES,
+        RESOURCE_QUOTAS,
+        DISRUPTION_BUDGETS,
+        PERSISTENT_VOLUME_CLAIMS,
+        PERSISTENT_VOLUMES,
+    }
+)
+_WITH_GENERATION = frozenset({PODS, DISRUPTION_BUDGETS})
 
 
 def prepare_create(
@@ -50,10 +64,10 @@ def prepare_create(
         metadata.pop("namespace", None)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
-    if resource == PODS:
+    if resource in _WITH_GENERATION:
         metadata["generation"] = 1
     prepared = {**obj, "metadata": metadata}
-    if resource in (PODS, NAMESPACES, RESOURCE_QUOTAS):
+    if resource in _STATUS_IS_OURS:
         prepared.pop("status", None)
     return prepared
 
@@ -79,14 +93,14 @@ def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
 
 def with_generation(resource: Resource, stored: Object, new: Object) -> Object:
     """One more where the spec has changed; the node's own writes never count (design 5.1)."""
-    if resource != PODS or new.get("spec") == stored.get("spec"):
+    if resource not in _WITH_GENERATION or new.get("spec") == stored.get("spec"):
         return new
     return {**new, "metadata": {**new["metadata"], "generation": generation_of(stored) + 1}}
 
 
 def check_version(target: Target, stored: Object, incoming: Object) -> bool:
     """Whether the client insists on a version; raises 409 if it insists on another one."""
-    given = lookup(incoming, "metadata", "resourceVersion", default="")
+    given = version_of(incoming)
     if given and given != stored["metadata"]["resourceVersion"]:
         raise conflict(target.resource, target.name)
     return bool(given)

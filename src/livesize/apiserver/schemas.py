@@ -65,6 +65,12 @@ _ALSO_KNOWN: Mapping[str, tuple[str, ...]] = {
         "loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges",
         "publishNotReadyAddresses", "sessionAffinityConfig", "trafficDistribution",
     ),
+    "PersistentVolumeClaimSpec": ("dataSource", "dataSourceRef", "volumeAttributesClassName"),
+    "PersistentVolumeClaimStatus": (
+        "allocatedResourceStatuses", "allocatedResources", "currentVolumeAttributesClassName",
+        "modifyVolumeStatus",
+    ),
+    "PersistentVolumeSpec": ("csi", "fc", "iscsi", "nfs", "volumeAttributesClassName"),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from livesize.api.errors import (
     conflict,
     method_not_allowed,
 )
-from livesize.api.kinds import EVENTS, PODS, Resource
+from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
@@ -29,12 +29,13 @@ from livesize.apiserver.asked import (
 )
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity, Role
-from livesize.apiserver.auth.node_reads import NodeRead, forbids_reading, selected_name
+from livesize.apiserver.auth.node_reads import Cluster, NodeRead, forbids_reading, selected_name
 from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.creating import Creating
 from livesize.apiserver.deleting import Deleted, Deleting
 from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
+from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.ids import Ids
 from livesize.apiserver.intake import apply_patch, take_in, take_part
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -48,6 +49,7 @@ from livesize.apiserver.quotas import QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
+from livesize.apiserver.subresources.pod_eviction import parse_eviction
 from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, post_rule
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
@@ -93,40 +95,42 @@ class Service:
 
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
         name = selected_name(options.fields)
-        await self._authorize_read(
-            identity, Access("list", resource, namespace=options.namespace, name=name)
-        )
+        access = Access("list", resource, namespace=options.namespace, name=name)
+        await self._authorize_read(identity, access, options.labels)
         return await read_page(self.cache, resource, options)
 
     async def watch(self, identity: Identity, resource: Resource, options: WatchOptions) -> Watcher:
         """The caller ends it with ``service.cache.end(watcher)``."""
         name = selected_name(options.fields)
-        await self._authorize_read(
-            identity, Access("watch", resource, namespace=options.namespace, name=name)
-        )
+        access = Access("watch", resource, namespace=options.namespace, name=name)
+        await self._authorize_read(identity, access, options.labels)
         return await open_watch(self.cache, resource, options, is_node=identity.role is Role.NODE)
 
     async def allows(self, identity: Identity, access: Access) -> bool:
         """Whether a request like this would be authorized; for access reviews."""
         return allows(identity, access) and not await self._unrelated(identity, access)
 
-    async def _authorize_read(self, identity: Identity, access: Access) -> None:
+    async def _authorize_read(self, identity: Identity, access: Access, labels: str = "") -> None:
         authorize(identity, access)
         if identity.node:
-            why = await self._unrelated(identity, access)
+            why = await self._unrelated(identity, access, labels)
             if why:
                 raise refusal(identity, access, why)
 
-    async def _unrelated(self, identity: Identity, access: Access) -> str:
-        """Why a node may not read this Secret or ConfigMap; empty where it may."""
-        read = NodeRead(identity.node, access)
+    async def _unrelated(self, identity: Identity, access: Access, labels: str = "") -> str:
+        """Why a node may not read this Secret, ConfigMap, claim or volume; empty where it may."""
+        read = NodeRead(identity.node, access, labels)
         if not read.is_limited:
             return ""
-        why = forbids_reading(read, (one.stored for one in self.cache.records(PODS)))
+        why = forbids_reading(read, self._cluster())
         if why:  # the pod may have been bound a moment ago
             await self.cache.fresh()
-            why = forbids_reading(read, (one.stored for one in self.cache.records(PODS)))
+            why = forbids_reading(read, self._cluster())
         return why
+
+    def _cluster(self) -> Cluster:
+        kinds = (PODS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
+        return Cluster(*([one.stored for one in self.cache.records(kind)] for kind in kinds))
 
     # Writing
 
@@ -143,8 +147,8 @@ class Service:
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
         obj = take_in(obj, kind=resource.kind, api_version=resource.api_version, options=options)
-        if resource == PODS:
-            await self.cache.fresh()  # what admission gives the pod comes from there
+        if resource in (PODS, PERSISTENT_VOLUME_CLAIMS):
+            await self.cache.fresh()  # what admission gives it comes from there
         new = self._creating.begin(resource, namespace, obj)
         target = Target(resource, namespace, name_of(new))
         owner = updating_owner(identity, target, options)
@@ -222,11 +226,18 @@ class Service:
         """POST to a subresource: binding, resizing."""
         edit = Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
-        kind = POSTED_KINDS[target.resource, target.subresource]
-        api_version = target.resource.api_version
-        taken = take_in(body, kind=kind, api_version=api_version, options=options)
+        taken = _take_posted(target, body, options)
         events = self._events_told(identity, target, taken)
         return await self._editing.modify(edit, rule, lambda _: taken, events)
+
+    async def evict(
+        self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
+    ) -> Deleted:
+        """POST of pods/X/eviction: who may evict needs no right to delete."""
+        authorize(identity, target.access("create"))
+        asked = parse_eviction(target, _take_posted(target, body, options), options)
+        pod = Target(target.resource, target.namespace, target.name)
+        return await self._deleting.delete(identity, pod, asked, Evicting(self.cache))
 
     async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
         authorize(identity, target.access("delete"))
@@ -263,3 +274,8 @@ class Service:
         refuse_invalid(target, told_errors(target, told))
         authorize(identity, Access("create", EVENTS, "", target.namespace))
         return [Beside(EVENTS, self._creating.begin(EVENTS, target.namespace, one)) for one in told]
+
+
+def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:
+    posted = POSTED_KINDS[target.resource, target.subresource]
+    return take_in(body, kind=posted.kind, api_version=posted.api_version, options=options)

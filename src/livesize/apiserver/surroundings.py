@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from livesize.api.kinds import LIMIT_RANGES, NAMESPACES, PODS, PRIORITY_CLASSES, Resource
+from livesize.api.kinds import (
+    LIMIT_RANGES,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    Resource,
+)
 from livesize.api.objects import Object
 from livesize.apiserver.admission.plan import NOTHING_AROUND, Around
 from livesize.apiserver.auth.authorize import Access
@@ -13,6 +21,11 @@ from livesize.apiserver.objects_cache import ObjectsCache
 def around_of(cache: ObjectsCache, access: Access) -> Around:
     if access.resource == PRIORITY_CLASSES:
         return Around(priority_classes=_stored(cache, PRIORITY_CLASSES))
+    if access.resource == PERSISTENT_VOLUME_CLAIMS:
+        return Around(
+            limit_ranges=_stored(cache, LIMIT_RANGES, access.namespace),
+            storage_classes=_stored(cache, STORAGE_CLASSES),
+        )
     if access.resource != PODS or access.subresource not in ("", "resize"):
         return NOTHING_AROUND
     namespace = cache.get(NAMESPACES, key_of(NAMESPACES, "", access.namespace))

@@ -12,6 +12,8 @@ from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import containers_of
+from livesize.api.table import Column as PrintedColumn
+from livesize.api.table import columns_for
 from livesize.api.vm_status import VmState, statuses_of
 from livesize.cli.output import Table
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
@@ -36,7 +38,15 @@ def table_of(
 
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
-    return _COLUMNS.get(resource, (_NAME, _AGE))
+    """Our own where there are any, else those that kubectl prints."""
+    return _COLUMNS.get(resource) or tuple(_as_kubectl(one) for one in columns_for(resource))
+
+
+def _as_kubectl(column: PrintedColumn) -> Column:
+    def cell(obj: Object, now: float) -> str:
+        return str(column.cell(obj, now)) or "-"
+
+    return Column(column.name.upper(), cell, wide=column.priority > 0)
 
 
 def format_age(stamp: str, now: float) -> str:

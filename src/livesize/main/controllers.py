@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from livesize.client.interface import Client
+from livesize.controllers.claims.reconciler import ClaimBinder
+from livesize.controllers.disruption.reconciler import DisruptionBudgets
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
 from livesize.controllers.quota.reconciler import QuotaCounter
@@ -29,6 +31,8 @@ CONTROLLERS: tuple[Callable[..., Controller], ...] = (
     NodeLifecycle,
     QuotaCounter,
     ResizeDeadlines,
+    DisruptionBudgets,
+    ClaimBinder,
 )
 
 

@@ -74,6 +74,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "volumes"
 
     @property
+    def claims(self) -> Path:
+        """The volumes of claims, which outlive pods."""
+        return self.agent / "claims"
+
+    @property
     def vms(self) -> Path:
         """What the driver of virtual machines keeps."""
         return self.agent / "vms"

@@ -118,7 +118,7 @@ def make_runtime(
         f"{root}-vms",
         clock,
         feed=feed,
-        settings=LibvirtSettings(cgroups=_cgroups(choice), why_not=why_not),
+        settings=LibvirtSettings(logs=choice.logs, cgroups=_cgroups(choice), why_not=why_not),
     )
     return CombinedRuntime(containers, machines, feed)
 
@@ -129,10 +129,10 @@ def make_volumes(choice: RuntimeChoice, directory: DataDirectory) -> VolumeStore
     if choice.kind == "fake":
         from livesize.runtime.volumes.fake_mounts import FakeMounts
 
-        return FolderVolumes(directory.volumes, FakeMounts())
+        return FolderVolumes(directory.volumes, FakeMounts(), directory.claims)
     from livesize.runtime.volumes.mounts import KernelMounts
 
-    return FolderVolumes(directory.volumes, KernelMounts())
+    return FolderVolumes(directory.volumes, KernelMounts(), directory.claims)
 
 
 def _make_containers(

@@ -21,6 +21,7 @@ from livesize.runtime.vm import (
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
+    PinCpus,
     PlugVcpus,
     RequestMemory,
     UnplugVcpus,
@@ -29,6 +30,7 @@ from livesize.runtime.vm import (
     VmNote,
     VmView,
     WriteNote,
+    check_pins,
 )
 from livesize.runtime.vm_config import VmConfig
 
@@ -61,6 +63,7 @@ class FakeVm:
         self.online_vcpus = size.vcpus
         self.used_bytes = _GUEST_USE_BYTES
         self.note = VmNote()
+        self.pins = self.persistent_pins = size.pins
         self.boots = 1
         self.has_agent = True
         self._clock = clock
@@ -141,6 +144,8 @@ class FakeVm:
             guest=self._guest() if self.running and not self._is_silent else None,
             note=self.note,
             read_at=self._clock.now(),
+            pins=self.pins.of(self.plugged_vcpus),
+            persistent_pins=self.persistent_pins.of(self.plugged_vcpus),
         )
 
     def change(self, change: VmChange) -> None:
@@ -162,6 +167,9 @@ class FakeVm:
             case PersistMemory(total_bytes=total_bytes):
                 self._check_memory(total_bytes)
                 self.persistent_bytes = total_bytes
+            case PinCpus(pins=pins):
+                check_pins(pins, self.plugged_vcpus)
+                self.pins = self.persistent_pins = pins
             case WriteNote(note=note):
                 self.note = note
         self._settle()

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.runtime.interface import Runtime, RuntimeCallError
 
 VM_NAME = "vm"
@@ -48,7 +49,8 @@ class GuestView(msgspec.Struct, frozen=True):
 
 
 class VmNote(msgspec.Struct, frozen=True):
-    """Kept with the domain, durable: a memory change under way survives any restart (F46)."""
+    """Kept with the domain for as long as it runs: a memory change under way survives a restart of
+    whoever asked for it, and of libvirt (F46)."""
 
     memory_bytes_being_updated: int | None = None
 
@@ -71,6 +73,8 @@ class VmView(msgspec.Struct, frozen=True):
     guest: GuestView | None
     note: VmNote
     read_at: float  # seconds since the epoch
+    pins: VmPins = UNPINNED  # of the vCPUs that are plugged in, also in the persistent definition
+    persistent_pins: VmPins = UNPINNED
 
 
 class PlugVcpus(msgspec.Struct, frozen=True, tag=True):
@@ -105,13 +109,36 @@ class PersistMemory(msgspec.Struct, frozen=True, tag=True):
     total_bytes: int
 
 
+class PinCpus(msgspec.Struct, frozen=True, tag=True):
+    """Pin every vCPU that is plugged in, and QEMU's own threads, now and persistently. Threads
+    never run on more than the VM's group may."""
+
+    pins: VmPins
+
+
 class WriteNote(msgspec.Struct, frozen=True, tag=True):
     note: VmNote
 
 
 VmChange: TypeAlias = (
-    PlugVcpus | UnplugVcpus | OnlineVcpus | PersistVcpus | RequestMemory | PersistMemory | WriteNote
+    PlugVcpus
+    | UnplugVcpus
+    | OnlineVcpus
+    | PersistVcpus
+    | RequestMemory
+    | PersistMemory
+    | PinCpus
+    | WriteNote
 )
+
+
+def check_pins(pins: VmPins, plugged_vcpus: int) -> None:
+    """A VM is pinned as a whole, or nothing of it is changed."""
+    if len(pins.vcpus) != plugged_vcpus or not pins.emulator or not all(pins.vcpus):
+        raise RuntimeCallError(
+            f"a VM with {plugged_vcpus} vCPUs plugged in cannot be pinned with {pins}: each of"
+            " them needs at least one CPU, and QEMU itself too"
+        )
 
 
 class GuestSilentError(RuntimeCallError):

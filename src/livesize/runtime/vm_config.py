@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED, VmPins
+
+# Memory that is added goes online by itself, and where it can be taken away again; a guest that
+# panics restarts instead of standing still; one that boots on a busy machine does not take a timer
+# that is late, because it is emulated, for one that is missing, and stand still for ever.
+COMMAND_LINE = (
+    "console=ttyS0 quiet panic=1 no_timer_check cryptomgr.notests"
+    " memhp_default_state=online_movable"
+)
+
 
 class VmConfig(msgspec.Struct, frozen=True):
     """How to make the domain. Images are names in the images directory; a path only where the
@@ -16,5 +26,6 @@ class VmConfig(msgspec.Struct, frozen=True):
     boot_memory_bytes: int  # base memory; the rest is a virtio-mem device's
     kernel: str = ""
     initrd: str = ""
-    command_line: str = ""
+    command_line: str = COMMAND_LINE  # of the kernel
     disk: str = ""
+    pins: VmPins = UNPINNED  # for each of ``vcpus``, or none

@@ -15,11 +15,21 @@ after a growing wait, so that its place is not given away while nobody knows.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
+
+import msgspec
 
 from livesize.api.conditions import find_condition, set_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+    Resource,
+)
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
 from livesize.client.informer import Delta, Informer
@@ -32,6 +42,7 @@ from livesize.machinery.telemetry import get_logger
 from livesize.scheduler.plan import Place, Placement, PodView, Unschedulable, plan_turn
 from livesize.scheduler.resizes import answer_resize, awaits_word
 from livesize.scheduler.snapshot import DEFAULT_SCHEDULER_NAME, Snapshot, Uid
+from livesize.scheduler.storage import StorageBook
 
 log = get_logger("scheduler")
 
@@ -61,6 +72,17 @@ class Scheduler:
         self._nodes = Informer(
             client, NODES, clock=clock, on_change=self._observe_node, source=source
         )
+        self._storage = StorageBook()
+        self._stored = [
+            Informer(
+                client,
+                resource,
+                clock=clock,
+                on_change=functools.partial(self._observe_stored, resource),
+                source=source,
+            )
+            for resource in (STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
+        ]
         self._recorder = EventRecorder(
             event_poster(client), clock=clock, source=EventSource(scheduler_name), jitter=source
         )
@@ -78,6 +100,8 @@ class Scheduler:
             self._group = group
             group.create_task(self._nodes.run())
             group.create_task(self._pods.run())
+            for informer in self._stored:
+                group.create_task(informer.run())
             group.create_task(self._recorder.run())
             group.create_task(self._take_turns())
 
@@ -86,6 +110,17 @@ class Scheduler:
             self._snapshot.drop_node(delta.object)
         elif self._snapshot.set_node(delta.new):
             self._try_all()
+
+    def _observe_stored(self, resource: Resource, delta: Delta) -> None:
+        """A pod that found no node may find one now, if it has claims."""
+        if delta.new is None:
+            self._storage.drop(resource, delta.object)
+        else:
+            self._storage.set(resource, delta.new)
+        for uid in list(self._without_node):
+            pod = self._snapshot.waiting(uid)
+            if pod is not None and pod.claims:
+                self._try(uid)
 
     def _observe_pod(self, delta: Delta) -> None:
         """What a pod that has its node uses now matters only to pods that look for one: while none
@@ -131,6 +166,8 @@ class Scheduler:
         empty."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
+        for informer in self._stored:
+            await informer.synced.wait()
 
     async def _take_turns(self) -> None:
         await self.synced()
@@ -148,17 +185,26 @@ class Scheduler:
         self._read_all()
         pods = [pod for uid in self._to_try if (pod := self._snapshot.waiting(uid)) is not None]
         self._to_try.clear()
-        placements = plan_turn(pods, self._snapshot.nodes())
+        placements = plan_turn([self._with_demands(pod) for pod in pods], self._snapshot.nodes())
         # All of it is noted before the first wait: what arrives meanwhile meets a true picture.
         for placement in placements:
             match placement.verdict:
-                case Place(node=node):
+                case Place(node=node, volumes=volumes):
                     self._snapshot.assume(placement.pod, node)
+                    for claim, volume in volumes:
+                        self._storage.reserve(claim, volume)
                 case Unschedulable():
                     self._without_node[placement.pod.uid] = None
         async with asyncio.TaskGroup() as group:
             for placement in placements:
                 group.create_task(self._apply(placement))
+
+    def _with_demands(self, pod: PodView) -> PodView:
+        if not pod.claims:
+            return pod
+        users = self._snapshot.users_of_claims()
+        demands = self._storage.demands(pod.namespace, pod.claims, users)
+        return msgspec.structs.replace(pod, demands=demands)
 
     async def _apply(self, placement: Placement) -> None:
         pod = placement.pod

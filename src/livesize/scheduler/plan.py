@@ -1,9 +1,10 @@
 """Decides which node a pod goes to, or says of every node why not. Pure.
 
 A node is possible when it is ready, not closed to new pods, has no taint that the pod does not
-tolerate, has the labels that the pod selects by, and has room: what is used (the footprints of its
-pods) plus the pod's requests is at most what is allocatable. Of the possible nodes those that do
-not ask to be avoided win, and of them the emptiest and best balanced one.
+tolerate, has the labels that the pod selects by, can have the volumes of its claims, and has room:
+what is used (the footprints of its pods) plus the pod's requests is at most what is allocatable. Of
+the possible nodes those that do not ask to be avoided win, and of them the emptiest and best
+balanced one.
 
 Invariant: a turn never overfills a node, whatever the pods and their order, because each placement
 is charged before the next pod is looked at.
@@ -20,6 +21,15 @@ import msgspec
 from livesize.api.objects import Object
 from livesize.api.placement import TaintEffect, matches_terms, untolerated
 from livesize.api.resources import ZERO, Amounts, ResourceName, add
+from livesize.api.volume_choice import NodeFacts
+from livesize.scheduler.demands import (
+    ClaimKey,
+    Decided,
+    Demand,
+    against,
+    chosen_volumes,
+    unmet,
+)
 
 _FULL_SCORE = 1000
 _HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
@@ -38,6 +48,8 @@ class PodView(msgspec.Struct, frozen=True):
     tolerations: tuple[Object, ...] = ()
     priority: int = 0
     created_at: str = ""
+    claims: tuple[str, ...] = ()
+    demands: tuple[Demand, ...] = ()  # of its claims; filled in for a turn
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -55,18 +67,25 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, tag=True):
+    """``volumes``: those that are left for claims of the pod, which have none yet."""
+
     node: str
+    volumes: tuple[tuple[ClaimKey, str], ...] = ()
 
 
 class Unschedulable(msgspec.Struct, frozen=True, tag=True):
-    """No node is possible; ``reasons`` says of how many nodes each was true."""
+    """No node is possible; ``reasons`` says of how many nodes each was true, ``why`` what no node
+    could change."""
 
     node_count: int
     reasons: tuple[tuple[str, int], ...] = ()
+    why: str = ""
 
     def sentence(self) -> str:
         if self.node_count == 0:
             return "no nodes available to schedule pods"
+        if self.why:
+            return f"0/{self.node_count} nodes are available: {self.why}."
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in self.reasons))
         return f"0/{self.node_count} nodes are available: {listed}."
 
@@ -83,28 +102,37 @@ def plan_turn(pods: Iterable[PodView], nodes: Sequence[NodeView]) -> tuple[Place
     """Place all waiting pods, the more important and then the older ones first."""
     current = {node.name: node for node in nodes}
     placements = []
-    for pod in sorted(pods, key=_turn_order):
+    decided = Decided()
+    for waiting in sorted(pods, key=_turn_order):
+        pod = waiting
+        if pod.demands:
+            pod = msgspec.structs.replace(pod, demands=decided.left(pod.demands))
         verdict = plan_placement(pod, list(current.values()))
-        placements.append(Placement(pod, verdict))
+        placements.append(Placement(waiting, verdict))
         match verdict:
-            case Place(node=name):
+            case Place(node=name, volumes=volumes):
                 current[name] = charge_node(current[name], pod)
+                decided.place(pod.demands, name, (volume for _, volume in volumes))
             case Unschedulable():
                 pass
     return tuple(placements)
 
 
 def plan_placement(pod: PodView, nodes: Sequence[NodeView]) -> Verdict:
+    why = unmet(pod.demands)
+    if why:
+        return Unschedulable(len(nodes), why=why)
     reasons: Counter[str] = Counter()
     possible = []
     for node in nodes:
-        against = _reasons_against(pod, node)
-        reasons.update(against)
-        if not against:
+        found = _reasons_against(pod, node)
+        reasons.update(found)
+        if not found:
             possible.append(node)
     if not possible:
         return Unschedulable(len(nodes), tuple(sorted(reasons.items())))
-    return Place(min(possible, key=lambda node: _preference(pod, node)).name)
+    best = min(possible, key=lambda node: _preference(pod, node))
+    return Place(best.name, chosen_volumes(pod.demands, _facts(best)))
 
 
 def charge_node(node: NodeView, pod: PodView) -> NodeView:
@@ -169,14 +197,21 @@ def _reasons_against(pod: PodView, node: NodeView) -> list[str]:
         return [f"node(s) had untolerated taint {_words(taints[0])}"]
     if not _is_selected(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
-    against = [
+    conflict = against(pod.demands, _facts(node)) if pod.demands else ""
+    if conflict:
+        return [conflict]
+    lacking = [
         f"Insufficient {resource}"
         for resource in ResourceName
         if not _has_room(pod, node, resource)
     ]
     if node.maximum_pods is not None and node.pod_count >= node.maximum_pods:
-        against.append("Too many pods")
-    return against
+        lacking.append("Too many pods")
+    return lacking
+
+
+def _facts(node: NodeView) -> NodeFacts:
+    return NodeFacts(node.name, node.labels)
 
 
 def _is_selected(pod: PodView, node: NodeView) -> bool:

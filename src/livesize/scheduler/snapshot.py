@@ -7,7 +7,7 @@ cluster again; the same objects in any order give the same picture. A pod that w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -29,6 +29,8 @@ from livesize.api.resources import (
     parse_amounts,
     total,
 )
+from livesize.api.storage import claims_of
+from livesize.scheduler.demands import ClaimKey
 from livesize.scheduler.plan import NodeView, PodView, opens_up
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
@@ -41,6 +43,7 @@ class _Charge(msgspec.Struct, frozen=True):
 
     node: str
     amounts: Amounts
+    claims: tuple[ClaimKey, ...] = ()
 
 
 class Snapshot:
@@ -54,6 +57,7 @@ class Snapshot:
         self._assumed: dict[Uid, _Charge] = {}
         self._on_node: dict[str, dict[Uid, Amounts]] = {}
         self._waiting: dict[Uid, PodView] = {}
+        self._users: dict[ClaimKey, dict[Uid, str]] = {}
 
     @classmethod
     def of(cls, nodes: Iterable[Object], pods: Iterable[Object]) -> Snapshot:
@@ -76,6 +80,10 @@ class Snapshot:
         """The API has said that the pod is on this node."""
         charge = self._charges.get(uid)
         return charge is not None and charge.node == node and uid not in self._assumed
+
+    def users_of_claims(self) -> Mapping[ClaimKey, Mapping[Uid, str]]:
+        """The node of each pod that uses a claim, assumed or known to be there."""
+        return self._users
 
     def room_for(self, pod: Object) -> tuple[Amounts, Amounts] | None:
         """What the others on the pod's node use, and what is allocatable there."""
@@ -108,14 +116,15 @@ class Snapshot:
         if not is_bound(pod):
             return False
         self._assumed.pop(uid, None)
-        return self._charge(uid, _Charge(lookup(pod, "spec", "nodeName"), _kept_for(pod)))
+        claims = tuple((namespace_of(pod), name) for name in claims_of(pod))
+        return self._charge(uid, _Charge(lookup(pod, "spec", "nodeName"), _kept_for(pod), claims))
 
     def drop_pod(self, pod: Object) -> bool:
         self._waiting.pop(uid_of(pod), None)
         return self._release(uid_of(pod))
 
     def assume(self, pod: PodView, node: str) -> None:
-        charge = _Charge(node, pod.requests)
+        charge = _Charge(node, pod.requests, tuple((pod.namespace, name) for name in pod.claims))
         self._assumed[pod.uid] = charge
         self._charge(pod.uid, charge)
 
@@ -131,6 +140,8 @@ class Snapshot:
             self._release(uid)
         self._charges[uid] = charge
         self._on_node.setdefault(charge.node, {})[uid] = charge.amounts
+        for claim in charge.claims:
+            self._users.setdefault(claim, {})[uid] = charge.node
         return old is not None and (
             old.node != charge.node or _is_smaller(charge.amounts, old.amounts)
         )
@@ -144,6 +155,10 @@ class Snapshot:
         del on_node[uid]
         if not on_node:
             del self._on_node[charge.node]
+        for claim in charge.claims:
+            self._users[claim].pop(uid, None)
+            if not self._users[claim]:
+                del self._users[claim]
         return True
 
     def _with_usage(self, node: NodeView) -> NodeView:
@@ -165,6 +180,7 @@ def pod_view(pod: Object) -> PodView:
         tolerations=tuple(lookup(pod, "spec", "tolerations", default=[])),
         priority=lookup(pod, "spec", "priority", default=0),
         created_at=lookup(pod, "metadata", "creationTimestamp", default=""),
+        claims=claims_of(pod),
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.cpus.pins import plan_pins
 from livesize.agent.cpus.plan import (
     Assigned,
     Bind,
@@ -28,6 +29,7 @@ from livesize.agent.cpus.plan import (
     start_cpus,
 )
 from livesize.api.objects import Object
+from livesize.api.vm_pins import VmPins
 
 SUPPLY = CpuSupply((0, 1, 2, 3, 4, 5), (0,))
 
@@ -68,10 +70,34 @@ def test_who_has_cpus_alone(containers: list[Object], counts: dict[str, int]) ->
     assert exclusive_counts(pod, sizes) == counts
 
 
-def test_virtual_machines_share() -> None:
-    vm = {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
-    sizes = [{"name": "vm", **vm["resources"]}]
-    assert exclusive_counts({"spec": {"virtualMachine": vm}}, sizes) == {}
+@pytest.mark.parametrize(
+    ("requested", "counts"),
+    [
+        pytest.param("2", {"vm": 2}, id="Guaranteed: alone"),
+        pytest.param("1", {}, id="Burstable: shares"),
+    ],
+)
+def test_a_virtual_machine_has_cpus_alone_like_a_container(
+    requested: str, counts: dict[str, int]
+) -> None:
+    vm = container("vm", "2", requested)
+    pod = {"spec": {"virtualMachine": vm}}
+    assert exclusive_counts(pod, [{"name": "vm", **vm["resources"]}]) == counts
+
+
+@pytest.mark.parametrize(
+    ("cpus", "vcpus", "alone", "pins"),
+    [
+        pytest.param((0, 3), 2, False, ((0, 3), (0, 3)), id="one that shares: all alike"),
+        pytest.param((3, 1), 2, True, ((3,), (1,)), id="alone: each has one, the oldest first"),
+        pytest.param((3, 1), 1, True, ((3,),), id="the next one is not plugged in yet"),
+        pytest.param((3, 1), 3, True, ((3,), (1,), (1, 3)), id="one that is switched off"),
+    ],
+)
+def test_to_which_cpus_the_threads_of_a_vm_are_pinned(
+    cpus: tuple[int, ...], vcpus: int, *, alone: bool, pins: tuple[tuple[int, ...], ...]
+) -> None:
+    assert plan_pins(cpus, vcpus, alone=alone) == VmPins(pins, tuple(sorted(cpus)))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +324,7 @@ resizes = st.tuples(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.lists(resizes | st.sampled_from("xyz"), min_size=3, max_size=20))
 def test_cpus_are_never_in_two_hands_and_the_pool_is_never_empty(
     operations: list[str | tuple[str, dict[str, int], int | None]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -93,6 +94,21 @@ async def test_a_resize_reaches_groups_domain_and_guest(
     assert vm_status(world)["resources"] == {"requests": wanted, "limits": wanted}
     assert vm_status(world)["guest"]["vcpusOnline"] == vcpus
     assert (world.pid(uid, "vm"), vm.boots) == (pid, 1)
+
+
+async def test_a_guest_that_follows_soon_is_told_in_one_commit(
+    world: VmWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.agent.vm.shape.QUICK_SECONDS", 5.0)
+    await world.set(accept_delay_seconds=0.001, progress_seconds=5.0, guest_seconds=5.0)
+    uid = await world.run_vm("db", memory="512Mi")
+    world.vm(uid).hold()
+    world.api.resize("db", "vm", memory="1Gi")
+    await world.until(lambda: RequestMemory(1024 * MIB) in world.history, "it was asked")
+    await asyncio.sleep(0.01)
+    world.vm(uid).release()
+    await world.phase("db", "Done")
+    assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
 
 
 async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
 from livesize.agent.resize.plan import CpuSetting, MemorySetting, PodObservation, SetGroup
 from livesize.agent.vm.plan import (
     ChangeMemory,
@@ -24,6 +25,7 @@ from livesize.agent.vm.plan import (
     plan_vm_resize,
 )
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
+from livesize.api.vm_pins import VmPins
 
 MIB = 1024 * 1024
 OVERHEAD = 200 * MIB
@@ -96,6 +98,62 @@ SHRINK_MEMORY = [*CHANGE_MEMORY, "container:vm:memory", "pod:memory"]
 )
 def test_the_order(before: tuple[int, int], after: tuple[int, int], steps: list[str]) -> None:
     assert names(facts(*before), before, after) == steps
+
+
+SHARED = VmPins(((0, 3),), (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("view", "vcpus", "binding", "target_cpus", "steps"),
+    [
+        pytest.param(
+            facts(1, 512, pins=VmPins(((1,),), (1,)), persistent_pins=VmPins(((1,),), (1,))),
+            2,
+            (NarrowPool(), Bind("vm", (1, 2))),
+            {"cpus": (1, 2), "alone": True},
+            ["node:shared-cpus", "container:vm:cpuset", *GROW_VCPUS, "vm:vcpus:pin"],
+            id="CPUs are gained before the vCPUs come",
+        ),
+        pytest.param(
+            facts(2, 512),
+            1,
+            (Bind("vm", (1,)), NarrowPool()),
+            {"cpus": (1,), "alone": True},
+            [*SHRINK_VCPUS, "container:vm:cpuset", "node:shared-cpus", "vm:vcpus:pin"],
+            id="CPUs are left when the vCPUs have gone",
+        ),
+        pytest.param(
+            facts(1, 512, pins=SHARED, persistent_pins=SHARED),
+            1,
+            (),
+            {"cpus": (0, 3)},
+            [],
+            id="in step",
+        ),
+        pytest.param(
+            facts(1, 512, pins=SHARED), 1, (), {"cpus": (0, 3)}, ["vm:vcpus:pin"], id="persistent"
+        ),
+        pytest.param(
+            facts(1, 512, pins=SHARED, persistent_pins=SHARED),
+            1,
+            (),
+            {"cpus": (0,)},
+            ["vm:vcpus:pin"],
+            id="the pool has moved",
+        ),
+    ],
+)
+def test_the_order_of_cpus(
+    view: VmFacts,
+    vcpus: int,
+    binding: tuple[BindingStep, ...],
+    target_cpus: dict[str, object],
+    steps: list[str],
+) -> None:
+    wanted = msgspec.structs.replace(target(vcpus, 512), **target_cpus)
+    size = groups(limits(view.plugged_vcpus, 512))
+    plan = plan_vm_resize(view, size, wanted, binding=binding)
+    assert [step.name for step in plan.steps] == steps
 
 
 def test_cpu_that_failed_the_last_time_does_not_hold_up_memory() -> None:

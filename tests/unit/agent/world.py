@@ -239,6 +239,9 @@ class MemoryApi:
             if key[0] == EVENTS.plural and obj["involvedObject"]["name"] == name
         ]
 
+    def watched(self, plural: str) -> bool:
+        return any(one == plural for one, _ in self._watchers)
+
     def _check_up(self) -> None:
         if self.is_down:
             raise ConnectionError("the API server is away")
@@ -285,6 +288,19 @@ def container(name: str = "app", cpu: str = "500m", memory: str = "64Mi", **more
     return {"name": name, "image": FAKE_IMAGE, "resources": resources, **more}
 
 
+def quick_settings(seconds: float, **more: Any) -> AgentSettings:
+    """What fails is tried again after about so long, and never after much longer."""
+    return AgentSettings(
+        node_name=NODE,
+        resize_backoff_seconds=seconds,
+        resize_backoff_maximum_seconds=2 * seconds,
+        post_backoff_seconds=seconds / 2,
+        post_backoff_maximum_seconds=seconds,
+        crash_backoff_seconds=2 * seconds,
+        **more,
+    )
+
+
 class World:
     """One machine, one API server; agents come and go."""
 
@@ -294,13 +310,8 @@ class World:
         self.machine = FakeMachine(self.clock, version=version, memory_bytes=4 * 1024**3)
         self.mounts = FakeMounts()
         self.path = directory / "checkpoint.db"
-        self.settings = AgentSettings(
-            node_name=NODE,
-            resize_backoff_seconds=0.01,
-            resize_backoff_maximum_seconds=0.02,
-            post_backoff_seconds=0.005,
-            post_backoff_maximum_seconds=0.01,
-            crash_backoff_seconds=0.02,
+        self.settings = quick_settings(
+            0.01,
             recheck_seconds=0.2,
             object_wait_seconds=0.02,
             object_refresh_seconds=0.1,

@@ -21,7 +21,8 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.merging import merge_applied
 from livesize.api.apply.owners import Entry, Operation, Owner, merge_part, own_apply, own_update
-from livesize.api.patch.merge_keys import merge_keys
+from livesize.api.apply.resized import compare_sizes
+from livesize.api.patch.merge_keys import POD_MERGE_KEYS, merge_keys
 
 SCHEMA = merge_keys({"list": "name", "list.ports": "containerPort", "set": ""})
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -40,6 +41,17 @@ OBJECTS = st.fixed_dictionaries(
         "atomic": st.lists(st.integers(0, 2), min_size=1),
         "nodeSelector": PLAIN,
     },
+)
+SIZES = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["1", "2"]))
+SIZED = st.fixed_dictionaries(
+    {"name": NAMES},
+    optional={
+        "resources": st.dictionaries(st.sampled_from(["requests", "limits"]), SIZES, min_size=1),
+        "resizePolicy": st.just([{"resourceName": "cpu", "restartPolicy": "NotRequired"}]),
+    },
+)
+SIZED_PODS = st.lists(SIZED, min_size=1, max_size=2, unique_by=lambda one: one["name"]).map(
+    lambda containers: {"spec": {"containers": containers}}
 )
 ME, OTHER = (Owner(name, Operation.APPLY, "v1") for name in ("me", "other"))
 
@@ -137,3 +149,18 @@ def test_an_update_takes_what_it_changes_from_everybody() -> None:
 )
 def test_what_clients_send_as_field_sets(value: Any, is_one: bool) -> None:
     assert is_field_set(value) is is_one
+
+
+@given(SIZED_PODS, SIZED_PODS)
+def test_sizes_compared_quickly_differ_as_they_do_compared_whole(one: Any, two: Any) -> None:
+    found = compare_sizes(one, two)
+    assert found is None or found == compare(one, two, POD_MERGE_KEYS)
+
+
+def test_other_values_of_the_same_sizes_are_compared_quickly() -> None:
+    one, two = (
+        {"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": cpu}}}]}}
+        for cpu in ("1", "2")
+    )
+    assert compare_sizes(one, two) == compare(one, two, POD_MERGE_KEYS)
+    assert compare_sizes(one, one) == compare(one, one, POD_MERGE_KEYS)

@@ -274,3 +274,12 @@ documents = st.recursive(
 @given(documents, documents)
 def test_without_merge_keys_it_is_a_merge_patch(target: Any, patch: Any) -> None:
     assert strategic_merge(target, patch, NOTHING_KNOWN) == merge_patch(target, patch)
+
+
+@given(letters.filter(bool), st.data())
+def test_a_patch_of_one_element_leaves_the_order(before: str, data: st.DataObject) -> None:
+    target = pod(*({"name": one, "image": "old"} for one in before))
+    name = data.draw(st.sampled_from(before))
+    one = {"containers": [{"name": name, "image": "new"}]}
+    in_order = {**one, "$setElementOrder/containers": [{"name": there} for there in before]}
+    assert patched(target, {"spec": one}) == patched(target, {"spec": in_order})

@@ -63,8 +63,8 @@ def test_only_node_and_scheduler_answer_a_resize(verb: str, role: Role) -> None:
     access = Access(verb, PODS, "resizing", "default", "x")
     if allows(identity(role), access):
         assert role in (Role.NODE, Role.SCHEDULER, Role.ADMIN)
-    # A viewer sees everything that an editor does, but secrets, and enters no container.
-    more = {"secrets", "pods/exec", "pods/attach", "pods/portforward"}
+    # A viewer sees everything that an editor does, but secrets, and neither enters nor evicts.
+    more = {"secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/eviction"}
     assert TABLE[Role.EDITOR].keys() - TABLE[Role.VIEWER].keys() == more
 
 

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.kinds import LEASES, NAMESPACES, NODES, PODS, RESOURCES, Resource
+from livesize.api.kinds import (
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCES,
+    Resource,
+)
 from livesize.api.pod_references import references_of
 from livesize.apiserver.auth.authorize import ALL, Access, allows, refusal
 from livesize.apiserver.auth.identities import (
@@ -24,7 +32,7 @@ from livesize.apiserver.auth.identities import (
     node_identity,
     role_groups,
 )
-from livesize.apiserver.auth.node_reads import NodeRead, forbids_reading, selected_name
+from livesize.apiserver.auth.node_reads import Cluster, NodeRead, forbids_reading, selected_name
 from livesize.apiserver.auth.records import (
     Records,
     TokenEntry,
@@ -276,8 +284,42 @@ def test_what_a_pod_uses() -> None:
 def test_a_node_reads_the_secrets_of_its_pods(access: Access, node: str, why: str) -> None:
     read = NodeRead(node, access)
     assert read.is_limited
-    assert forbids_reading(read, [POD]).startswith(why)
-    assert bool(forbids_reading(read, [POD])) is bool(why)
+    assert forbids_reading(read, Cluster([POD])).startswith(why)
+    assert bool(forbids_reading(read, Cluster([POD]))) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("access", "labels", "why"),
+    [
+        (Access("get", PERSISTENT_VOLUMES, name="used"), "", ""),
+        (Access("get", PERSISTENT_VOLUMES, name="mine"), "", ""),
+        (Access("patch", PERSISTENT_VOLUMES, name="mine"), "", ""),
+        (Access("watch", PERSISTENT_VOLUMES), "livesize.dev/node=n1", ""),
+        (Access("get", PERSISTENT_VOLUMES, name="other"), "", "no relationship"),
+        (Access("patch", PERSISTENT_VOLUMES, name="used"), "", "no relationship"),
+        (Access("delete", PERSISTENT_VOLUMES, name="mine"), "", "no relationship"),
+        (Access("list", PERSISTENT_VOLUMES), "livesize.dev/node=n2", "can only list"),
+        (Access("list", PERSISTENT_VOLUMES), "", "can only list"),
+    ],
+)
+def test_a_node_sees_the_volumes_of_its_claims_and_its_own_folders(
+    access: Access, labels: str, why: str
+) -> None:
+    pod = {
+        "metadata": {"name": "p", "namespace": "d"},
+        "spec": {
+            "nodeName": "n1",
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    }
+    claims = [
+        {"metadata": {"name": "data", "namespace": "d"}, "spec": {"volumeName": "used"}},
+        {"metadata": {"name": "data", "namespace": "e"}, "spec": {"volumeName": "other"}},
+    ]
+    kept = [{"metadata": {"name": "mine", "labels": {"livesize.dev/node": "n1"}}}]
+    found = forbids_reading(NodeRead("n1", access, labels), Cluster([pod], claims, kept))
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
 
 
 def test_the_name_a_field_selector_lets_through() -> None:

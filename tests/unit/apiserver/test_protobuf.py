@@ -222,6 +222,12 @@ BUILT = [
         {"spec": {"minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}}}},
     ),
     (
+        "policy/v1",
+        "Eviction",
+        field(1, field(1, b"web")) + field(2, field(1, 0)),
+        {"metadata": {"name": "web"}, "deleteOptions": {"gracePeriodSeconds": 0}},
+    ),
+    (
         "v1",
         "LimitRange",
         field(2, field(1, field(1, b"Container")

@@ -185,7 +185,8 @@ async def test_aggregated_discovery_with_etag(rig: Any) -> None:
     pods = next(one for one in version["resources"] if one["resource"] == "pods")
     assert pods["scope"] == "Namespaced"
     assert [one["subresource"] for one in pods["subresources"]] == [
-        "attach", "binding", "exec", "log", "portforward", "resize", "resizing", "status",
+        "attach", "binding", "eviction", "exec", "log", "portforward", "resize", "resizing",
+        "status",
     ]  # fmt: skip
     same = await rig.get(
         "/api", accept=AGGREGATED, headers={"if-none-match": answer.headers["etag"]}
@@ -213,6 +214,7 @@ async def test_openapi_has_what_kubectl_looks_for(rig: Any) -> None:
     paths = (await rig.get("/openapi/v3")).json["paths"]
     assert sorted(paths) == [
         "api/v1", "apis/coordination.k8s.io/v1", "apis/policy/v1", "apis/scheduling.k8s.io/v1",
+        "apis/storage.k8s.io/v1",
     ]  # fmt: skip
     document = (await rig.get("/openapi/v3/api/v1")).json
     patch = document["paths"][f"{PODS.replace('default', '{namespace}')}/{{name}}"]["patch"]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from livesize.api.duration import parse_duration
-from livesize.api.kinds import EVENTS, LEASES, NODES, PODS
+from livesize.api.kinds import LEASES, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCES
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.cli.app import cli
 from livesize.cli.apply import parse_manifests, placed
@@ -182,9 +182,18 @@ def test_a_guest_that_boots_is_starting() -> None:
 
 
 def test_every_kind_has_a_table_even_of_an_empty_object() -> None:
-    for resource in (PODS, NODES, EVENTS, LEASES):
+    for resource in RESOURCES:
         table = table_of(resource, [{}], 0.0, wide=True, all_namespaces=False)
         assert len(table.header) == len(table.rows[0])
+
+
+def test_other_kinds_look_as_kubectl_prints_them() -> None:
+    bound = {"metadata": {"name": "data"}, "status": {"phase": "Bound"}}
+    table = table_of(PERSISTENT_VOLUME_CLAIMS, [bound], 0.0, wide=False, all_namespaces=False)
+    row = dict(zip(table.header, table.rows[0], strict=True))
+    assert (row["NAME"], row["STATUS"], row["VOLUME"]) == ("data", "Bound", "-")
+    assert "ACCESS MODES" in row
+    assert "VOLUMEMODE" not in row
 
 
 def test_a_table_is_plain_when_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

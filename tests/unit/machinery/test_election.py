@@ -244,7 +244,7 @@ def test_never_two_at_once_and_always_somebody_in_the_end(seed: int) -> None:
         scene, source = Scene(), random.Random(seed)
         for holder in "abc":
             scene.start(holder)
-        for _ in range(30):
+        for _ in range(20):
             await scene.clock.advance(source.uniform(0, 4))
             holder = source.choice("abc")
             match source.randrange(3):

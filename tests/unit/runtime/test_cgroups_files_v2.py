@@ -58,6 +58,15 @@ def stat(*, anon: int = 0, file: int = 0, kernel: int = 0, locked: int = 0) -> s
     )
 
 
+def test_a_burst_is_allowed_where_the_kernel_can_do_it(mount: Path) -> None:
+    cgroups, file = CgroupsV2(str(mount)), mount / GROUP / "cpu.max.burst"
+    cgroups.write_burst(GROUP, 20_000)
+    assert not file.exists(), "before 5.14 it cannot, and that is no failure"
+    file.write_text("0\n")
+    cgroups.write_burst(GROUP, 20_000)
+    assert file.read_text() == "20000"
+
+
 def test_a_group_is_read_whole(mount: Path) -> None:
     reading = CgroupsV2(str(mount)).read(GROUP)
     assert reading.limits == KernelLimits(39, 50_000, 64 * MIB)

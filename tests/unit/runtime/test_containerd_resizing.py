@@ -60,6 +60,7 @@ class Containerd:
         self.asked: list[object] = []
         self.refuses: Callable[[object], str] = lambda _: ""
         self.does_a_part = False
+        self.recorded: int | None = None
 
     async def set_cpu(self, container_id: str, weight: int | None, quota_us: int | None) -> None:
         change = SetCpu(weight, quota_us)
@@ -78,6 +79,10 @@ class Containerd:
         if refusal:
             raise RefusedError(refusal)
         self.kernel.put("memory.max", "max" if limit_bytes is None else str(limit_bytes))
+        self.recorded = limit_bytes
+
+    async def recorded_memory(self, container_id: str) -> int | None:
+        return self.recorded
 
 
 @pytest.fixture
@@ -162,3 +167,26 @@ async def test_a_container_that_is_gone_is_told_as_gone(
     with pytest.raises(GoneError):
         await resizer.write(ID, PATH, SetCpu(50, 20_000))
     assert containerd.asked == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "recorded", "told"),
+    [
+        pytest.param("67108864", 128 * MIB, [SetMemory(64 * MIB)], id="lowered, and not told"),
+        pytest.param("67108864", None, [SetMemory(64 * MIB)], id="no limit is known to it"),
+        pytest.param("67108864", 64 * MIB, [], id="they agree"),
+        pytest.param("max", 64 * MIB, [], id="somebody else took it away"),
+    ],
+)
+async def test_containerd_is_told_what_a_killed_agent_did_not_tell(
+    resizer: Resizer,
+    containerd: Containerd,
+    kernel: Kernel,
+    limit: str,
+    recorded: int | None,
+    told: list[SetMemory],
+) -> None:
+    kernel.put("memory.max", limit)
+    containerd.recorded = recorded
+    await resizer.tell_again(PATH)
+    assert containerd.asked == told

@@ -44,6 +44,9 @@ class Followed:
     async def task_out_of_memory(self, container_id: str) -> None:
         self.told.append(f"out of memory {container_id}")
 
+    async def exec_started(self, container_id: str, pid: int) -> None:
+        self.told.append(f"started {pid} in {container_id}")
+
     async def look_again(self) -> None:
         self.looks += 1
 
@@ -85,7 +88,8 @@ async def _watching(
 async def test_events_are_told_at_once(connection: Connection, listener: Followed) -> None:
     connection.queue.put_nowait(TaskEvent("a", oom=True))
     connection.queue.put_nowait(TaskEvent("a", oom=False))
-    await until(lambda: listener.told == ["out of memory a", "ended a"])
+    connection.queue.put_nowait(TaskEvent("b", oom=False, pid=7))
+    await until(lambda: listener.told == ["out of memory a", "ended a", "started 7 in b"])
 
 
 async def test_after_a_lost_connection_everything_is_looked_at(

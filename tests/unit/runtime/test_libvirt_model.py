@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL, COMMAND_LINE
+from livesize.api.vm_pins import VmPins
+from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
-from livesize.runtime.libvirt.facts import listed_cpus, parse_facts, with_requested
+from livesize.runtime.libvirt.facts import (
+    listed_cpus,
+    parse_domain,
+    parse_facts,
+    with_requested,
+)
 from livesize.runtime.libvirt.model import (
     DiskBoot,
     DomainModel,
@@ -22,7 +28,7 @@ from livesize.runtime.libvirt.model import (
     render_note,
 )
 from livesize.runtime.vm import Accelerator, VmNote
-from livesize.runtime.vm_config import VmConfig
+from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 GOLDEN = Path(__file__).parent / "golden"
 MIB = 1024 * 1024
@@ -43,6 +49,13 @@ CASES = {
         UID, small(vcpus=3, memory_bytes=1026 * MIB), KERNEL, LOG, Accelerator.TCG
     ),
     "kernel_kvm": compose_domain(UID, small(), KERNEL, LOG, Accelerator.KVM),
+    "kernel_pinned": compose_domain(
+        UID,
+        small(vcpus=2, pins=VmPins(((3,), (1,)), (1, 3))),
+        KERNEL,
+        LOG,
+        Accelerator.TCG,
+    ),
     "disk_no_room": compose_domain(
         UID,
         small(kernel="", initrd="", disk="d", max_vcpus=1, max_memory_bytes=512 * MIB),
@@ -72,6 +85,7 @@ def test_the_document_kept_gives_the_model_back(name: str) -> None:
 
 blocks = st.integers(0, 1 << 21).map(lambda count: count * 2 * MIB)
 words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1)
+cpus = st.sets(st.integers(0, 99), min_size=1, max_size=3).map(lambda one: tuple(sorted(one)))
 models = st.builds(
     DomainModel,
     name=words,
@@ -91,6 +105,7 @@ models = st.builds(
         st.builds(MemoryDevice, words, st.integers(0, 7), blocks, blocks), min_size=1, max_size=3
     ).map(tuple),
     note=st.builds(VmNote, st.one_of(st.none(), blocks)),
+    pins=st.builds(VmPins, st.lists(cpus, max_size=4).map(tuple), cpus),
 )
 
 
@@ -114,7 +129,7 @@ def test_a_running_domain_is_read_from_its_parts() -> None:
 
 
 def test_only_what_is_requested_changes_in_the_device() -> None:
-    live = (GOLDEN / "live.xml").read_text()
+    live = parse_domain((GOLDEN / "live.xml").read_text())
     element = with_requested(live, "ua-memory0", 640 * MIB)
     assert '<requested unit="KiB">655360</requested>' in element
     assert "<address" in element  # libvirt finds the device by it
@@ -125,7 +140,7 @@ def test_only_what_is_requested_changes_in_the_device() -> None:
 
 def test_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ValueError, match="no memory device ua-other"):
-        with_requested((GOLDEN / "live.xml").read_text(), "ua-other", 0)
+        with_requested(parse_domain((GOLDEN / "live.xml").read_text()), "ua-other", 0)
 
 
 def test_a_note_of_somebody_else_is_no_note() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 from pathlib import Path
@@ -18,7 +19,7 @@ from livesize.runtime.libvirt.changes import DomainReading
 from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
 from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
-from livesize.runtime.libvirt.watching import Asking
+from livesize.runtime.libvirt.watching import Asking, Pulse
 from livesize.runtime.vm import VmNote
 
 LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
@@ -60,6 +61,18 @@ def test_one_that_never_speaks_by_itself_is_asked_whenever_its_memory_rests(
     assert not asking.is_due(settled=False, now=200.0)
 
 
+async def test_several_words_in_a_row_are_heard_as_one() -> None:
+    pulse, loop = Pulse(), asyncio.get_running_loop()
+    for number in range(1, 4):
+        loop.call_later(0.01 * number, pulse.beat)
+    assert await pulse.wait(1.0)
+    await pulse.rest(0.5, beats=2)
+    assert not await pulse.wait(0.02), "two more were gathered"
+    loop.call_later(0.01, pulse.beat)
+    await pulse.rest(0.03, beats=10)
+    assert not await pulse.wait(0.02), "and so was this one, until it was quiet"
+
+
 # What is read back of a change.
 
 
@@ -82,9 +95,6 @@ class Domain:
 
     def updateDeviceFlags(self, _xml: str, _flags: int) -> None:  # noqa: N802 — libvirt's own name
         """Accepted, and perhaps not done."""
-
-    def isActive(self) -> bool:  # noqa: N802 — libvirt's own name
-        return True
 
     def setMetadata(self, *_: Any) -> None:  # noqa: N802 — libvirt's own name
         """Accepted, and perhaps not done."""

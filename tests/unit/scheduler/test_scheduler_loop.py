@@ -12,7 +12,7 @@ import pytest
 
 from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError, conflict, not_found
-from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.kinds import EVENTS, NODES, PODS, RESOURCES, Resource
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
@@ -29,10 +29,10 @@ from livesize.scheduler.loop import Scheduler
 
 
 class Server:
-    """Pods, nodes and events; tells watchers of every change. ``refuse_binding`` may raise."""
+    """Objects of all kinds; tells watchers of every change. ``refuse_binding`` may raise."""
 
     def __init__(self) -> None:
-        self.objects: dict[Resource, dict[str, Object]] = {PODS: {}, NODES: {}, EVENTS: {}}
+        self.objects: dict[Resource, dict[str, Object]] = {one: {} for one in RESOURCES}
         self.revision = 0
         self.watchers: dict[Resource, list[asyncio.Queue[WatchEvent]]] = {}
         self.bindings: list[tuple[str, str]] = []

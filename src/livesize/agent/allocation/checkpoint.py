@@ -184,9 +184,11 @@ class SecuredEntry:
             self._secured = entry
 
     def note_applied(self, entry: Allocation) -> None:
-        """The promise it holds is durable already; that it was applied, the machine says too."""
+        """That it was applied, the machine says too, so nobody waits for the disk. The promise it
+        holds is durable already, unless a newer one came meanwhile."""
         self._checkpoint.save(entry, soon=True)
-        self._secured = entry
+        known = self._secured is not None and self._secured.generation == entry.generation
+        self._secured = entry if known else None
 
     async def forget(self, uid: str) -> None:
         self._secured = None

@@ -63,13 +63,18 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def _holds_more(self) -> bool:
-        for name, cpus in self.held_cpus.items():
-            if not set(cpus).issubset(self.cpus.get(name, ())):
-                return True
+        if self._holds_more_cpus:
+            return True
         if self.held == NOTHING:
             return False
         promised = requests_total(self.allocated)
         return maximum(promised, self.held) != promised
+
+    @property
+    def _holds_more_cpus(self) -> bool:
+        return any(
+            not set(cpus).issubset(self.cpus.get(name, ())) for name, cpus in self.held_cpus.items()
+        )
 
     def sizes(self) -> tuple[Object, ...]:
         """Of all its containers, those that start before the others too."""
@@ -106,6 +111,23 @@ class Allocation(msgspec.Struct, frozen=True):
         held_cpus = {} if settled else self.held_cpus
         return msgspec.structs.replace(
             self, actuated=sizes, held=held, held_cpus=held_cpus, restarting={}
+        )
+
+    @property
+    def holds_cpu(self) -> bool:
+        """It may still have CPU, by what the books say, that it is no longer promised."""
+        promised = requests_total(self.allocated).cpu_milli or 0
+        return (self.held.cpu_milli or 0) > promised or self._holds_more_cpus
+
+    def cpu_applied(self, target: Allocation) -> Allocation:
+        """The machine has the CPU of ``target``, which a newer promise may have overtaken, and no
+        more; of the memory nothing is known yet."""
+        cpu_milli = requests_total(target.allocated).cpu_milli
+        overtaken = self.generation != target.generation
+        return msgspec.structs.replace(
+            self,
+            held=Amounts(cpu_milli, self.held.memory_bytes),
+            held_cpus=self.held_cpus if overtaken else {},
         )
 
     def with_restarts(self, restarting: dict[str, int]) -> Allocation:

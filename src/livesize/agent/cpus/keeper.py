@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.cpus.pins import plan_pins
 from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, NarrowPool, plan_binding, start_cpus
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.machinery.telemetry import get_logger
@@ -34,12 +35,20 @@ log = get_logger("agent.cpus")
 
 
 class CpuKeeper:
-    """``shared``: what the pool is now."""
+    """``shared``: what the pool is now. ``moved`` hears of which pod a container that shares was
+    bound anew."""
 
-    def __init__(self, runtime: Runtime, ledger: Ledger, shared: Callable[[], Cpus]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        ledger: Ledger,
+        shared: Callable[[], Cpus],
+        moved: Callable[[str], None] = lambda _uid: None,
+    ) -> None:
         self._runtime = runtime
         self._ledger = ledger
         self._shared = shared
+        self._moved = moved
         self._starting: dict[ContainerGroup, tuple[Cpus, asyncio.Event]] = {}
         self._changed = asyncio.Event()
         self._settling = asyncio.Lock()
@@ -67,23 +76,29 @@ class CpuKeeper:
             await self.settle()
             alone = start_cpus(entry, config.name, self._neighbours(config.pod_uid))
             if alone:
-                return await self._runtime.start_container(_bound(config, alone))
+                return await self._runtime.start_container(_bound(config, alone, alone=True))
         with self._is_starting(ContainerGroup(config.pod_uid, config.name)) as cpus:
-            view = await self._runtime.start_container(_bound(config, cpus))
+            view = await self._runtime.start_container(_bound(config, cpus, alone=False))
         if cpus != self._shared():
             self.changed()
         return view
 
+    def pool(self) -> Cpus:
+        return self._shared()
+
     def steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """Bind those of a pod's running containers that have CPUs alone to them."""
+        return [self.step(entry.uid, one) for one in self.plan(entry, names)]
+
+    def plan(self, entry: Allocation, names: Iterable[str]) -> tuple[BindingStep, ...]:
+        """What ``steps`` does."""
         wanted = {name: entry.cpus[name] for name in names if name in entry.cpus}
         observed = {
             name: self._runtime.read_cpus(ContainerGroup(entry.uid, name)) for name in wanted
         }
-        planned = plan_binding(observed, wanted, self._shared())
-        return [self._step(entry.uid, one) for one in planned]
+        return plan_binding(observed, wanted, self._shared())
 
-    def _step(self, uid: str, planned: BindingStep) -> Step:
+    def step(self, uid: str, planned: BindingStep) -> Step:
         match planned:
             case NarrowPool():
                 return Step(planned.name, self.settle)
@@ -108,6 +123,7 @@ class CpuKeeper:
                 if wanted:
                     with contextlib.suppress(GoneError):
                         await self._bind(group, wanted)
+                        self._moved(group.pod_uid)
 
     def _running(self) -> list[ContainerGroup]:
         return [
@@ -162,5 +178,8 @@ class CpuKeeper:
             started.set()
 
 
-def _bound(config: ContainerConfig, cpus: Cpus) -> ContainerConfig:
-    return msgspec.structs.replace(config, cpus=tuple(sorted(cpus)))
+def _bound(config: ContainerConfig, cpus: Cpus, *, alone: bool) -> ContainerConfig:
+    vm = config.vm
+    if vm is not None:
+        vm = msgspec.structs.replace(vm, pins=plan_pins(cpus, vm.vcpus, alone=alone))
+    return msgspec.structs.replace(config, cpus=tuple(sorted(cpus)), vm=vm)

@@ -1,8 +1,8 @@
 """Decides who gets which CPUs under the static policy, and in which order they move. Pure.
 
-A container of a Guaranteed pod that asks for whole CPUs gets them for itself; everything else runs
-in the shared pool, which is what is left. Reserved CPUs are always in the pool, and there is at
-least one of them, so that the pool is never empty.
+A container or virtual machine of a Guaranteed pod that asks for whole CPUs gets them for itself;
+everything else runs in the shared pool, which is what is left. Reserved CPUs are always in the
+pool, and there is at least one of them, so that the pool is never empty.
 
 Promises, whatever is asked and in whatever order:
 - no CPU belongs to two containers, and none of the pool to any;
@@ -25,7 +25,7 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.api.cpu_list import format_cpu_list
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
-from livesize.api.resources import is_vm, parse_resources
+from livesize.api.resources import parse_resources
 
 MILLI = 1000
 
@@ -91,7 +91,7 @@ def make_supply(usable: Cpus, reserved: Cpus) -> CpuSupply:
 
 def exclusive_counts(pod: Object, sizes: Iterable[Object]) -> dict[str, int]:
     """How many CPUs each container is to have alone; those that share are left out."""
-    if is_vm(pod) or qos_class(pod) != "Guaranteed":
+    if qos_class(pod) != "Guaranteed":
         return {}
     asked = {size["name"]: parse_resources(size).requests.cpu_milli or 0 for size in sizes}
     return {name: milli // MILLI for name, milli in asked.items() if milli and not milli % MILLI}

@@ -24,6 +24,8 @@ from livesize.api.spdy import (
     Reset,
     SpdyError,
 )
+from livesize.machinery.clock import Clock
+from livesize.machinery.hangup import HasDescriptor, wait_hangup
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.streams import PortStreams
@@ -59,23 +61,30 @@ class Tunnel:
         self._by_request: dict[str, _Forwarded] = {}
         self._by_stream: dict[int, _Forwarded] = {}
 
-    async def run(self) -> None:
-        """Until the client is gone, or speaks another language."""
-        parser = Parser()
+    async def run(self, connection: HasDescriptor, clock: Clock) -> None:
+        """Until the client, at the other end of ``connection``, is gone or speaks another language.
+        While its data waits nothing is read from it, and nobody else notices that it has gone."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            try:
-                async for message in self._socket:
-                    if message.type is WSMsgType.BINARY:
-                        for frame in parser.feed(message.data):
-                            await self._take(frame)
-            except SpdyError as failure:
-                _log.warning("port forward ended", reason=str(failure))
-                await self._socket.close()
-            finally:
-                for forwarded in self._by_request.values():
-                    if forwarded.task is not None:
-                        forwarded.task.cancel()
+            reading = group.create_task(self._read())
+            watching = group.create_task(wait_hangup(connection, clock))
+            reading.add_done_callback(lambda _: watching.cancel())
+            watching.add_done_callback(lambda _: reading.cancel())
+
+    async def _read(self) -> None:
+        parser = Parser()
+        try:
+            async for message in self._socket:
+                if message.type is WSMsgType.BINARY:
+                    for frame in parser.feed(message.data):
+                        await self._take(frame)
+        except SpdyError as failure:
+            _log.warning("port forward ended", reason=str(failure))
+            await self._socket.close()
+        finally:
+            for forwarded in self._by_request.values():
+                if forwarded.task is not None:
+                    forwarded.task.cancel()
 
     async def _take(self, frame: Frame) -> None:
         match frame:
@@ -97,9 +106,9 @@ class Tunnel:
         identifier = headers.get("requestid", "")
         await self._send(self._framer.accept(stream))
         match headers.get("streamtype"):
-            case "error" if len(self._by_request) < MAX_CONNECTIONS:
+            case "error" if self._may_begin(identifier):
                 self._by_request[identifier] = _Forwarded(_port(headers), stream)
-            case "data" if identifier in self._by_request:
+            case "data" if self._may_go_on(identifier):
                 forwarded = self._by_request[identifier]
                 forwarded.data_stream = stream
                 self._by_stream[stream] = forwarded
@@ -107,6 +116,14 @@ class Tunnel:
                 forwarded.task = self._group.create_task(work)
             case _:
                 await self._send(self._framer.reset(stream))
+
+    def _may_begin(self, identifier: str) -> bool:
+        return identifier not in self._by_request and len(self._by_request) < MAX_CONNECTIONS
+
+    def _may_go_on(self, identifier: str) -> bool:
+        """It has its other stream, and not this one."""
+        forwarded = self._by_request.get(identifier)
+        return forwarded is not None and forwarded.task is None
 
     async def _put(self, stream: int, data: bytes, *, last: bool) -> None:
         forwarded = self._by_stream.get(stream)
@@ -129,7 +146,8 @@ class Tunnel:
             except* OSError as failures:
                 why = f"error forwarding port {forwarded.port}: {failures.exceptions[0]}"
             finally:
-                writer.close()
+                # What is not written by now is for somebody who does not read it.
+                writer.transport.abort()
         finally:
             # Also while the tunnel ends: then nothing is put any more.
             self._by_request.pop(identifier, None)

@@ -174,9 +174,12 @@ class EndpointServer:
     async def _forward(self, request: web.BaseRequest, pod_uid: str) -> web.StreamResponse:
         if self._runtime.pod(pod_uid) is None:
             raise GoneError(f"pod {pod_uid} does not run here")
+        assert request.transport is not None, "who is not connected was not let in"
+        connection = request.transport.get_extra_info("socket")
         stream = make_socket((PROTOCOL,))
         await stream.prepare(request)
-        await Tunnel(stream, lambda port: self._runtime.connect(pod_uid, port)).run()
+        tunnel = Tunnel(stream, lambda port: self._runtime.connect(pod_uid, port))
+        await tunnel.run(connection, self._clock)
         return stream
 
 

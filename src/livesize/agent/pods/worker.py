@@ -297,7 +297,6 @@ class PodWorker:
         too_full = await self._volumes.overfull(self._record.pod)
         if too_full:
             return await self._evict(too_full)
-        await self._shape.tidy(snapshot)
         look = self._observe()
         if await self._report_status(look):
             look = self._observe()  # that took its time

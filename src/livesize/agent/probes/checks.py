@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from dataclasses import dataclass
 
@@ -21,6 +20,8 @@ from livesize.runtime.interface import CommandTimeoutError, Runtime, RuntimeCall
 _STATUS_LINE_BYTES = 4096
 _GOOD = range(200, 400)
 _MOST_WORDS = 1024
+# Names that are none, and ports that are none, are the pod's own words.
+_UNREACHABLE = (OSError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ class Asker:
             return "the container has no port of that name"
         try:
             _, writer = await asyncio.open_connection(host or self.address, port)
-        except OSError as failure:
-            return f"cannot connect to {host or self.address}:{port}: {failure.strerror or failure}"
-        await _hang_up(writer)
+        except _UNREACHABLE as failure:
+            why = getattr(failure, "strerror", None) or failure
+            return f"cannot connect to {host or self.address}:{port}: {why}"
+        writer.close()
         return ""
 
     async def _get(self, page: GetPage) -> str:
@@ -80,7 +82,7 @@ class Asker:
         host = page.host or self.address
         try:
             status = await _status_of(page, host)
-        except (OSError, ValueError) as failure:
+        except _UNREACHABLE as failure:
             return f"cannot get {host}:{page.port}{page.path}: {failure}"
         return "" if status in _GOOD else f"HTTP probe failed with statuscode: {status}"
 
@@ -100,17 +102,12 @@ async def _status_of(page: GetPage, host: str) -> int:
         await writer.drain()
         answer = (await reader.readline()).decode(errors="replace")
     finally:
-        await _hang_up(writer)
+        # Not waited for: over TLS the other side may take its time to say goodbye.
+        writer.close()
     words = answer.split()
     if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
         raise ValueError("the answer is no HTTP")
     return int(words[1])
-
-
-async def _hang_up(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
 
 
 def _trusting() -> ssl.SSLContext:

@@ -18,7 +18,10 @@ from livesize.agent.probes.health import WELL, Health
 from livesize.agent.probes.plan import Probe, ProbeKind, ProbeState, count, parse_probe
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
+from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView
+
+log = get_logger("agent.probes")
 
 
 class PodProbes:
@@ -107,7 +110,7 @@ class _Follower:
         clock = self.asker.clock
         await clock.sleep(max(0.0, self.started_at + probe.initial_delay_seconds - clock.now()))
         while not self.health.unhealthy:
-            problem = await self.asker.ask(probe.handler, probe.timeout_seconds)
+            problem = await self._ask(probe)
             before = self._states.get(probe.kind, ProbeState())
             state = self._states[probe.kind] = count(probe, before, not problem)
             if problem and before.last is not False:
@@ -117,6 +120,14 @@ class _Follower:
             if probe.kind is ProbeKind.STARTUP and state.verdict is not None:
                 return
             await clock.sleep(probe.period_seconds)
+
+    async def _ask(self, probe: Probe) -> str:
+        """A bug here is a probe that fails, and ends nobody's owner."""
+        try:
+            return await self.asker.ask(probe.handler, probe.timeout_seconds)
+        except Exception as failure:
+            log.exception("a probe cannot be asked", pod=self.asker.pod_uid)
+            return f"it cannot be asked: {failure}"
 
     def _judge(self, kind: ProbeKind, verdict: bool | None, problem: str) -> None:
         match kind, verdict:

@@ -4,6 +4,7 @@
     accept       the API hears of it while the machine is changed, unless that is done at once
     stop:NAME    containers that restart by policy
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
+    freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
     actuated     what was applied is in the books, and on disk soon
     report       Done, with actual as read back, the steps and their times, in one request
@@ -104,13 +105,19 @@ class ResizeAttempt:
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
         steps += [self._stop(one.container) for one in self.restarts if one.running]
-        steps += self.work.steps
+        steps += self._machine_steps()
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
             steps.append(Step("actuated", self._actuate))
         if self._may_report():
             steps.append(Step("report", self._report))
         return steps
+
+    def _machine_steps(self) -> list[Step]:
+        steps, of_cpu = list(self.work.steps), self.work.cpu_steps
+        if of_cpu is None or of_cpu == len(steps) or not self.target.holds_cpu:
+            return steps
+        return [*steps[:of_cpu], Step("freed:cpu", self._free_cpu), *steps[of_cpu:]]
 
     def _may_report(self) -> bool:
         """The API asks about the very generation being applied, and has no final answer."""
@@ -168,6 +175,7 @@ class ResizeAttempt:
 
     async def _is_applied_at_once(self) -> bool:
         delay_seconds = self.outside.settings.accept_delay_seconds
+        delay_seconds = max(delay_seconds, self.work.quick_seconds) if delay_seconds else 0.0
         if delay_seconds <= 0:
             return False
         try:
@@ -181,10 +189,18 @@ class ResizeAttempt:
         """Nobody waits for the disk here: after a crash the machine itself says what was applied,
         and it is reported once more. What others get of the room is noted after this, so it
         cannot be durable without it."""
+        self._record_applied(self._current().applied(self.target.allocated))
+
+    async def _free_cpu(self) -> None:
+        self._record_applied(self._current().cpu_applied(self.target))
+
+    def _current(self) -> Allocation:
         current = self.ledger.get(self.target.uid)
         assert current is not None, "only the pod's worker forgets it"
+        return current
+
+    def _record_applied(self, applied: Allocation) -> None:
         used = self.ledger.used
-        applied = current.applied(self.target.allocated)
         self.ledger.record(applied)
         self.entry.note_applied(applied)
         if self.ledger.used != used:

@@ -205,7 +205,11 @@ class ResizeDriver:
         return await attempt.run()
 
     async def _drive_back(self, target: Allocation, work: MachineWork) -> AttemptOutcome:
-        log.warning("machine drifted", pod=target.name, changes=",".join(work.changing))
+        changes = ",".join(work.changing)
+        if work.follows:
+            log.info("machine follows", pod=target.name, what=work.follows, changes=changes)
+        else:
+            log.warning("machine drifted", pod=target.name, changes=changes)
         outcome = await run_steps(
             "drift",
             work.steps,

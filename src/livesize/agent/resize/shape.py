@@ -18,7 +18,7 @@ from livesize.agent.pods.config import (
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.hooks import ResizeHooks
-from livesize.agent.resize.plan import PodObservation, plan_resize
+from livesize.agent.resize.plan import CpuSetting, PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.volumes.sizes import volume_steps
 from livesize.api.kernel_units import KernelLimits
@@ -74,8 +74,9 @@ class ContainersShape:
         steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
         before = self.hooks.before(entry, staying, onlookers.is_overtaken)
         after = self.hooks.after(entry, staying, onlookers.is_overtaken)
-        steps = [*before, *steps, *after]
-        return MachineWork(tuple(steps), changing)
+        of_cpu = sum(isinstance(step.after, CpuSetting) for step in plan.steps)  # they come first
+        cpu_steps = len(before) + len(binding) + len(grow) + of_cpu
+        return MachineWork((*before, *steps, *after), changing, cpu_steps=cpu_steps)
 
     def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """CPUs come first: what waits for memory then holds up no other pod's CPUs."""
@@ -101,9 +102,6 @@ class ContainersShape:
             self.runtime.set_oom_score(group, score)
 
         return Step(f"container:{group.container}:oom-score", set_score)
-
-    async def tidy(self, snapshot: PodSnapshot) -> None:
-        """Nothing of a container's grows beside its limits."""
 
 
 def _requested(size: Object) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
 from livesize.agent.resize.apply import group_step
 from livesize.agent.resize.plan import CpuSetting, SetGroup, shrinks
 from livesize.agent.shape import Onlookers, Progress
@@ -21,6 +23,7 @@ from livesize.agent.vm.plan import (
     MarkSafe,
     MemoryAction,
     SetNote,
+    SetPins,
     VcpuAction,
     VmPlan,
     VmStep,
@@ -37,6 +40,7 @@ from livesize.runtime.vm import (
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
+    PinCpus,
     PlugVcpus,
     RequestMemory,
     UnplugVcpus,
@@ -48,6 +52,8 @@ from livesize.runtime.vm import (
 )
 
 LAST_SECONDS = 0.5
+
+DomainChange: TypeAlias = ChangeVcpus | SetPins | ChangeMemory | SetNote
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class VmHands:
     onlookers: Onlookers
     failed: Callable[[str], None]
     marked: Callable[[str], None]
+    bind: Callable[[BindingStep], Step]  # of its group; whoever keeps CPUs does it
 
 
 def vm_steps(hands: VmHands, plan: VmPlan) -> list[Step]:
@@ -84,43 +91,31 @@ def _step(hands: VmHands, planned: VmStep, grown: list[SetGroup]) -> Step:
     match planned:
         case SetGroup():
             return group_step(hands.runtime, hands.uid, planned)
+        case Bind() | NarrowPool():
+            return hands.bind(planned)
         case MarkSafe():
             return Step(planned.name, lambda: _mark(hands, planned))
-        case ChangeVcpus():
-            return _vcpu_step(hands, planned, [one for one in grown if _is_cpu(one)])
-        case ChangeMemory() | SetNote():
-            return _memory_step(hands, planned, [one for one in grown if not _is_cpu(one)])
+        case ChangeVcpus() | ChangeMemory() | SetNote() | SetPins():
+            return _domain_step(hands, planned, grown)
         case ConfirmVcpus():
             return Step(planned.name, _telling(hands, "vcpus", lambda: _vcpus(hands, planned)))
         case ConfirmMemory():
             return Step(planned.name, _telling(hands, "memory", lambda: _memory(hands, planned)))
 
 
-def _vcpu_step(hands: VmHands, planned: ChangeVcpus, grown: list[SetGroup]) -> Step:
-    change, holds = _vcpu_change(planned)
-    return _domain_step(hands, "vcpus", planned.name, change, holds, grown)
+def _domain_step(hands: VmHands, planned: DomainChange, grown: list[SetGroup]) -> Step:
+    """``grown``: the groups that were widened in this plan."""
+    name, (resource, change, holds) = planned.name, _change(planned)
+    widened = [] if isinstance(planned, SetPins) else grown
+    widened = [one for one in widened if _is_cpu(one) == (resource == "vcpus")]
 
-
-def _memory_step(hands: VmHands, planned: ChangeMemory | SetNote, grown: list[SetGroup]) -> Step:
-    change, holds = _memory_change(planned)
-    return _domain_step(hands, "memory", planned.name, change, holds, grown)
-
-
-def _domain_step(
-    hands: VmHands,
-    resource: str,
-    name: str,
-    change: VmChange,
-    holds: Callable[[VmView], bool],
-    grown: list[SetGroup],
-) -> Step:
     async def do() -> None:
         try:
             await hands.runtime.change_vm(hands.uid, change)
         except GuestSilentError:
             raise
         except RuntimeCallError as refusal:
-            await _roll_back(hands, grown, refusal)
+            await _roll_back(hands, widened, refusal)
             raise
 
     async def read_back() -> None:
@@ -133,6 +128,17 @@ def _domain_step(
             raise StepFailedError(f"{name} of pod {hands.uid} was done, but the domain differs")
 
     return Step(name, _telling(hands, resource, do), read_back)
+
+
+def _change(planned: DomainChange) -> tuple[str, VmChange, Callable[[VmView], bool]]:
+    """Of which resource, what, and how it is seen that it was done."""
+    match planned:
+        case ChangeVcpus():
+            return "vcpus", *_vcpu_change(planned)
+        case SetPins(pins=pins):
+            return "vcpus", PinCpus(pins), lambda view: view.pins == view.persistent_pins == pins
+        case ChangeMemory() | SetNote():
+            return "memory", *_memory_change(planned)
 
 
 def _vcpu_change(planned: ChangeVcpus) -> tuple[VmChange, Callable[[VmView], bool]]:

@@ -8,6 +8,9 @@ guest, the persistent definition. For each resource by itself (decisions 21):
     shrink   marked safe → note → the guest gives back → it confirms → persistent → note cleared
              → VM group, pod group
 
+Under the static CPU policy CPUs that are gained are the VM's before its vCPUs come, those it loses
+are left when its vCPUs have gone; threads are pinned last, when each vCPU is there (``binding``).
+
 Every prefix is safe: as long as the plan began so, the groups hold all the memory the domain has
 or was asked to take and the overhead, and CPU time for every vCPU the guest has online. Planning
 again from what the machine says after any prefix gives the rest of the plan.
@@ -26,6 +29,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.agent.cpus.pins import plan_pins
+from livesize.agent.cpus.plan import Bind, BindingStep, Cpus
 from livesize.agent.resize.plan import (
     CpuSetting,
     MemorySetting,
@@ -38,6 +43,7 @@ from livesize.agent.resize.plan import (
 )
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.api.vm_size import MEBIBYTE, MEMORY_BLOCK_BYTES
 
 _RESERVE_BYTES = 64 * MEBIBYTE
@@ -58,15 +64,20 @@ class VmFacts(msgspec.Struct, frozen=True):
     seen_bytes: int | None
     available_bytes: int | None
     noted_bytes: int | None  # the target of a change of memory under way
+    pins: VmPins = UNPINNED
+    persistent_pins: VmPins = UNPINNED
 
 
 class VmTarget(msgspec.Struct, frozen=True):
-    """``limits`` are what both groups are to hold, the overhead included."""
+    """``limits`` are what both groups are to hold, the overhead included. ``cpus``: what it may run
+    on, ``alone`` in the order in which it got them; empty: nobody tells it."""
 
     vcpus: int
     memory_bytes: int
     overhead_bytes: int
     limits: KernelLimits
+    cpus: Cpus = ()
+    alone: bool = False
 
 
 class VcpuAction(enum.StrEnum):
@@ -146,8 +157,26 @@ class MarkSafe(msgspec.Struct, frozen=True, tag=True):
         return f"vm:{self.resource}:safe"
 
 
+class SetPins(msgspec.Struct, frozen=True, tag=True):
+    """Pin the threads of the domain."""
+
+    pins: VmPins
+
+    @property
+    def name(self) -> str:
+        return "vm:vcpus:pin"
+
+
 VmStep: TypeAlias = (
-    SetGroup | MarkSafe | ChangeVcpus | ConfirmVcpus | ChangeMemory | ConfirmMemory | SetNote
+    SetGroup
+    | BindingStep
+    | MarkSafe
+    | ChangeVcpus
+    | ConfirmVcpus
+    | SetPins
+    | ChangeMemory
+    | ConfirmMemory
+    | SetNote
 )
 
 
@@ -162,10 +191,19 @@ class VmPlan(msgspec.Struct, frozen=True):
 
 
 def plan_vm_resize(
-    facts: VmFacts, groups: PodObservation, target: VmTarget, *, memory_first: bool = False
+    facts: VmFacts,
+    groups: PodObservation,
+    target: VmTarget,
+    *,
+    binding: tuple[BindingStep, ...] = (),
+    memory_first: bool = False,
 ) -> VmPlan:
-    """Return the ordered steps from what is to ``target``; the VM's own group is there."""
+    """Return the ordered steps from what is to ``target``; the VM's own group is there.
+    ``binding``: those from the CPUs its group is bound to, to those it is to have alone."""
     cpu = _within(cpu_setting, groups, target, _vcpu_steps(facts, target.vcpus))
+    gains = bool(binding) and isinstance(binding[-1], Bind)
+    cpu = [*binding, *cpu] if gains else [*cpu, *binding]
+    cpu += _pin_steps(facts, target)
     most_bytes = _covered_bytes(groups, target.overhead_bytes)
     memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes, target.overhead_bytes)
     memory = _within(memory_setting, groups, target, memory_steps)
@@ -229,6 +267,14 @@ def _vcpu_steps(facts: VmFacts, count: int) -> list[VmStep]:
     if facts.persistent_vcpus != count:
         steps.append(ChangeVcpus(VcpuAction.PERSIST, count))
     return steps
+
+
+def _pin_steps(facts: VmFacts, target: VmTarget) -> list[VmStep]:
+    if not target.cpus:
+        return []
+    kept = target.vcpus if facts.unplugs_vcpus else facts.plugged_vcpus
+    pins = plan_pins(target.cpus, max(kept, target.vcpus), alone=target.alone)
+    return [] if facts.pins == facts.persistent_pins == pins else [SetPins(pins)]
 
 
 def _memory_steps(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Set as AbstractSet
+from typing import Any
+
+from msgspec.structs import replace
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.cpus.plan import BindingStep
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.outside import Outside
 from livesize.agent.pods.config import smaller_limits
@@ -14,19 +17,21 @@ from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
-from livesize.agent.vm.console import cut, is_too_long
-from livesize.agent.vm.plan import plan_vm_resize
+from livesize.agent.vm.plan import SetPins, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
 from livesize.agent.vm.words import NOT_HEARD
 from livesize.api.kernel_units import KernelLimits
-from livesize.api.objects import Object, name_of
+from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.api.resources import VM_NAME, parse_resources
-from livesize.machinery.telemetry import get_logger
+from livesize.api.vm_pins import UNPINNED
+from livesize.machinery.steps import Step
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
 
-log = get_logger("agent.vm")
+QUICK_SECONDS = 0.05
+"""A guest takes longer than files do. By then it has been asked, and telling the API does not stand
+in the way of that."""
 
 
 class VmShape:
@@ -60,12 +65,18 @@ class VmShape:
         target = vm_target(self._record.pod, entry, self._runtime.cgroup_version)
         try:
             view = await self._fresh_for(target.memory_bytes, snapshot.vm, entry.uid)
+            target = replace(target, **self._cpus(entry, view))
+            binding = self._binding(entry)
         except RuntimeCallError as failure:
             return MachineWork((unread_step(failure),), ("vm:read",))
         if view.guest is None and self._may_be_booting(snapshot):
             return MachineWork(waits_for=NOT_HEARD)
         plan = plan_vm_resize(
-            vm_facts(view), snapshot.groups, target, memory_first=self._vcpus_failed
+            vm_facts(view),
+            snapshot.groups,
+            target,
+            binding=binding,
+            memory_first=self._vcpus_failed,
         )
         hands = VmHands(
             runtime=self._runtime,
@@ -76,19 +87,29 @@ class VmShape:
             onlookers=onlookers,
             failed=self._failed,
             marked=_nobody if entry.settled else self._marked,
+            bind=lambda planned: self._bind(entry.uid, planned),
         )
         names = tuple(step.name for step in plan.changing)
-        return MachineWork(tuple(vm_steps(hands, plan)), names)
+        only_pins = all(isinstance(step, SetPins) for step in plan.changing)
+        follows = "the shared CPUs" if only_pins and not target.alone else ""
+        steps = tuple(vm_steps(hands, plan))
+        return MachineWork(steps, names, quick_seconds=QUICK_SECONDS, follows=follows)
 
-    async def tidy(self, snapshot: PodSnapshot) -> None:
-        container = snapshot.containers.get(VM_NAME)
-        if container is None or not is_too_long(container.log_path):
-            return
-        try:
-            await asyncio.to_thread(cut, container.log_path)
-        except OSError as failure:
-            name = name_of(self._record.pod)
-            log.warning("console log not cut", pod=name, reason=str(failure))
+    def _cpus(self, entry: Allocation, view: VmView) -> dict[str, Any]:
+        """What the target says of CPUs. Without the policy nobody is told any; pins that an agent
+        with it has left are widened to all."""
+        keeper, alone = self._outside.cpus, entry.cpus.get(VM_NAME, ())
+        if keeper is not None:
+            return {"cpus": alone or keeper.pool(), "alone": bool(alone)}
+        return {} if view.pins == UNPINNED else {"cpus": self._runtime.cpus()}
+
+    def _binding(self, entry: Allocation) -> tuple[BindingStep, ...]:
+        keeper = self._outside.cpus
+        return () if keeper is None or not entry.cpus else keeper.plan(entry, (VM_NAME,))
+
+    def _bind(self, uid: str, planned: BindingStep) -> Step:
+        assert self._outside.cpus is not None, "who planned it"
+        return self._outside.cpus.step(uid, planned)
 
     def _may_be_booting(self, snapshot: PodSnapshot) -> bool:
         """What a guest can spare, and whether it follows, only it can say: a resize waits for its

@@ -16,11 +16,7 @@ from livesize.api.vm_size import (
     vm_size_of,
 )
 from livesize.runtime.vm import Accelerator, VmView
-from livesize.runtime.vm_config import VmConfig
-
-# Memory that is added goes online by itself, and where it can be taken away again; a guest that
-# panics restarts instead of standing still.
-COMMAND_LINE = "console=ttyS0 quiet panic=1 cryptomgr.notests memhp_default_state=online_movable"
+from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 
 def overhead_of(pod: Object) -> int:
@@ -58,6 +54,8 @@ def vm_facts(view: VmView) -> VmFacts:
         seen_bytes=None if guest is None else guest.memory_seen_bytes,
         available_bytes=None if guest is None else guest.memory_available_bytes,
         noted_bytes=view.note.memory_bytes_being_updated,
+        pins=view.pins,
+        persistent_pins=view.persistent_pins,
     )
 
 

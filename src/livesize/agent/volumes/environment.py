@@ -19,12 +19,14 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 class Surroundings(msgspec.Struct, frozen=True):
     """Everything outside a container's own definition that it may refer to. ``sizes``: allocated,
-    by container; ``node``: the node's allocatable cpu and memory."""
+    by container; ``node``: the node's allocatable cpu and memory; ``folders``: where it keeps the
+    volumes of claims."""
 
     pod: Object
     sources: Sources
     sizes: Mapping[str, Object]
     node: Object
+    folders: str = ""
 
 
 def environment(container: Object, around: Surroundings) -> tuple[tuple[str, str], ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
 from livesize.agent.pods.config import Furnishing
+from livesize.agent.volumes.claims import unbound_claims, wait_until_bound
 from livesize.agent.volumes.environment import Surroundings, environment
 from livesize.agent.volumes.sources import ConfigError, Sources, fetch_sources
 from livesize.agent.volumes.wanted import (
@@ -21,7 +22,7 @@ from livesize.agent.volumes.wanted import (
     wanted_volume,
 )
 from livesize.api.kernel_units import KernelLimits
-from livesize.api.objects import Object, uid_of
+from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.quantity import format_cpu, format_memory, memory_bytes
 from livesize.api.resources import Amounts, init_containers_of
 from livesize.machinery.telemetry import get_logger
@@ -41,12 +42,13 @@ class PodVolumes:
         self._refreshed_at = float("-inf")
         self._measured_at = float("-inf")
         self._sources: Sources | None = None
+        self._waited_for: set[str] = set()
 
     async def furnish(
         self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
     ) -> Furnishing:
         """``limits``: of the pod's group. Raises ConfigError or VolumeError."""
-        around = await self._surroundings(pod, entry)
+        around = await self._with_claims(pod, entry)
         env = environment(container, around)
         mounts = []
         for index, mount in enumerate(mounts_of(container)):
@@ -102,6 +104,19 @@ class PodVolumes:
                 return f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit}".'
         return ""
 
+    async def _with_claims(self, pod: Object, entry: Allocation) -> Surroundings:
+        """A claim whose first pod this is gets its volume about now: each is waited for once, and
+        after that asked for now and then like everything that is missing."""
+        around = await self._surroundings(pod, entry)
+        unbound = unbound_claims(pod, around.sources)
+        fresh = [one for one in unbound if uid_of(one) not in self._waited_for]
+        if not fresh:
+            return around
+        self._waited_for |= {uid_of(one) for one in fresh}
+        seconds = self._outside.settings.object_wait_seconds
+        await wait_until_bound(self._outside.client, fresh, seconds)
+        return await self._surroundings(pod, entry)
+
     async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:
         sizes = {size["name"]: size for size in entry.sizes()}
         try:
@@ -111,7 +126,8 @@ class PodVolumes:
                 raise
             sources = self._sources  # the API server is away: what was true before will do
         self._sources = sources
-        return Surroundings(pod, sources, sizes, self._allocatable)
+        folders = self._outside.volumes.kept_root
+        return Surroundings(pod, sources, sizes, self._allocatable, folders)
 
     async def _source(
         self, pod: Object, mount: Object, around: Surroundings, limits: KernelLimits
@@ -125,7 +141,7 @@ class PodVolumes:
         wanted = wanted_volume(volume, around, size)
         path = await self._outside.volumes.prepare(uid_of(pod), wanted)
         if not isinstance(wanted, FileTree):
-            return path, False
+            return path, bool(lookup(volume, "persistentVolumeClaim", "readOnly", default=False))
         return (f"{path}/..data" if _is_part(mount) else path), True
 
 

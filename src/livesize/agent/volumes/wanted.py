@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
+from livesize.agent.volumes.claims import claimed_volume
 from livesize.agent.volumes.environment import (
     CONFIG_MAPS,
     SECRETS,
@@ -26,7 +27,15 @@ from livesize.runtime.volumes.interface import (
     VolumeFile,
 )
 
-KINDS = ("emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected")
+KINDS = (
+    "emptyDir",
+    "hostPath",
+    "configMap",
+    "secret",
+    "downwardAPI",
+    "projected",
+    "persistentVolumeClaim",
+)
 _MODE = 0o644
 
 
@@ -88,6 +97,8 @@ def wanted_volume(volume: Object, around: Surroundings, memory_size_bytes: int) 
         case "hostPath":
             source = volume["hostPath"]
             return HostPath(name, source["path"], source.get("type") or "")
+        case "persistentVolumeClaim":
+            return claimed_volume(volume, around.pod, around.sources, around.folders)
         case "projected":
             projected = volume["projected"]
             mode = projected.get("defaultMode", _MODE)

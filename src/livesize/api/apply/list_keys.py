@@ -94,6 +94,11 @@ def _plain_name(keys: tuple[str, ...], item: dict[str, Any]) -> str | None:
     return _one_text(keys[0], value)
 
 
+def element_name(name: str) -> str:
+    """Of an element that is told from others by its name."""
+    return _one_text("name", name)
+
+
 @functools.lru_cache(4096)
 def _one_text(key: str, value: str) -> str:
     return f"k:{json.dumps({key: value}, separators=(',', ':'))}"

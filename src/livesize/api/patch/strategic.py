@@ -34,6 +34,7 @@ _DIRECTIVES = ("delete", "merge", "replace")
 Fields: TypeAlias = dict[str, Any]
 Key: TypeAlias = str | int | float
 _GONE: Any = object()
+_PLAIN = frozenset({str})
 
 
 class _Element(msgspec.Struct, frozen=True):
@@ -65,12 +66,17 @@ def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
             case _:
                 merged = _retained(original, patch)
                 fields = _fields_named_in(patch)
+    elif _PLAIN.issuperset(map(type, patch.values())):
+        merged.update(patch)
+        return original if merged == original else merged
     changed = len(merged) < len(original)
     for field in fields:
-        value = patch.get(field, _GONE)
-        if not isinstance(value, str):
+        value, here = patch.get(field, _GONE), original.get(field, _GONE)
+        if isinstance(value, dict) and isinstance(here, dict):
+            value = _merge_fields(here, value, schema.fields.get(field, NOTHING_KNOWN))
+        elif not isinstance(value, str):
             below = schema.fields.get(field, NOTHING_KNOWN)
-            value = _merge_field(original, patch, field, below)
+            value = _merge_field(here, patch, field, below)
         if value is merged.get(field, _GONE):
             continue
         changed = True
@@ -81,14 +87,12 @@ def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
     return merged if changed else original
 
 
-def _merge_field(original: Fields, patch: Fields, field: str, schema: MergeKeys) -> Any:
-    here = original.get(field, _GONE)
+def _merge_field(here: Any, patch: Fields, field: str, schema: MergeKeys) -> Any:
+    """A field that is not a map in both."""
     given = patch.get(field, _GONE)
     if given is None:
         return _GONE
     if isinstance(given, dict):
-        if isinstance(here, dict):
-            return _merge_fields(here, given, schema)
         return _GONE if _is_delete(given) else _cleaned(given)
     if isinstance(here, list) and (given is _GONE or isinstance(given, list)):
         return _merge_list(here, patch, field, schema)
@@ -96,6 +100,27 @@ def _merge_field(original: Fields, patch: Fields, field: str, schema: MergeKeys)
 
 
 def _merge_list(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -> list[Any]:
+    at = _only_one(here, patch, field, schema.merge_key)
+    if at is not None:
+        merged = _merge_fields(here[at], patch[field][0], schema)
+        return here if merged is here[at] else [*here[:at], merged, *here[at + 1 :]]
+    return _merge_by_rules(here, patch, field, schema)
+
+
+def _only_one(here: list[Any], patch: Fields, field: str, merge_key: str | None) -> int | None:
+    """The usual case, quickly: a patch of one element that is there, and nothing said beside."""
+    given = patch.get(field)
+    if not merge_key or given is None or len(given) != 1 or not isinstance(given[0], dict):
+        return None
+    key = given[0].get(merge_key)
+    if isinstance(key, str) and "$" not in "".join((*patch, *given[0])):
+        for at, item in enumerate(here):
+            if isinstance(item, dict) and item.get(merge_key) == key:
+                return at
+    return None
+
+
+def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -> list[Any]:
     removed = _list_of(patch, _DELETE_VALUES + field, default=[])
     if removed:
         here = _without_values(here, removed)

@@ -17,11 +17,14 @@ from livesize.api.kinds import (
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICES,
+    STORAGE_CLASSES,
     Resource,
 )
 from livesize.api.objects import Object
@@ -45,6 +48,14 @@ from livesize.api.validation.resize import (
     validate_pod_resize,
 )
 from livesize.api.validation.shapes import check_shape
+from livesize.api.validation.storage import (
+    validate_claim,
+    validate_claim_update,
+    validate_storage_class,
+    validate_storage_class_update,
+    validate_volume,
+    validate_volume_update,
+)
 from livesize.api.validation.stored import (
     validate_config_map,
     validate_config_map_update,
@@ -76,6 +87,9 @@ _CREATE: dict[str, Callable[[Object], list[FieldError]]] = {
     SERVICES.plural: validate_service,
     DISRUPTION_BUDGETS.plural: validate_disruption_budget,
     PRIORITY_CLASSES.plural: validate_priority_class,
+    PERSISTENT_VOLUME_CLAIMS.plural: validate_claim,
+    PERSISTENT_VOLUMES.plural: validate_volume,
+    STORAGE_CLASSES.plural: validate_storage_class,
 }
 # Of the kinds of which not everything may change.
 _UPDATE: dict[str, Callable[[Object, Object], list[FieldError]]] = {
@@ -84,6 +98,9 @@ _UPDATE: dict[str, Callable[[Object, Object], list[FieldError]]] = {
     CONFIG_MAPS.plural: validate_config_map_update,
     SECRETS.plural: validate_secret_update,
     PRIORITY_CLASSES.plural: validate_priority_class_update,
+    PERSISTENT_VOLUME_CLAIMS.plural: validate_claim_update,
+    PERSISTENT_VOLUMES.plural: validate_volume_update,
+    STORAGE_CLASSES.plural: validate_storage_class_update,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
 from livesize.api.placement import Operator, TaintEffect
@@ -22,13 +24,16 @@ def _validate_affinity(spec: Object) -> list[FieldError]:
     required = lookup(spec, "affinity", "nodeAffinity", _REQUIRED)
     if required is None:
         return []
-    terms = required.get("nodeSelectorTerms") or []
+    return validate_node_terms(required.get("nodeSelectorTerms") or [], _TERMS)
+
+
+def validate_node_terms(terms: Sequence[Object], field: str) -> list[FieldError]:
     if not terms:
         detail = "must have at least one node selector term"
-        return [FieldError(FieldErrorKind.REQUIRED, _TERMS, detail)]
+        return [FieldError(FieldErrorKind.REQUIRED, field, detail)]
     errors: list[FieldError] = []
     for index, term in enumerate(terms):
-        where = f"{_TERMS}[{index}]"
+        where = f"{field}[{index}]"
         for number, one in enumerate(term.get("matchExpressions") or []):
             errors += _validate_requirement(one, f"{where}.matchExpressions[{number}]")
         for number, one in enumerate(term.get("matchFields") or []):

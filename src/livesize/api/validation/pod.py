@@ -79,8 +79,9 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
 
 def containers_by_field(pod: Object) -> Iterator[tuple[str, Object]]:
     """Every container and where it stands: spec.containers[0], spec.initContainers[1]."""
+    spec: Object = pod.get("spec") or {}
     for kind in ("containers", "initContainers"):
-        for index, container in enumerate(lookup(pod, "spec", kind, default=[])):
+        for index, container in enumerate(spec.get(kind) or ()):
             yield f"spec.{kind}[{index}]", container
 
 

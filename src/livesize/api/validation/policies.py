@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from livesize.api.disruption import ALWAYS_ALLOW, IF_HEALTHY_BUDGET
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import parse_quantity
-from livesize.api.validation.choices import required_one_of
-from livesize.api.validation.names import validate_key
+from livesize.api.validation.choices import one_of, required_one_of
 from livesize.api.validation.resources import validate_quantities
+from livesize.api.validation.selectors import validate_selector
 
 QUOTA_SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass")
 SCOPE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -204,11 +205,10 @@ def validate_disruption_budget(budget: Object) -> list[FieldError]:
     for name in ("minAvailable", "maxUnavailable"):
         if name in spec:
             errors += _validate_share(spec[name], f"spec.{name}")
-    labels = lookup(spec, "selector", "matchLabels", default={})
-    if isinstance(labels, dict):
-        for key in labels:
-            errors += validate_key(key, "spec.selector.matchLabels")
-    return errors
+    policy, field = spec.get("unhealthyPodEvictionPolicy"), "spec.unhealthyPodEvictionPolicy"
+    if policy is not None:
+        errors += one_of(policy, (IF_HEALTHY_BUDGET, ALWAYS_ALLOW), field)
+    return errors + validate_selector(spec.get("selector") or {})
 
 
 def _validate_share(value: Any, field: str) -> list[FieldError]:

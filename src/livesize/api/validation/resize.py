@@ -122,7 +122,8 @@ def resize_errors(new: Object, old: Object) -> list[FieldError]:
     """The rules of a resize alone; ``new`` has the containers of ``old`` and the right shape."""
     errors = [*_unsupported(old), *_init_errors(new, old), *_container_errors(new, old)]
     try:
-        before, after = qos_class(old), qos_class(new)
+        before = lookup(old, "status", "qosClass") or qos_class(old)
+        after = qos_class(new)
     except QuantityError:
         return errors  # already said by the checks of the pod
     if before != after:

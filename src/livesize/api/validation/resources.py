@@ -26,6 +26,8 @@ _NEVER = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
 def validate_resources(resources: Object, field: str) -> list[FieldError]:
     """Quantities that can be read, are not negative, and requests within limits."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    if requests == limits and not validate_quantities(limits, field):
+        return []  # both are right, and neither is more than the other
     errors = [
         *validate_quantities(limits, f"{field}.limits"),
         *validate_quantities(requests, f"{field}.requests"),

@@ -22,12 +22,15 @@ from livesize.api.kinds import (
     LEASES,
     LIMIT_RANGES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STORAGE_CLASSES,
     Resource,
 )
 from livesize.api.objects import Object
@@ -163,6 +166,7 @@ _VOLUME: dict[str, Any] = {
     "name": str,
     "emptyDir": {"medium": str, "sizeLimit": Anything()},
     "hostPath": {"path": str, "type": str},
+    "persistentVolumeClaim": {"claimName": str, "readOnly": bool},
     "projected": {"sources": [_FILE_SOURCES], "defaultMode": int},
     **_FILE_SOURCES,
 }
@@ -196,6 +200,7 @@ _VIRTUAL_MACHINE_STATUS: dict[str, Any] = {
     "devices": [{}],
 }
 _REQUIREMENTS = [{"key": str, "operator": str, "values": [str]}]
+_NODE_TERMS = [{"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}]
 _POD: dict[str, Any] = {
     "spec": {
         "containers": [_CONTAINER],
@@ -228,11 +233,7 @@ _POD: dict[str, Any] = {
         "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
         "affinity": {
             "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
-                    ]
-                }
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _NODE_TERMS}
             }
         },
         "volumes": [_VOLUME],
@@ -311,6 +312,38 @@ _PRIORITY_CLASS: dict[str, Any] = {
     "description": str,
     "preemptionPolicy": str,
 }
+_CLAIM: dict[str, Any] = {
+    "spec": {
+        "accessModes": [str],
+        "resources": {"requests": _QUANTITIES, "limits": _QUANTITIES},
+        "selector": {"matchLabels": _TEXTS, "matchExpressions": _REQUIREMENTS},
+        "storageClassName": str,
+        "volumeMode": str,
+        "volumeName": str,
+    },
+    "status": {"phase": str, "accessModes": [str], "capacity": _QUANTITIES},
+}
+_PERSISTENT_VOLUME: dict[str, Any] = {
+    "spec": {
+        "accessModes": [str],
+        "capacity": _QUANTITIES,
+        "claimRef": {"kind": str, "namespace": str, "name": str, "uid": str},
+        "hostPath": {"path": str, "type": str},
+        "local": {"path": str, "fsType": str},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": _NODE_TERMS}},
+        "persistentVolumeReclaimPolicy": str,
+        "storageClassName": str,
+        "volumeMode": str,
+    },
+    "status": {"phase": str, "message": str, "reason": str},
+}
+_STORAGE_CLASS: dict[str, Any] = {
+    "provisioner": str,
+    "parameters": _TEXTS,
+    "reclaimPolicy": str,
+    "volumeBindingMode": str,
+    "allowVolumeExpansion": bool,
+}
 _ANY_OBJECT: dict[str, Any] = {"spec": {}, "status": {}}
 _SHAPES: dict[str, dict[str, Any]] = {
     PODS.plural: _POD,
@@ -325,6 +358,9 @@ _SHAPES: dict[str, dict[str, Any]] = {
     SERVICES.plural: _SERVICE,
     DISRUPTION_BUDGETS.plural: {"spec": {"selector": {}}, "status": {}},
     PRIORITY_CLASSES.plural: _PRIORITY_CLASS,
+    PERSISTENT_VOLUME_CLAIMS.plural: _CLAIM,
+    PERSISTENT_VOLUMES.plural: _PERSISTENT_VOLUME,
+    STORAGE_CLASSES.plural: _STORAGE_CLASS,
 }
 
 _WORDS: dict[type, str] = {

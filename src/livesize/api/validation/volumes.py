@@ -71,6 +71,10 @@ def _validate_volume(volume: Object, where: str) -> list[FieldError]:
             detail = "must be an absolute path without '..'"
             field = f"{where}.hostPath.path"
             errors.append(FieldError(FieldErrorKind.INVALID, field, detail, path))
+    claim = volume.get("persistentVolumeClaim")
+    if claim is not None:
+        field = f"{where}.persistentVolumeClaim.claimName"
+        errors += validate_name(claim.get("claimName"), field, DnsRule.SUBDOMAIN)
     errors += _validate_size(lookup(volume, "emptyDir", "sizeLimit"), f"{where}.emptyDir.sizeLimit")
     for source in (volume, *lookup(volume, "projected", "sources", default=[])):
         errors += _validate_items(source, where)

@@ -6,9 +6,11 @@
   labels or taints (design 5.6).
 - PodResourceAllocation: what the node has promised is moved only by the pod's own node (ARK,
   "a new admission controller named PodResourceAllocation"; decisions 4).
-- LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18).
+- LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18); so does
+  a claim.
 - PodResize: a pod is resized on a Linux node that is there (facts D.4).
 - HostPaths: only an admin names paths of the machine in a VM; everyone else names images (5.6).
+- Storage: a claim grows only where its class lets it (livesize.apiserver.admission.storage).
 - Priority: one class at most is the default. (That pods get their class's value is done before
   they are validated: livesize.apiserver.admission.filling.)
 
@@ -26,12 +28,22 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.api.errors import Cause
-from livesize.api.kinds import EVENTS, LEASES, NODES, PODS, PRIORITY_CLASSES
-from livesize.api.limits import limit_problems
+from livesize.api.kinds import (
+    EVENTS,
+    LEASES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PRIORITY_CLASSES,
+)
+from livesize.api.limits import claim_problems, limit_problems
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
+from livesize.api.resize_state import is_bound, resize_state
 from livesize.api.resources import containers_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
+from livesize.apiserver.admission.storage import forbids_growth, forbids_node
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity, Role
 
@@ -44,6 +56,7 @@ class Around(msgspec.Struct, frozen=True):
     namespace: Object | None = None
     limit_ranges: tuple[Object, ...] = ()
     priority_classes: tuple[Object, ...] = ()
+    storage_classes: tuple[Object, ...] = ()
 
 
 NOTHING_AROUND = Around()
@@ -86,6 +99,7 @@ def restrict_node(attempt: Attempt) -> Refusal | None:
         PODS.plural: _restrict_to_its_pods,
         LEASES.plural: _restrict_to_its_lease,
         EVENTS.plural: lambda _: None,
+        PERSISTENT_VOLUMES.plural: _restrict_to_its_volumes,
     }
     rule = rules.get(attempt.access.resource.plural)
     if rule is None:
@@ -100,9 +114,10 @@ def guard_allocation(attempt: Attempt) -> Refusal | None:
         return None
     if attempt.access.subresource == "resizing" or _is_own_pod(attempt):
         return None
-    before = lookup(attempt.old, "status", "resizeState", "allocated", default=[])
-    after = lookup(attempt.new, "status", "resizeState", "allocated", default=[])
-    if before == after or not lookup(attempt.old, "spec", "nodeName"):
+    before, after = resize_state(attempt.old), resize_state(attempt.new)
+    if before is after or (before.get("allocated") or []) == (after.get("allocated") or []):
+        return None
+    if not is_bound(attempt.old):
         return None
     return Refusal("resourcesAllocated is moved only by the node the pod runs on")
 
@@ -157,15 +172,22 @@ def guard_security(attempt: Attempt) -> Refusal | None:
 
 
 def guard_limits(attempt: Attempt) -> Refusal | None:
-    access, old, new = attempt.access, attempt.old, attempt.new
-    if access.resource != PODS or new is None or not attempt.around.limit_ranges:
+    if attempt.new is None or not attempt.around.limit_ranges:
         return None
-    if old is not None and not asks_for_resize(access, old, new):
-        return None
-    problems = limit_problems(new, attempt.around.limit_ranges)
+    problems = _outside_limits(attempt, attempt.new)
     if not problems:
         return None
     return Refusal(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+def _outside_limits(attempt: Attempt, new: Object) -> list[str]:
+    """Of what is asked for now: what is there already stays as it is."""
+    access, old, limits = attempt.access, attempt.old, attempt.around.limit_ranges
+    if access.resource == PERSISTENT_VOLUME_CLAIMS:
+        return claim_problems(new, limits) if old is None or old["spec"] != new["spec"] else []
+    if access.resource != PODS or (old is not None and not asks_for_resize(access, old, new)):
+        return []
+    return limit_problems(new, limits)
 
 
 def guard_priority(attempt: Attempt) -> Refusal | None:
@@ -182,6 +204,14 @@ def guard_priority(attempt: Attempt) -> Refusal | None:
     return None
 
 
+def guard_growth(attempt: Attempt) -> Refusal | None:
+    old, new = attempt.old, attempt.new
+    if attempt.access.resource != PERSISTENT_VOLUME_CLAIMS or old is None or new is None:
+        return None
+    why = forbids_growth(old, new, attempt.around.storage_classes)
+    return Refusal(why) if why else None
+
+
 RULES: tuple[Rule, ...] = (
     guard_security,
     restrict_node,
@@ -190,6 +220,7 @@ RULES: tuple[Rule, ...] = (
     guard_resize,
     guard_host_paths,
     guard_priority,
+    guard_growth,
 )
 
 
@@ -232,6 +263,11 @@ def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
     return None
 
 
+def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
+    why = forbids_node(attempt.identity.node, attempt.old, attempt.new)
+    return Refusal(why) if why else None
+
+
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:
     resources = [container.get("resources") or {} for container in containers_of(pod)]
     return [(one.get("requests"), one.get("limits")) for one in resources]
@@ -244,9 +280,8 @@ def _images(pod: Object | None) -> list[str]:
 
 def _operating_system(node: Object) -> str:
     """What the node reports, else what its label says; empty where neither does."""
-    reported = lookup(node, "status", "nodeInfo", "operatingSystem", default="")
-    labelled = lookup(node, "metadata", "labels", "kubernetes.io/os", default="")
-    return str(reported or labelled)
+    reported = lookup(node, "status", "nodeInfo", "operatingSystem")
+    return str(reported or lookup(node, "metadata", "labels", "kubernetes.io/os", default=""))
 
 
 def _labels(node: Object) -> Object:

@@ -2,7 +2,8 @@
 
 Roles say which verbs on which resources, an identity's namespaces where; whose objects they may
 touch (a node only itself and its pods) is admission's business (livesize.apiserver.admission.plan),
-and which Secrets and ConfigMaps a node may read livesize.apiserver.auth.node_reads'.
+and which Secrets, ConfigMaps, claims and volumes a node may read is that of
+livesize.apiserver.auth.node_reads.
 """
 
 from __future__ import annotations
@@ -39,24 +40,42 @@ class Access(msgspec.Struct, frozen=True):
 
 
 # Kept for the pods of a namespace: whoever may write pods may write these.
-_STORED = ("configmaps", "serviceaccounts", "services", "poddisruptionbudgets")
+_STORED = (
+    "configmaps",
+    "persistentvolumeclaims",
+    "serviceaccounts",
+    "services",
+    "poddisruptionbudgets",
+)
 # Rules over pods: everybody sees them, an admin makes them.
 _RULES = (
     "limitranges",
+    "persistentvolumeclaims/status",
+    "persistentvolumes",
+    "persistentvolumes/status",
     "priorityclasses",
     "resourcequotas",
     "resourcequotas/status",
     "poddisruptionbudgets/status",
+    "storageclasses",
 )
 _READ_STORED = dict.fromkeys((*_STORED, *_RULES), READ)
 _WRITE_STORED = {**_READ_STORED, **dict.fromkeys((*_STORED, "secrets"), READ | WRITE)}
-# Garbage is collected whatever it is, and quotas are counted.
+# Garbage is collected whatever it is, quotas are counted, and claims get their volumes.
 _COLLECT = {
     **dict.fromkeys((*_STORED, *_RULES, "secrets"), READ | CHANGE | {"delete"}),
     "resourcequotas/status": READ | CHANGE,
+    "persistentvolumes": READ | CREATE | CHANGE | {"delete"},
+    "persistentvolumes/status": READ | CHANGE,
+    "persistentvolumeclaims/status": READ | CHANGE,
 }
 
-_POD_WRITES = {"pods": ALL, "pods/resize": READ | CHANGE, "pods/status": READ}
+_POD_WRITES = {
+    "pods": ALL,
+    "pods/eviction": CREATE,
+    "pods/resize": READ | CHANGE,
+    "pods/status": READ,
+}
 _READ_ALL = {
     "namespaces": READ,
     "nodes": READ,
@@ -94,6 +113,8 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
         "leases": READ | CREATE | CHANGE | {"delete"},
         "secrets": READ,
         "configmaps": READ,
+        "persistentvolumeclaims": READ,
+        "persistentvolumes": READ | CHANGE,
     },
     Role.SCHEDULER: {
         **_READ_ALL,

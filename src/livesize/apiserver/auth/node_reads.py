@@ -1,4 +1,5 @@
-"""A node reads only the Secrets and ConfigMaps that its own pods use (design 5.6). Pure."""
+"""A node reads only the Secrets, ConfigMaps and claims that its own pods use, one by one, and of
+the volumes those of such claims and those whose folders it keeps (design 5.6). Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +7,22 @@ from collections.abc import Iterable
 
 import msgspec
 
-from livesize.api.objects import Object, lookup, namespace_of
-from livesize.api.pod_references import CONFIG_MAPS, SECRETS, references_of
+from livesize.api.objects import Object, lookup, name_of, namespace_of
+from livesize.api.pod_references import CLAIMS, CONFIG_MAPS, SECRETS, references_of
 from livesize.api.selectors import SelectorError, parse_field_selector
-from livesize.apiserver.auth.authorize import READ, Access
+from livesize.api.storage import NODE_LABEL, volume_name
+from livesize.apiserver.auth.authorize import CHANGE, READ, Access
 
-_LIMITED = frozenset({SECRETS, CONFIG_MAPS})
+VOLUMES = "persistentvolumes"
+_LIMITED = frozenset({SECRETS, CONFIG_MAPS, CLAIMS, VOLUMES})
 
 
 class NodeRead(msgspec.Struct, frozen=True):
-    """``node`` is empty where it is no node that asks."""
+    """``node`` is empty where it is no node that asks; ``labels``: the selector of a list."""
 
     node: str
     access: Access
+    labels: str = ""
 
     @property
     def is_limited(self) -> bool:
@@ -26,8 +30,18 @@ class NodeRead(msgspec.Struct, frozen=True):
         return bool(self.node) and not resource.group and resource.plural in _LIMITED
 
 
-def forbids_reading(read: NodeRead, pods: Iterable[Object]) -> str:
+class Cluster(msgspec.Struct, frozen=True):
+    """What decides it: everything there is of these kinds."""
+
+    pods: Iterable[Object] = ()
+    claims: Iterable[Object] = ()
+    volumes: Iterable[Object] = ()
+
+
+def forbids_reading(read: NodeRead, cluster: Cluster) -> str:
     """Why not, in Kubernetes' words; empty where a pod of the node uses the object."""
+    if read.access.resource.plural == VOLUMES:
+        return _forbids_volume(read, cluster)
     access = read.access
     if access.verb not in READ:
         return "can only read resources of this type"
@@ -36,12 +50,9 @@ def forbids_reading(read: NodeRead, pods: Iterable[Object]) -> str:
     if not access.name:
         return "No Object name found"
     wanted = (access.resource.plural, access.name)
-    for pod in pods:
-        if namespace_of(pod) != access.namespace:
-            continue
-        if lookup(pod, "spec", "nodeName") == read.node and wanted in references_of(pod):
-            return ""
-    return f"no relationship found between node '{read.node}' and this object"
+    if _uses(read.node, access.namespace, wanted, cluster.pods):
+        return ""
+    return _unrelated(read)
 
 
 def selected_name(fields: str) -> str:
@@ -56,3 +67,40 @@ def selected_name(fields: str) -> str:
         if one.field == "metadata.name" and not one.negated:
             return one.value
     return ""
+
+
+def _forbids_volume(read: NodeRead, cluster: Cluster) -> str:
+    """A node lists its own by their label; any other it has to name."""
+    name, verb = read.access.name, read.access.verb
+    if not name:
+        mine = f"{NODE_LABEL}={read.node}"
+        return "" if verb in READ and read.labels == mine else f"can only list {mine}"
+    if verb in READ | CHANGE and any(_keeps(read.node, name, one) for one in cluster.volumes):
+        return ""
+    if verb not in READ:
+        return _unrelated(read)
+    for claim in cluster.claims:
+        wanted = (CLAIMS, name_of(claim))
+        if volume_name(claim) != name:
+            continue
+        if _uses(read.node, namespace_of(claim), wanted, cluster.pods):
+            return ""
+    return _unrelated(read)
+
+
+def _keeps(node: str, name: str, volume: Object) -> bool:
+    return name_of(volume) == name and lookup(volume, "metadata", "labels", NODE_LABEL) == node
+
+
+def _uses(node: str, namespace: str, wanted: tuple[str, str], pods: Iterable[Object]) -> bool:
+    """A pod of the node uses that object of its namespace."""
+    return any(
+        namespace_of(pod) == namespace
+        and lookup(pod, "spec", "nodeName") == node
+        and wanted in references_of(pod)
+        for pod in pods
+    )
+
+
+def _unrelated(read: NodeRead) -> str:
+    return f"no relationship found between node '{read.node}' and this object"

@@ -83,7 +83,10 @@ def rules_of(identity: Identity, review: Object) -> Object:
         "incomplete": False,
     }
     if identity.role is Role.NODE:
-        why = "a node reads only the Secrets and ConfigMaps its pods use, and changes only its own"
+        why = (
+            "a node reads only the Secrets, ConfigMaps, claims and volumes its pods use, and"
+            " changes only its own"
+        )
         status |= {"incomplete": True, "evaluationError": why}
     return status
 

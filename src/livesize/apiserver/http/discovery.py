@@ -97,7 +97,7 @@ def _aggregated_resource(resource: Resource) -> Object:
         described["subresources"] = [
             {
                 "subresource": subresource,
-                "responseKind": _kind(resource, _subresource_kind(resource, subresource)),
+                "responseKind": _subresource_kind(resource, subresource),
                 "verbs": list(_subresource_verbs(resource, subresource)),
             }
             for subresource in resource.subresources
@@ -160,7 +160,8 @@ def _plain_resource(resource: Resource) -> list[Object]:
             "name": f"{resource.plural}/{subresource}",
             "singularName": "",
             "namespaced": resource.namespaced,
-            "kind": _subresource_kind(resource, subresource),
+            **_named_elsewhere(resource, subresource),
+            "kind": _subresource_kind(resource, subresource)["kind"],
             "verbs": list(_subresource_verbs(resource, subresource)),
         }
         for subresource in resource.subresources
@@ -168,9 +169,21 @@ def _plain_resource(resource: Resource) -> list[Object]:
     return [entry, *below]
 
 
-def _subresource_kind(resource: Resource, subresource: str) -> str:
-    kind = (resource, subresource)
-    return POSTED_KINDS.get(kind) or STREAMED_KINDS.get(kind) or resource.kind
+def _subresource_kind(resource: Resource, subresource: str) -> Object:
+    place = (resource, subresource)
+    posted = POSTED_KINDS.get(place)
+    if posted is not None:
+        return {"group": posted.group, "version": posted.version, "kind": posted.kind}
+    return _kind(resource, STREAMED_KINDS.get(place) or resource.kind)
+
+
+def _named_elsewhere(resource: Resource, subresource: str) -> Object:
+    """Group and version, where they are not those of the document: by these of pods/eviction
+    ``kubectl drain`` sees that it can evict."""
+    kind = _subresource_kind(resource, subresource)
+    if (kind["group"], kind["version"]) == (resource.group, resource.version):
+        return {}
+    return {"group": kind["group"], "version": kind["version"]}
 
 
 def _subresource_verbs(resource: Resource, subresource: str) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.reading import Page
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
+from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 from livesize.apiserver.watchers import Delivery
 from livesize.client.interface import PatchType
@@ -159,6 +160,9 @@ class Handlers:
 
     async def _create(self, identity: Identity, route: Route, request: Request) -> Answer:
         options, body = write_options(request), _body(request)
+        if route.subresource == "eviction":
+            await self._service.evict(identity, _target(route), body, options)
+            return json_answer(EVICTED, 201)
         if route.subresource:
             record = await self._service.post(identity, _target(route), body, options)
         else:

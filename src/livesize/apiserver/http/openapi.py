@@ -27,7 +27,7 @@ from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.router import scope_path
 from livesize.apiserver.schemas import definitions, full_name, kind_name
-from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
+from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS, Posted
 from livesize.client.interface import PatchType
 
 _ROOT = "/openapi/v3"
@@ -145,9 +145,9 @@ def _patch_schema(kind: PatchType) -> Object:
     return {"type": "object"}
 
 
-def _post_operation(resource: Resource, posted: str) -> Object:
+def _post_operation(resource: Resource, posted: Posted) -> Object:
     operation = _operation(resource, "post", _queries(_WRITING))
-    gvk = {**_gvk(resource), "kind": posted}
+    gvk = {"group": posted.group, "version": posted.version, "kind": posted.kind}
     schema = {"type": "object"}
     body = {"content": {"*/*": {"schema": schema}}, "required": True}
     return {**operation, _GVK: gvk, "requestBody": body}

@@ -18,6 +18,7 @@ from livesize.api.errors import StatusError, bad_request
 from livesize.api.objects import Object
 from livesize.apiserver.http.bodies import decode_json
 from livesize.apiserver.http.protobuf_pods import STRICT
+from livesize.apiserver.http.protobuf_storage import STORAGE_STRICT
 from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -79,7 +80,7 @@ def _message(kind: str, data: bytes) -> Object:
         field = table.get(number)
         if field is not None:
             _put(tree, field, value)
-        elif value and kind in STRICT:
+        elif value and kind in STRICT | STORAGE_STRICT:
             raise _not_read(f"field {number} of {kind}")
     return tree
 

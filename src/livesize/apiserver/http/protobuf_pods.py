@@ -415,6 +415,7 @@ POD_MESSAGES: Mapping[str, Mapping[int, str]] = {
         10: "architecture: string?",
     },
     "ContainerImage": {1: "names: * string", 2: "sizeBytes: int"},
+    "Eviction": {**_METADATA, 2: "deleteOptions: DeleteOptions"},
     "PodDisruptionBudget": {
         **_METADATA,
         2: "spec: PodDisruptionBudgetSpec",
@@ -433,6 +434,7 @@ POD_MESSAGES: Mapping[str, Mapping[int, str]] = {
         4: "currentHealthy: int?",
         5: "desiredHealthy: int?",
         6: "expectedPods: int?",
+        7: "conditions: * Condition",
     },
 }
 
@@ -440,6 +442,7 @@ POD_KINDS: Mapping[str, str] = {
     "Pod": "v1",
     "Binding": "v1",
     "Node": "v1",
+    "Eviction": "policy/v1",
     "PodDisruptionBudget": "policy/v1",
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from livesize.apiserver.http.protobuf_pods import POD_KINDS, POD_MESSAGES
+from livesize.apiserver.http.protobuf_storage import STORAGE_KINDS, STORAGE_MESSAGES
 
 Table: TypeAlias = Mapping[int, str]
 
@@ -19,6 +20,7 @@ _METADATA = {1: "metadata: ObjectMeta"}
 
 MESSAGES: Mapping[str, Table] = {
     **POD_MESSAGES,
+    **STORAGE_MESSAGES,
     "ObjectMeta": {
         1: "name: string",
         2: "generateName: string",
@@ -65,6 +67,7 @@ MESSAGES: Mapping[str, Table] = {
     "Condition": {
         1: "type: string",
         2: "status: string",
+        3: "observedGeneration: int",
         4: "lastTransitionTime: time",
         5: "reason: string",
         6: "message: string",
@@ -209,6 +212,7 @@ MESSAGES: Mapping[str, Table] = {
 # Kinds with their API versions: another version may have other numbers.
 KINDS: Mapping[str, str] = {
     **POD_KINDS,
+    **STORAGE_KINDS,
     "Namespace": "v1",
     "ConfigMap": "v1",
     "Secret": "v1",

@@ -114,12 +114,28 @@ async def read_body(receive: Receive, head: Request) -> Request:
         raise too_large(MAX_BODY_BYTES)
     if head.method == "GET" and announced == "0" and "transfer-encoding" not in head.headers:
         return await _read_parts(receive, head)
+    return await _read_in_time(receive, head)
+
+
+async def _read_in_time(receive: Receive, head: Request) -> Request:
+    """As ``asyncio.timeout`` would, which takes as long as all else that is done with a body."""
+    reader = asyncio.current_task()
+    assert reader is not None
+    late: list[bool] = []
+
+    def give_up() -> None:
+        late.append(reader.cancel())
+
+    timer = asyncio.get_running_loop().call_later(BODY_SECONDS, give_up)
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _read_parts(receive, head)
-    except TimeoutError:
+        return await _read_parts(receive, head)
+    except asyncio.CancelledError:
+        if not late or reader.uncancel() > 0:
+            raise
         message = f"the body of the request did not come within {BODY_SECONDS:.0f} s"
         raise StatusError(408, "Timeout", message) from None
+    finally:
+        timer.cancel()
 
 
 async def _read_parts(receive: Receive, head: Request) -> Request:

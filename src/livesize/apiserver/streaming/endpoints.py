@@ -22,7 +22,7 @@ from livesize.apiserver.auth.certificates import Authority, read_peer
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.machinery.clock import Clock
 from livesize.machinery.credentials import load_identity
-from livesize.machinery.hangup import keep_alive
+from livesize.machinery.hangup import cut_off, keep_alive
 
 CONNECT_SECONDS = 5.0
 _CERTIFICATE_SECONDS = 7 * 86400.0
@@ -68,7 +68,7 @@ class Endpoints:
         try:
             yield reader, writer
         finally:
-            writer.close()
+            cut_off(writer)
 
     async def _connect(self, node: Object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._local is not None and self._local.name == name_of(node):
@@ -79,7 +79,7 @@ class Endpoints:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         peer = read_peer(shown) if shown else None
         if peer is None or peer.identity is None or peer.identity.node != name_of(node):
-            writer.close()
+            cut_off(writer)
             raise NodeUnreachableError(
                 f"who answers at {address}:{port} is not the node {name_of(node)}"
             )

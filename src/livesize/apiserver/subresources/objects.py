@@ -25,7 +25,7 @@ def update_object(change: SentChange) -> Object:
     new = prepare_update(change.target, change.stored, change.incoming)
     new = default_object(resource, new)
     refuse_invalid(change.target, validate_update(resource, new, change.stored))
-    return new
+    return with_generation(resource, change.stored, new)
 
 
 def update_pod(change: SentChange) -> Object:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds import DISRUPTION_BUDGETS, NODES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds import (
+    DISRUPTION_BUDGETS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from livesize.apiserver.subresources.change import Rule
 from livesize.apiserver.subresources.objects import update_object, update_pod
 from livesize.apiserver.subresources.plain_status import update_status
@@ -14,6 +24,19 @@ from livesize.apiserver.subresources.pod_resize import resize_pod
 from livesize.apiserver.subresources.pod_resizing import answer_resize
 from livesize.apiserver.subresources.pod_status import update_pod_status
 
+
+class Posted(msgspec.Struct, frozen=True):
+    """What is posted to a subresource; it may be of another group than the object."""
+
+    kind: str
+    group: str = ""
+    version: str = "v1"
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
 CHANGES: Mapping[tuple[Resource, str], Rule] = {
     (PODS, ""): update_pod,
     (PODS, "resize"): resize_pod,
@@ -21,14 +44,17 @@ CHANGES: Mapping[tuple[Resource, str], Rule] = {
     (NODES, "status"): update_status,
     (RESOURCE_QUOTAS, "status"): update_status,
     (DISRUPTION_BUDGETS, "status"): update_status,
+    (PERSISTENT_VOLUME_CLAIMS, "status"): update_status,
+    (PERSISTENT_VOLUMES, "status"): update_status,
 }
 POSTS: Mapping[tuple[Resource, str], Rule] = {
     (PODS, "binding"): bind_pod,
     (PODS, "resizing"): answer_resize,
 }
-POSTED_KINDS: Mapping[tuple[Resource, str], str] = {
-    (PODS, "binding"): "Binding",
-    (PODS, "resizing"): "Resizing",
+POSTED_KINDS: Mapping[tuple[Resource, str], Posted] = {
+    (PODS, "binding"): Posted("Binding"),
+    (PODS, "eviction"): Posted("Eviction", "policy"),
+    (PODS, "resizing"): Posted("Resizing"),
 }
 # Answered by the node of the pod (livesize.apiserver.streaming); nothing is stored.
 STREAMED_KINDS: Mapping[tuple[Resource, str], str] = {

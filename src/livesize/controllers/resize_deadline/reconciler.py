@@ -20,6 +20,10 @@ from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.telemetry import get_logger
 
+_TOO_MANY = 429
+_BUDGET_SECONDS = 5.0
+"""So often a pod is tried again that its disruption budget does not let go."""
+
 log = get_logger("controllers.resize_deadline")
 
 
@@ -59,7 +63,7 @@ class ResizeDeadlines:
             case Revert(patch=patch):
                 await self._revert(pod, patch)
             case Evict():
-                await self._evict(pod)
+                return await self._evict(pod)
         return None
 
     def _waited(self, pod: Object) -> float:
@@ -85,13 +89,25 @@ class ResizeDeadlines:
             return
         self._tell(pod, EventReason.RESIZE_REVERTED, why)
 
-    async def _evict(self, pod: Object) -> None:
-        self._tell(pod, EventReason.RESIZE_EVICTED, "the resize was not done in time; the pod goes")
+    async def _evict(self, pod: Object) -> float | None:
+        """As anybody else may: a disruption budget that protects the pod is heeded."""
+        eviction = {
+            "kind": "Eviction",
+            "apiVersion": "policy/v1",
+            "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
+            "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
+        }
         try:
-            await self._client.delete(PODS, name_of(pod), namespace_of(pod), uid=uid_of(pod))
+            await self._client.post(PODS, name_of(pod), namespace_of(pod), "eviction", eviction)
         except StatusError as refusal:
+            if refusal.code == _TOO_MANY:
+                return _BUDGET_SECONDS
             if refusal.code not in (404, 409):
                 raise
+        else:
+            why = "the resize was not done in time; the pod goes"
+            self._tell(pod, EventReason.RESIZE_EVICTED, why)
+        return None
 
     def _tell(self, pod: Object, reason: EventReason, message: str) -> None:
         log.warning("resize not done in time", pod=name_of(pod), then=reason.value)

@@ -45,6 +45,11 @@ class CgroupDriver(Protocol):
         """Remove an empty group. False: the kernel is not done with it yet, ask again."""
         ...
 
+    def write_burst(self, path: str, burst_us: int) -> None:
+        """So much CPU time beyond its quota a group may save up while it needs less, and use later.
+        At most the quota; kernels before 5.14 cannot do it, and there nothing is done."""
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def children(self, path: str) -> tuple[str, ...]:

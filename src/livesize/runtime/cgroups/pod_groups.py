@@ -70,6 +70,10 @@ class PodGroups:
     def limit_processes(self, group: Group, maximum: int) -> None:
         self.cgroups.write_pids(group_path(self.root, group), maximum)
 
+    def allow_burst(self, group: Group, burst_us: int) -> None:
+        """CPU time beyond its quota, of what it left unused just before."""
+        self.cgroups.write_burst(group_path(self.root, group), burst_us)
+
     def bind(self, group: Group, cpus: tuple[int, ...]) -> None:
         """None: to no CPUs in particular."""
         if cpus:

@@ -9,6 +9,7 @@ is decided by it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Mapping
@@ -121,6 +122,10 @@ class CgroupsV1:
         write_text(f"{group}/cpu.cfs_quota_us", str(-1 if quota_us is None else quota_us))
         if weight is not None:
             write_text(f"{group}/cpu.shares", str(weight))
+
+    def write_burst(self, path: str, burst_us: int) -> None:
+        with contextlib.suppress(GoneError):
+            write_text(f"{self._cpu}/{path}/cpu.cfs_burst_us", str(burst_us))
 
     def write_memory(self, path: str, limit_bytes: int | None) -> None:
         group = f"{self._memory}/{path}"

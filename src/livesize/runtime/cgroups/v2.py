@@ -5,6 +5,7 @@ Here the kernel accepts any memory limit and kills whoever holds more: narrow.py
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
@@ -25,7 +26,7 @@ from livesize.runtime.cgroups.files import (
 )
 from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
 from livesize.runtime.cgroups.narrow import mend, narrow
-from livesize.runtime.interface import Reading, RuntimeCallError
+from livesize.runtime.interface import GoneError, Reading, RuntimeCallError
 
 REQUIRED_CONTROLLERS = ("cpu", "memory", "pids")
 
@@ -103,6 +104,10 @@ class CgroupsV2:
         write_text(f"{group}/cpu.max", f"{quota} {CPU_PERIOD_US}")
         if weight is not None:
             write_text(f"{group}/cpu.weight", str(weight))
+
+    def write_burst(self, path: str, burst_us: int) -> None:
+        with contextlib.suppress(GoneError):
+            write_text(f"{self._mount}/{path}/cpu.max.burst", str(burst_us))
 
     def write_memory(self, path: str, limit_bytes: int | None) -> None:
         group = f"{self._mount}/{path}"

@@ -29,7 +29,7 @@ from livesize.runtime.containerd.requests import (
     memory_resources,
 )
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
-from livesize.runtime.containerd.views import container_view
+from livesize.runtime.containerd.views import container_view, recorded_memory_bytes
 from livesize.runtime.interface import (
     CommandResult,
     CommandTimeoutError,
@@ -128,6 +128,10 @@ class Containers:
         """None: it was made and never started."""
         answer = await self._status(container_id)
         return container_view(answer)
+
+    async def recorded_memory(self, container_id: str) -> int | None:
+        """The limit as containerd remembers it, which need not be the kernel's."""
+        return recorded_memory_bytes(await self._status(container_id))
 
     async def ended_view(self, container_id: str) -> ContainerView | None:
         """Of one whose first process has ended: containerd notes that a moment later."""

@@ -20,6 +20,7 @@ from livesize.runtime.containerd.messages import (
     Envelope,
     Message,
     SubscribeRequest,
+    TaskExecStarted,
     TaskExit,
     TaskOOM,
     request_of,
@@ -48,7 +49,8 @@ _ONCE = frozenset({"RunPodSandbox", "CreateContainer", "StartContainer", "ExecSy
 _NOT_YET = "server is not initialized yet"
 _EVENTS = "/containerd.services.events.v1.Events/Subscribe"
 _FILTERS = tuple(
-    f'namespace=="{NAMESPACE}",topic=="{topic}"' for topic in ("/tasks/exit", "/tasks/oom")
+    f'namespace=="{NAMESPACE}",topic=="{topic}"'
+    for topic in ("/tasks/exit", "/tasks/oom", "/tasks/exec-started")
 )
 _OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.max_receive_message_length", 64 << 20),
@@ -71,10 +73,12 @@ class RefusedError(RuntimeCallError):
 
 
 class TaskEvent(msgspec.Struct, frozen=True):
-    """Something happened to the first process of a container or of a sandbox."""
+    """Something happened to the first process of a container or of a sandbox; or, where a ``pid``
+    is given, that one was started beside it."""
 
     container_id: str
     oom: bool
+    pid: int = 0
 
 
 class Link:
@@ -158,8 +162,11 @@ def _may_ask_again(name: str, failure: grpc.aio.AioRpcError) -> bool:
 
 
 def _task_event(envelope: Message) -> TaskEvent | None:
-    """None: of a process that somebody runs beside the first one."""
+    """None: the end of a process that somebody ran beside the first one."""
     if envelope.topic == "/tasks/oom":
         return TaskEvent(TaskOOM.FromString(envelope.event.value).container_id, oom=True)
+    if envelope.topic == "/tasks/exec-started":
+        started = TaskExecStarted.FromString(envelope.event.value)
+        return TaskEvent(started.container_id, oom=False, pid=started.pid)
     exit_ = TaskExit.FromString(envelope.event.value)
     return TaskEvent(exit_.container_id, oom=False) if exit_.id == exit_.container_id else None

@@ -155,6 +155,7 @@ _EVENTS = {
     "Envelope": "namespace:2:string topic:3:string event:4:Any",
     "TaskExit": "container_id:1:string id:2:string pid:3:uint32 exit_status:4:uint32",
     "TaskOOM": "container_id:1:string",
+    "TaskExecStarted": "container_id:1:string exec_id:2:string pid:3:uint32",
 }
 
 _cri = MessageTable("livesize.cri", _CRI).message
@@ -198,3 +199,4 @@ SubscribeRequest = _events("SubscribeRequest")
 Envelope = _events("Envelope")
 TaskExit = _events("TaskExit")
 TaskOOM = _events("TaskOOM")
+TaskExecStarted = _events("TaskExecStarted")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +31,7 @@ from livesize.runtime.commands import with_variables
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
 from livesize.runtime.containerd.daemon import CniFolders, GroupDriver
+from livesize.runtime.containerd.execs import Execs
 from livesize.runtime.containerd.image_cleaning import CleaningLimits, ImageCleaner
 from livesize.runtime.containerd.images import ContainerdImages
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
@@ -136,6 +138,7 @@ class ContainerdRuntime:
         self._image_names: tuple[str, ...] = ()
         self._ended_early: dict[str, bool] = {}  # ids being started: has its end been told?
         self._stopped: set[str] = set()  # ids of those that we ended ourselves
+        self._execs = Execs(clock)
         self._connection: Connection | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -323,11 +326,13 @@ class ContainerdRuntime:
     ) -> CommandResult:
         view = self._require_running(pod_uid, container)
         words = with_variables(command, env)
-        return await self._containers.run_command(view.id, words, timeout_seconds)
+        with self._execs.own_command(view.id):
+            return await self._containers.run_command(view.id, words, timeout_seconds)
 
     async def exec(self, request: ExecRequest) -> Session:
         view = self._require_container(request.pod_uid, request.container)
-        return await self._streaming.exec(view, request)
+        opened = functools.partial(self._streaming.exec, view, request)
+        return await self._execs.begin(view.id, request.command, opened)
 
     async def attach(self, request: AttachRequest) -> Session:
         view = self._require_container(request.pod_uid, request.container)
@@ -368,6 +373,9 @@ class ContainerdRuntime:
         before = None if pod is None else _by_id(pod, container_id)
         if pod is not None and before is not None and before.phase is ContainerPhase.EXITED:
             self._keep(pod, container_id, await self._containers.view(container_id))
+
+    async def exec_started(self, container_id: str, pid: int) -> None:
+        await self._execs.started(container_id, pid)
 
     async def look_again(self) -> None:
         states = {one.id: one.state for one in await self._containers.listing()}
@@ -410,6 +418,15 @@ class ContainerdRuntime:
                 pod.containers[one.name] = msgspec.structs.replace(view, before_boot=before_boot)
                 if older is not None:
                     await self._containers.remove(older.id)
+        await self._tell_limits()
+
+    async def _tell_limits(self) -> None:
+        """What cannot be told now is no worse than before: the next resize tells it."""
+        for uid, pod in self._pods.items():
+            for name, view in pod.containers.items():
+                if view.phase is ContainerPhase.RUNNING:
+                    with contextlib.suppress(RuntimeCallError):
+                        await self._resizer.tell_again(self._path(ContainerGroup(uid, name)))
 
     async def _start(self, pod: _Pod, config: ContainerConfig, image_id: str) -> ContainerView:
         points = self._settings.points

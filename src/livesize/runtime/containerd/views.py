@@ -6,6 +6,7 @@ import json
 
 import msgspec
 
+from livesize.api.objects import Object, lookup
 from livesize.runtime.containerd import messages
 from livesize.runtime.containerd.messages import Message
 from livesize.runtime.containerd.requests import (
@@ -57,9 +58,21 @@ def pod_of(sandbox: Message) -> PodConfig | None:
     return None if text is None else msgspec.json.decode(text, type=PodConfig)
 
 
+def recorded_memory_bytes(response: Message) -> int | None:
+    """The memory limit that containerd would set again with the next update, of a verbose
+    ContainerStatusResponse. None: it knows of none, or does not say."""
+    limit = lookup(_verbose(response), "runtimeSpec", "linux", "resources", "memory", "limit")
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
 def _pid(response: Message) -> int:
-    """Only the verbose part knows it, as JSON."""
+    return int(_verbose(response).get("pid") or 0)
+
+
+def _verbose(response: Message) -> Object:
+    """What only the verbose part knows, as JSON."""
     try:
-        return int(json.loads(response.info["info"]).get("pid", 0))
+        told = json.loads(response.info["info"])
     except (ValueError, KeyError):
-        return 0
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -14,7 +14,7 @@ from typing import Protocol
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.containerd.daemon import Daemon
-from livesize.runtime.containerd.link import Link, UnreachableError
+from livesize.runtime.containerd.link import Link, TaskEvent, UnreachableError
 from livesize.runtime.interface import RuntimeCallError
 
 log = get_logger("runtime.containerd")
@@ -30,6 +30,8 @@ class Listener(Protocol):
     async def task_ended(self, container_id: str) -> None: ...
 
     async def task_out_of_memory(self, container_id: str) -> None: ...
+
+    async def exec_started(self, container_id: str, pid: int) -> None: ...
 
     async def look_again(self) -> None:
         """At everything: something may have been missed."""
@@ -63,7 +65,6 @@ class Watcher:
                 tasks.create_task(self._keep_running(self._daemon))
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
-        listener = self._listener
         while True:
             with contextlib.suppress(UnreachableError):
                 async with contextlib.aclosing(self._link.events()) as events:
@@ -71,9 +72,16 @@ class Watcher:
                         if event is None:
                             self._connected.set()
                             continue
-                        tell = listener.task_out_of_memory if event.oom else listener.task_ended
-                        tasks.create_task(_guarded(tell, event.container_id))
+                        tasks.create_task(_guarded(self._tell, event))
             await self._clock.sleep(_AGAIN_SECONDS)
+
+    async def _tell(self, event: TaskEvent) -> None:
+        if event.pid:
+            await self._listener.exec_started(event.container_id, event.pid)
+        elif event.oom:
+            await self._listener.task_out_of_memory(event.container_id)
+        else:
+            await self._listener.task_ended(event.container_id)
 
     async def _relist(self) -> None:
         while True:
@@ -106,7 +114,7 @@ class Watcher:
                 await self._clock.sleep(_RESTART_SECONDS[-1])
 
 
-async def _guarded(tell: Callable[..., Awaitable[None]], *about: str) -> None:
+async def _guarded(tell: Callable[..., Awaitable[None]], *about: TaskEvent) -> None:
     """One failure must not end the watching: what was missed is found by looking again."""
     try:
         await tell(*about)

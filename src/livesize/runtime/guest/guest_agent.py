@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +18,7 @@ import msgspec
 
 from livesize.runtime.guest.cpio import Entry, File, Link
 from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.kernel import Package, run_tool, show_package
+from livesize.runtime.guest.kernel import Package, show_package, unpack_into
 
 AGENT_PACKAGE = "qemu-guest-agent"
 AGENT_PATH = "usr/sbin/qemu-ga"
@@ -52,7 +51,7 @@ def fetch_agent(cache_dir: Path, package_lists: Path = _PACKAGE_LISTS) -> Path:
     folder = agents / hashlib.sha256(digests.encode()).hexdigest()[:24]
     if not folder.is_dir():
         agents.mkdir(parents=True, exist_ok=True)
-        _unpack_into(folder, packages)
+        unpack_into(folder, packages, agent_entries)
     _save_answer(agents / "newest.json", _Answer(changed_ns, folder.name))
     return folder
 
@@ -132,18 +131,6 @@ def _newest_cached(agents: Path) -> Path:
             f"no guest agent: apt does not know {AGENT_PACKAGE}; as root, run apt-get update"
         )
     return max(folders, key=lambda path: path.stat().st_mtime_ns)
-
-
-def _unpack_into(folder: Path, packages: tuple[Package, ...]) -> None:
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="new-") as scratch:
-        wanted = [f"{package.name}={package.version}" for package in packages]
-        run_tool(["apt-get", "download", "-qq", *wanted], Path(scratch))
-        root = Path(scratch, "root")
-        for archive in sorted(Path(scratch).glob("*.deb")):
-            run_tool(["dpkg-deb", "-x", str(archive), str(root)], Path(scratch))
-        agent_entries(root)
-        if not folder.is_dir():  # somebody else may have been faster
-            root.rename(folder)
 
 
 def _load_answer(path: Path) -> _Answer | None:

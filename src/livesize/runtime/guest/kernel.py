@@ -63,7 +63,7 @@ def fetch_kernel(cache_dir: Path, package_lists: Path = _PACKAGE_LISTS) -> Guest
     folder = kernels / _key(packages)
     if not folder.is_dir():
         kernels.mkdir(parents=True, exist_ok=True)
-        _unpack_into(folder, packages)
+        unpack_into(folder, packages, open_kernel)
     answered.save(folder.name)
     return open_kernel(folder)
 
@@ -150,14 +150,17 @@ def _newest_cached(kernels: Path) -> GuestKernel:
     return open_kernel(max(folders, key=lambda path: path.stat().st_mtime_ns))
 
 
-def _unpack_into(folder: Path, packages: tuple[Package, ...]) -> None:
+def unpack_into(
+    folder: Path, packages: tuple[Package, ...], check: Callable[[Path], object]
+) -> None:
+    """The packages' files, which ``check`` refuses by raising; whole, or not there at all."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="new-") as scratch:
         wanted = [f"{package.name}={package.version}" for package in packages]
         run_tool(["apt-get", "download", "-qq", *wanted], Path(scratch))
         root = Path(scratch, "root")
         for archive in sorted(Path(scratch).glob("*.deb")):
             run_tool(["dpkg-deb", "-x", str(archive), str(root)], Path(scratch))
-        open_kernel(root)
+        check(root)
         if not folder.is_dir():  # somebody else may have been faster
             root.rename(folder)
 

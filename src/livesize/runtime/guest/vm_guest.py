@@ -30,8 +30,6 @@ CHANNEL = "dev.livesize.guest.0"
 AGENT_CHANNEL = "org.qemu.guest_agent.0"
 KERNEL_NAME = "guest.vmlinuz"
 INITRD_NAME = "guest.initrd"
-# Memory that is added goes online by itself, and where it can be taken away again.
-COMMAND_LINE = "console=ttyS0 quiet panic=1 cryptomgr.notests memhp_default_state=online_movable"
 
 _MODULES = (
     *("virtio_pci", "virtio_console", "virtio_mem", "virtio_rng", "virtio_blk"),

@@ -12,10 +12,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from livesize.api.vm_pins import VmPins
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
+from livesize.runtime.libvirt.facts import (
+    DomainFacts,
+    facts_of,
+    parse_domain,
+    parse_facts,
+    with_requested,
+)
 from livesize.runtime.libvirt.link import load_libvirt
 from livesize.runtime.libvirt.model import MEMORY_BLOCK_BYTES, NOTE_KEY, NOTE_URI, decode_note
+from livesize.runtime.vm import check_pins
 
 
 class DomainReading(msgspec.Struct, frozen=True):
@@ -60,12 +68,7 @@ def persist_vcpus(domain: Any, count: int) -> Correction:
 
 
 def request_memory(domain: Any, total_bytes: int) -> Correction:
-    libvirt = load_libvirt()
-    xml = domain.XMLDesc(0)
-    alias, requested_bytes = _share(parse_facts(xml), total_bytes)
-    if alias:
-        element = with_requested(xml, alias, requested_bytes)
-        domain.updateDeviceFlags(element, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    _ask_for(domain, total_bytes, 0, load_libvirt().VIR_DOMAIN_AFFECT_LIVE)
     now = {
         device.alias: device.requested_bytes for device in parse_facts(domain.XMLDesc(0)).devices
     }
@@ -83,22 +86,38 @@ def request_memory(domain: Any, total_bytes: int) -> Correction:
 
 def persist_memory(domain: Any, total_bytes: int) -> Correction:
     libvirt = load_libvirt()
-    xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-    alias, requested_bytes = _share(parse_facts(xml), total_bytes)
-    if alias:
-        element = with_requested(xml, alias, requested_bytes)
-        domain.updateDeviceFlags(element, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    definition, flags = libvirt.VIR_DOMAIN_XML_INACTIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    _ask_for(domain, total_bytes, definition, flags)
     return _persistent_as_read(domain)
 
 
+def pin(domain: Any, pins: VmPins) -> Correction:
+    """QEMU's own threads first: they get all CPUs that any of the others does."""
+    libvirt = load_libvirt()
+    check_pins(pins, live_vcpus(domain))
+    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    domain.pinEmulator(_cpu_map(pins.emulator), flags)
+    for number, cpus in enumerate(pins.vcpus):
+        domain.pinVcpuFlags(number, _cpu_map(cpus), flags)
+    live = parse_facts(domain.XMLDesc(0)).pins
+    persistent = _persistent_as_read(domain)
+    return lambda reading: persistent(_live_with(pins=live)(reading))
+
+
 def write_note(domain: Any, element: str) -> Correction:
+    """With the running domain, which libvirt keeps in a file as long as it runs. One that is
+    started again begins at its size, and nothing of it is under way."""
     libvirt = load_libvirt()
     kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-    flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
-    if domain.isActive():
-        flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE
-    domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, flags)
+    domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     return _live_with(note=decode_note(domain.metadata(kind, NOTE_URI, 0)))
+
+
+def _ask_for(domain: Any, total_bytes: int, definition: int, flags: int) -> None:
+    root = parse_domain(domain.XMLDesc(definition))
+    alias, requested_bytes = _share(facts_of(root), total_bytes)
+    if alias:
+        domain.updateDeviceFlags(with_requested(root, alias, requested_bytes), flags)
 
 
 def _live_with(**facts: object) -> Correction:
@@ -112,6 +131,10 @@ def _live_with(**facts: object) -> Correction:
 def _persistent_as_read(domain: Any) -> Correction:
     persistent = parse_facts(domain.XMLDesc(load_libvirt().VIR_DOMAIN_XML_INACTIVE))
     return lambda reading: msgspec.structs.replace(reading, persistent=persistent)
+
+
+def _cpu_map(cpus: tuple[int, ...]) -> tuple[bool, ...]:
+    return tuple(number in cpus for number in range(max(cpus) + 1))
 
 
 def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:

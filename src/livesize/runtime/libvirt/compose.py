@@ -46,6 +46,7 @@ def compose_domain(
         console_log=console_log,
         channels=(AGENT_CHANNEL, CHANNEL),
         devices=(device,) if size_bytes else (),
+        pins=vm.pins,
     )
 
 

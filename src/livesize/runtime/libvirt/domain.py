@@ -19,6 +19,7 @@ from livesize.runtime.libvirt.changes import (
     live_vcpus,
     persist_memory,
     persist_vcpus,
+    pin,
     plug,
     request_memory,
     unplug,
@@ -34,6 +35,7 @@ from livesize.runtime.vm import (
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
+    PinCpus,
     PlugVcpus,
     RequestMemory,
     UnplugVcpus,
@@ -53,6 +55,7 @@ class Domain:
         self._link = link
         self._name = domain_name(pod_uid)
         self._what = what  # for sentences: the VM of which pod
+        self._known: tuple[Any, Any] = None, None  # the domain, as a connection knows it
 
     def start_paused(self, model: DomainModel) -> None:
         """Define it anew and start it; the guest does not run yet. What ran before is gone."""
@@ -123,6 +126,8 @@ class Domain:
                 return f"have {count} vCPUs used by", partial(self._switch, count=count)
             case PersistVcpus(count=count):
                 return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
+            case PinCpus(pins=pins):
+                return "pin", partial(pin, pins=pins)
             case RequestMemory() | PersistMemory() | WriteNote():
                 return _memory_call_for(change)
 
@@ -210,8 +215,14 @@ class Domain:
 
     def _do(self, what: str, call: Callable[[Any], T]) -> T:
         return self._on_connection(
-            f"{what} {self._what}", lambda connection: call(connection.lookupByName(self._name))
+            f"{what} {self._what}", lambda connection: call(self._look_up(connection))
         )
+
+    def _look_up(self, connection: Any) -> Any:
+        """Once for each connection: it is an object of libvirt's that names the domain."""
+        if self._known[0] is not connection:
+            self._known = connection, connection.lookupByName(self._name)
+        return self._known[1]
 
     def _on_connection(self, what: str, call: Callable[[Any], T]) -> T:
         libvirt = load_libvirt()
@@ -220,6 +231,7 @@ class Domain:
             try:
                 return call(connection)
             except libvirt.libvirtError as failure:
+                self._known = None, None
                 if last or connection.isAlive() == 1:
                     raise _failed(libvirt, what, failure) from failure
         raise AssertionError("unreachable")

@@ -12,11 +12,13 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from livesize.api.vm_pins import VmPins
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL
 from livesize.runtime.libvirt.model import (
     accelerator_of,
     boot_memory,
     parse_note,
+    parse_pins,
     required,
     size_bytes,
 )
@@ -33,6 +35,7 @@ class DomainFacts(msgspec.Struct, frozen=True):
     devices: tuple[VmDevice, ...]
     note: VmNote
     agent_connected: bool
+    pins: VmPins
     channels: dict[str, str]  # name to the path of its socket; empty where it does not run
 
     @property
@@ -48,8 +51,15 @@ class DomainFacts(msgspec.Struct, frozen=True):
         return self.boot_memory_bytes + sum(device.size_bytes for device in self.devices)
 
 
+def parse_domain(xml: str) -> ET.Element:
+    return ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+
+
 def parse_facts(xml: str) -> DomainFacts:
-    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+    return facts_of(parse_domain(xml))
+
+
+def facts_of(root: ET.Element) -> DomainFacts:
     vcpu = required(root, "vcpu")
     targets = {str(target.get("name")): target for target in root.findall("devices/channel/target")}
     agent = targets.get(AGENT_CHANNEL)
@@ -61,13 +71,13 @@ def parse_facts(xml: str) -> DomainFacts:
         devices=tuple(_device(element) for element in _memory_elements(root)),
         note=parse_note(root),
         agent_connected=agent is not None and agent.get("state") == "connected",
+        pins=parse_pins(root),
         channels=_channels(root),
     )
 
 
-def with_requested(xml: str, alias: str, requested_bytes: int) -> str:
+def with_requested(root: ET.Element, alias: str, requested_bytes: int) -> str:
     """The device's own element with only <requested> changed, as libvirt wants it."""
-    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
     for element in _memory_elements(root):
         if _alias(element) == alias:
             requested = required(element, "target/requested")

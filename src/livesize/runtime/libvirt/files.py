@@ -16,10 +16,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from livesize.runtime.guest.vm_guest import COMMAND_LINE
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
+from livesize.runtime.logs.raw import times_path
 from livesize.runtime.vm_config import VmConfig
 
 _FORMATS = ("raw", "qcow2")
@@ -54,7 +54,7 @@ class VmFiles:
     def _kernel(self, vm: VmConfig) -> KernelBoot:
         kernel = self._copied(vm.kernel, "kernel")
         initrd = self._copied(vm.initrd, "initrd") if vm.initrd else ""
-        return KernelBoot(kernel, initrd, vm.command_line or COMMAND_LINE)
+        return KernelBoot(kernel, initrd, vm.command_line)
 
     def _copied(self, image: str, name: str) -> str:
         target = self._folder / name
@@ -88,6 +88,7 @@ class VmFiles:
         for path in self._logs.glob("*.log"):
             if path.stem.isdigit() and int(path.stem) < attempt - 1:
                 path.unlink(missing_ok=True)
+                times_path(path).unlink(missing_ok=True)
 
 
 def resolve_image(image: str, images_dir: Path) -> Path:

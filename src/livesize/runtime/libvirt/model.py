@@ -12,6 +12,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
+from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.runtime.vm import Accelerator, VmNote
 
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
@@ -61,6 +63,7 @@ class DomainModel(msgspec.Struct, frozen=True):
     channels: tuple[str, ...]
     devices: tuple[MemoryDevice, ...] = ()
     note: VmNote = VmNote()
+    pins: VmPins = UNPINNED
 
 
 def render(model: DomainModel) -> str:
@@ -70,6 +73,7 @@ def render(model: DomainModel) -> str:
     _metadata(root, model.note)
     _memory(root, model)
     _vcpus(root, model)
+    _pins(root, model.pins)
     _operating_system(root, model.boot)
     _features(root, model.accelerator)
     _cpu(root, model)
@@ -109,6 +113,20 @@ def parse(xml: str) -> DomainModel:
         ),
         devices=tuple(_parse_device(device) for device in root.findall("devices/memory")),
         note=parse_note(root),
+        pins=parse_pins(root),
+    )
+
+
+def parse_pins(root: ET.Element) -> VmPins:
+    """Of the vCPUs from the first to the last that is pinned."""
+    pinned = {
+        int(pin.get("vcpu", 0)): parse_cpu_list(pin.get("cpuset", ""))
+        for pin in root.findall("cputune/vcpupin")
+    }
+    emulator = root.find("cputune/emulatorpin")
+    return VmPins(
+        vcpus=tuple(pinned.get(number, ()) for number in range(max(pinned, default=-1) + 1)),
+        emulator=() if emulator is None else parse_cpu_list(emulator.get("cpuset", "")),
     )
 
 
@@ -197,6 +215,17 @@ def _vcpus(root: ET.Element, model: DomainModel) -> None:
         hotpluggable = "yes" if number else "no"
         attributes = {"id": str(number), "enabled": enabled, "hotpluggable": hotpluggable}
         ET.SubElement(vcpus, "vcpu", attributes)
+
+
+def _pins(root: ET.Element, pins: VmPins) -> None:
+    if pins == UNPINNED:
+        return
+    tune = ET.SubElement(root, "cputune")
+    for number, cpus in enumerate(pins.vcpus):
+        if cpus:
+            ET.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=format_cpu_list(cpus))
+    if pins.emulator:
+        ET.SubElement(tune, "emulatorpin", cpuset=format_cpu_list(pins.emulator))
 
 
 def _operating_system(root: ET.Element, boot: Boot) -> None:

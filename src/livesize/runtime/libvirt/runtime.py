@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
@@ -52,12 +51,14 @@ from livesize.runtime.libvirt.compose import check_sizes, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
-from livesize.runtime.libvirt.vm import Surroundings, Vm
-from livesize.runtime.logs.raw import Growth, read_raw
+from livesize.runtime.libvirt.vm import BURST_US, Surroundings, Vm
+from livesize.runtime.logs.keeping import LogKeeper
+from livesize.runtime.logs.raw import read_raw
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
+    LogLimits,
     LogLines,
     LogQuery,
     PortStreams,
@@ -68,8 +69,6 @@ from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
 log = get_logger("libvirt")
 
 _THREADS = 4
-LOOK_SECONDS = 0.25
-"""A console that is followed is looked at this often."""
 
 T = TypeVar("T")
 
@@ -77,6 +76,7 @@ T = TypeVar("T")
 class LibvirtSettings(msgspec.Struct, frozen=True):
     accelerator: Accelerator | None = None  # None: find out
     points: CrashPoints = NO_CRASH_POINTS
+    logs: LogLimits = LogLimits()  # of consoles
     cgroups: CgroupDriver | None = None  # None: the whole machine's
     why_not: str = ""  # why no virtual machine can run here
 
@@ -117,6 +117,7 @@ class LibvirtRuntime:
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
         self._groups = PodGroups(settings.cgroups or open_cgroups(), cgroup_root, clock)
+        self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
         self._lock_descriptor = -1
@@ -139,6 +140,7 @@ class LibvirtRuntime:
     async def open(self) -> None:
         self._lock()
         self._groups.open()
+        self._keeper.open()
         for uid in self._folders.uids():
             folder = self._folders.of(uid)
             config = folder.pod()
@@ -148,6 +150,7 @@ class LibvirtRuntime:
             # After a reboot the group is made without limits: those noted may be older than the
             # last resize, and the agent sets a pod's limits from what it allocated.
             self._groups.make(PodGroup(uid), None)
+            self._groups.allow_burst(PodGroup(uid), BURST_US)
             self._pods[uid] = _Pod(config, folder)
         if self._pods:
             await self._attach()
@@ -156,6 +159,7 @@ class LibvirtRuntime:
     async def close(self) -> None:
         for vm in self._vms():
             vm.close()
+        self._keeper.close()
         if self._surroundings is not None:
             link, daemon = self._surroundings.link, self._surroundings.daemon
             await self._in_thread(link.close)
@@ -204,6 +208,7 @@ class LibvirtRuntime:
             return
         folder = self._folders.of(config.uid)
         self._groups.make(PodGroup(config.uid), config.limits)
+        self._groups.allow_burst(PodGroup(config.uid), BURST_US)
         self._settings.points.reach("vm-pod/group")
         folder.save_pod(config)
         self._settings.points.reach("vm-pod/record")
@@ -236,6 +241,7 @@ class LibvirtRuntime:
             vm.close()
             raise
         pod.vm = vm
+        self._keeper.begin(vm.console)
         return vm.container_view()
 
     async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
@@ -273,10 +279,11 @@ class LibvirtRuntime:
         vm = None if pod is None else pod.vm
         if vm is None or query.container != VM_NAME:
             raise GoneError(f"pod {query.pod_uid} has no VM {query.container} here")
-        view = vm.container_view()
-        log = Path(view.log_path).with_name(f"{view.attempt - query.previous}.log")
-        growth = Growth(lambda: vm.is_running, functools.partial(self._clock.sleep, LOOK_SECONDS))
-        return read_raw(log, query, growth if query.follow else None)
+        if query.previous:
+            attempt = vm.record.config.attempt - 1
+            return read_raw(vm.console.with_name(f"{attempt}.log"), query)
+        growth = self._keeper.following(vm.console, lambda: vm.is_running)
+        return read_raw(vm.console, query, growth if query.follow else None)
 
     async def remove_pod(self, uid: str) -> None:
         pod = self._pods.get(uid)
@@ -378,6 +385,9 @@ class LibvirtRuntime:
             pod.vm = Vm(record, pod.folder, self._surroundings)
             known = pod.folder.outcome() is not None
             pod.vm.attach(boot_id())
+            self._keeper.begin(pod.vm.console)
+            if not pod.vm.is_running:
+                self._keeper.end(pod.vm.console)
             if not known and not pod.vm.is_running:
                 unwatched.append(pod.vm)
         try:
@@ -438,6 +448,9 @@ class LibvirtRuntime:
             vm.heard(DomainEvent(domain_name(vm.uid), "CONNECTED"))
 
     def _tell(self, uid: str) -> None:
+        vm = self._pods[uid].vm if uid in self._pods else None
+        if vm is not None and not vm.is_running:
+            self._keeper.end(vm.console)
         self._feed.publish(RuntimeEvent(uid, VM_NAME))
 
     def _vms(self) -> list[Vm]:

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.machinery.telemetry import get_logger
@@ -54,7 +55,15 @@ from livesize.runtime.process.processes import (
     started_at_ticks,
 )
 from livesize.runtime.process.records import Outcome
-from livesize.runtime.vm import VM_NAME, Accelerator, GuestView, PlugVcpus, VmChange, VmView
+from livesize.runtime.vm import (
+    VM_NAME,
+    Accelerator,
+    GuestView,
+    PinCpus,
+    PlugVcpus,
+    VmChange,
+    VmView,
+)
 from livesize.runtime.vm_config import VmConfig
 
 log = get_logger("vm")
@@ -62,8 +71,13 @@ log = get_logger("vm")
 _KILLED_CODE = 137
 _KILL_SECONDS = 30.0
 _PROCESSES = 4096  # threads of one QEMU
+BURST_US = 20_000
+"""The quota is the vCPUs'. While one of them works without pause, QEMU's own threads, which plug a
+device in or bring a console's words out, would have the whole guest stand still for the rest of a
+period of 100 ms: they may use what it left unused before, at most 2 % over a second of one vCPU."""
 _SHUTDOWN_EVENT = 6  # of LIFECYCLE; its detail says who asked
 _BY_HOST = 2
+_MEMORY_MOVED = "MEMORY_DEVICE_SIZE_CHANGE"
 _LAST_WORDS_SECONDS = 0.3  # libvirt's event may come after the end of the process
 _ANSWER_SECONDS = 2.0
 _FIRST_ANSWER_SECONDS = 0.5
@@ -72,6 +86,7 @@ _ENDING_SECONDS = 1.0
 _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 0.25
 _GATHER_SECONDS = 0.02
+_GATHERED = 8  # it says more than one thing at a time: a word for each part of its memory
 
 T = TypeVar("T")
 
@@ -115,6 +130,7 @@ class Vm:
         self._killed = False
         self._is_reading = False
         self._reads_again = False
+        self._waiting = 0  # how many wait for something of it, and look by themselves
         self._is_closed = False
 
     @property
@@ -122,6 +138,11 @@ class Vm:
         return self._started is not None and self._outcome is None
 
     # What there is.
+
+    @property
+    def console(self) -> Path:
+        """The file that it is written to."""
+        return self._files.log(self.record.config.attempt)
 
     def container_view(self) -> ContainerView:
         config, outcome, started = self.record.config, self._outcome, self._started
@@ -140,7 +161,7 @@ class Vm:
             finished_at=outcome.finished_at if outcome else None,
             exit_code=outcome.exit_code if outcome else None,
             oom_killed=outcome.oom_killed if outcome else False,
-            log_path=str(self._files.log(config.attempt)),
+            log_path=str(self.console),
         )
 
     def view(self) -> VmView | None:
@@ -165,6 +186,8 @@ class Vm:
             guest=self._guest if is_running else None,
             note=live.note,
             read_at=self._read_at,
+            pins=live.pins.of(live.vcpus),
+            persistent_pins=reading.persistent.pins.of(live.vcpus),
         )
 
     # Starting, and finding again.
@@ -174,10 +197,11 @@ class Vm:
         points = self._around.points
         try:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
-            console = self._around.daemon.inside(self._files.log(self.record.config.attempt))
+            console = self._around.daemon.inside(self.console)
             model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
+            self._around.groups.allow_burst(self.group, BURST_US)
             self._around.groups.bind(self.group, self.record.config.cpus)
             points.reach("vm-start/group")
             await self._run(self._domain.start_paused, model)
@@ -263,6 +287,13 @@ class Vm:
         """Looks again, less and less often, because a domain's memory moves without a word for
         up to a second. What the guest said before this began is not relied on. To look takes the
         domain's time: one whose guest speaks up is looked at when it has spoken."""
+        self._waiting += 1
+        try:
+            return await self._wait(holds, timeout_seconds)
+        finally:
+            self._waiting -= 1
+
+    async def _wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         clock = self._around.clock
         now = clock.monotonic()
         deadline, pause_seconds, said = now + timeout_seconds, _FIRST_LOOK_SECONDS, self._said
@@ -279,7 +310,7 @@ class Vm:
             else:
                 asks = False
                 if await self._pulse.wait(min(pause_seconds, left)):
-                    await clock.sleep(_GATHER_SECONDS)  # it says more than one thing at a time
+                    await self._pulse.rest(_GATHER_SECONDS, _GATHERED)
                     asking.spoke(clock.monotonic())
                 else:
                     pause_seconds = min(pause_seconds * 1.5, _LAST_LOOK_SECONDS)
@@ -317,6 +348,8 @@ class Vm:
         """libvirt told something of this domain."""
         if event.kind == "LIFECYCLE" and event.number == _SHUTDOWN_EVENT:
             self._powered_off = event.detail != _BY_HOST
+        if event.kind == _MEMORY_MOVED and self._waiting and self._speaks_up:
+            return  # the guest says it too, and is left in peace until then
         if self._is_reading:
             self._reads_again = True  # what is being read may be from before the event
         elif self.is_running and not self._is_closed:
@@ -402,6 +435,9 @@ class Vm:
         assert self._started is not None
         await self._run(self._domain.bound_agent)
         if not self._started.is_released:
+            if self.size.pins != UNPINNED:
+                # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
+                await self._run(self._domain.change, PinCpus(self.size.pins))
             await self._run(self._domain.release)
             self._started = msgspec.structs.replace(self._started, is_released=True)
             self._folder.save_started(self._started)

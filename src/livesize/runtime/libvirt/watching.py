@@ -26,6 +26,12 @@ class Pulse:
             return False
         return True
 
+    async def rest(self, seconds: float, beats: int) -> None:
+        """Until it has not beaten for that long, or so often that nobody waits any longer."""
+        for _ in range(beats):
+            if not await self.wait(seconds):
+                return
+
 
 class Asking:
     """Decides when a guest is asked while somebody waits. Asking holds it up: one that speaks up

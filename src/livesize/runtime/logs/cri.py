@@ -13,7 +13,7 @@ import collections
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,8 +29,7 @@ def log_files(log: Path) -> list[Path]:
 
 async def read_cri(log: Path, query: LogQuery, growth: Growth | None = None) -> LogLines:
     """Whole lines, several at once; with ``growth`` until the log has ended."""
-    with contextlib.ExitStack() as stack:
-        files = collections.deque(_opened(stack, log_files(log)))
+    with _all_closed(_opened(log_files(log))) as files:
         if not files:
             raise NoLogError(f"there is no log at {log.name}")
         yield ()
@@ -44,9 +43,9 @@ async def read_cri(log: Path, query: LogQuery, growth: Growth | None = None) -> 
                 if lines:
                     yield lines
             if len(files) > 1:
-                files.popleft()
+                files.popleft().close()
             elif newer := _newer(log, files[0]):
-                files.extend(_opened(stack, newer))
+                files.extend(_opened(newer))
             elif growth is None or not is_live:
                 break
             else:
@@ -64,7 +63,9 @@ async def rotate(
     try:
         size = log.stat().st_size
     except FileNotFoundError:
-        return  # put aside by somebody who was killed before it was opened again
+        if log_files(log):  # put aside by somebody who was killed before it was opened again
+            await reopen()
+        return
     if size <= limits.max_bytes:
         return
     moment = dt.datetime.fromtimestamp(now, dt.UTC)
@@ -86,7 +87,7 @@ class _Records:
     def __init__(self, since_ns: int | None) -> None:
         self._since_ns = since_ns
         self._in_hand = b""
-        self._part: LogLine | None = None
+        self._parts: dict[bytes, LogLine] = {}  # by stream
 
     def take(self, piece: bytes) -> Sequence[LogLine]:
         *whole, self._in_hand = (self._in_hand + piece).split(b"\n")
@@ -98,21 +99,21 @@ class _Records:
         return lines
 
     def rest(self) -> Sequence[LogLine]:
-        return [self._part] if self._part is not None else []
+        return list(self._parts.values())
 
     def _read(self, record: bytes) -> LogLine | None:
         """None: the line goes on, or is none."""
         time, _, rest = record.partition(b" ")
-        _, _, rest = rest.partition(b" ")
+        stream, _, rest = rest.partition(b" ")
         tag, _, content = rest.partition(b" ")
         time_ns = _time_ns(time)
         if time_ns is None:
             return None
-        if self._part is not None:
-            time_ns, content = self._part.time_ns, self._part.data + content
-            self._part = None
+        before = self._parts.pop(stream, None)
+        if before is not None:
+            time_ns, content = before.time_ns, before.data + content
         if tag[:1] == b"P" and len(content) < LONGEST_LINE_BYTES:
-            self._part = LogLine(time_ns, content)
+            self._parts[stream] = LogLine(time_ns, content)
             return None
         return LogLine(time_ns, content + b"\n")
 
@@ -132,11 +133,21 @@ def _time_ns(text: bytes) -> int | None:
         return None
 
 
-def _opened(stack: contextlib.ExitStack, paths: Sequence[Path]) -> list[BinaryIO]:
-    opened: list[BinaryIO] = []
+@contextlib.contextmanager
+def _all_closed(files: collections.deque[BinaryIO]) -> Iterator[collections.deque[BinaryIO]]:
+    """Those that are left at the end."""
+    try:
+        yield files
+    finally:
+        for file in files:
+            file.close()
+
+
+def _opened(paths: Sequence[Path]) -> collections.deque[BinaryIO]:
+    opened: collections.deque[BinaryIO] = collections.deque()
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            opened.append(stack.enter_context(path.open("rb")))
+            opened.append(path.open("rb"))
     return opened
 
 
@@ -148,7 +159,7 @@ def _skip_to_last(files: collections.deque[BinaryIO], count: int) -> None:
         count -= found
         if count <= 0:
             for _ in range(index):
-                files.popleft()
+                files.popleft().close()
             return
 
 

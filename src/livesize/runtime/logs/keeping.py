@@ -33,6 +33,7 @@ class LogKeeper:
         self._noted: dict[Path, int] = {}  # up to where times are known
         self._starts: dict[Path, int] = {}
         self._cutting: dict[Path, asyncio.TimerHandle] = {}
+        self._ended: set[Path] = set()  # those that are cut once more
         self._waiting: dict[Path, set[asyncio.Future[None]]] = {}
 
     def open(self) -> None:
@@ -51,6 +52,7 @@ class LogKeeper:
         """It is being written from now on, or was written while nobody looked."""
         if self._watch is None or not log.exists():
             return
+        self._ended.discard(log)
         times = Times(times_path(log))
         self._noted[log], self._starts[log] = times.end, times.start
         self._note(log, log.stat().st_mtime_ns)
@@ -61,7 +63,10 @@ class LogKeeper:
         if self._watch is not None:
             self._watch.drop(log)
         self._grew(log)
-        self._forget(log)
+        if log in self._cutting:
+            self._ended.add(log)
+        else:
+            self._forget(log)
         self._wake(log)
 
     def following(self, log: Path, is_live: Callable[[], bool]) -> Growth:
@@ -114,14 +119,20 @@ class LogKeeper:
             return
         try:
             start = shorten(log, self._noted[log], self._limits)
+        except FileNotFoundError:
+            self._forget(log)  # the pod was removed
+            return
         except OSError as failure:
             _log.warning("log not shortened", log=str(log), reason=str(failure))
             return
         self._starts[log] = start
         if not start:
             self._noted[log] = 0
+        if log in self._ended:
+            self._forget(log)
 
     def _forget(self, log: Path) -> None:
+        self._ended.discard(log)
         self._noted.pop(log, None)
         self._starts.pop(log, None)
 

@@ -141,11 +141,13 @@ def last_lines(file: BinaryIO, start: int, count: int) -> tuple[int, int]:
         size = min(PIECE_BYTES, position - start)
         file.seek(position - size)
         piece = file.read(size)
-        index = len(piece)
-        while (index := piece.rfind(b"\n", 0, index)) >= 0:
-            found += 1
-            if found == count:
-                return position - size + index + 1, count
+        ends = piece.count(b"\n")
+        if found + ends >= count:
+            index = len(piece)
+            for _ in range(count - found):
+                index = piece.rfind(b"\n", 0, index)
+            return position - size + index + 1, count
+        found += ends
         position -= size
     return start, found + 1
 

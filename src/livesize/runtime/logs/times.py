@@ -14,6 +14,8 @@ import bisect
 import os
 from pathlib import Path
 
+MOST_BYTES = 1 << 20
+"""What is noted of one log; a reader has it in memory. Beyond it the moments become coarser."""
 _PAIR_BYTES = 16
 
 
@@ -74,6 +76,9 @@ def note(path: Path, offset: int, time_ns: int) -> None:
     with path.open("ab") as file:
         pairs = (offset, time_ns) if file.tell() else (0, 0, offset, time_ns)
         file.write(array.array("Q", pairs).tobytes())
+        is_long = file.tell() > MOST_BYTES
+    if is_long:
+        _thin_out(path)
 
 
 def forget_before(path: Path, start: int) -> None:
@@ -83,6 +88,19 @@ def forget_before(path: Path, start: int) -> None:
     pairs = array.array("Q", (start, 0))
     for offset, time_ns in zip(times.offsets[kept:], times.times[kept:], strict=True):
         pairs.extend((offset, time_ns))
+    _write_anew(path, pairs)
+
+
+def _thin_out(path: Path) -> None:
+    """Every other pair goes, but for the first and the last."""
+    times = Times(path)
+    pairs = array.array("Q", (times.start, 0))
+    for index in range(2 - len(times.offsets) % 2, len(times.offsets), 2):
+        pairs.extend((times.offsets[index], times.times[index]))
+    _write_anew(path, pairs)
+
+
+def _write_anew(path: Path, pairs: array.array[int]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(pairs.tobytes())
     fresh.rename(path)

@@ -32,7 +32,11 @@ class FileWatch:
         self._descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
             number = ctypes.get_errno()
-            raise OSError(number, f"inotify_init1: {os.strerror(number)}")
+            raise OSError(
+                number,
+                f"logs cannot be watched: {os.strerror(number)}; where there are too many watchers,"
+                " raise fs.inotify.max_user_instances",
+            )
         self._loop.add_reader(self._descriptor, self._readable)
 
     def add(self, path: Path) -> bool:

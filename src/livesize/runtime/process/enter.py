@@ -33,6 +33,7 @@ else:
 NAMESPACES = ("ipc", "uts", "net", "pid", "mnt")  # the last hides the others' files
 PR_SET_PDEATHSIG = 1
 SIGTERM, SIGKILL = 15, 9
+KILL_SECONDS = 2  # less than our caller waits
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
 
 
@@ -114,12 +115,25 @@ def die_with_parent() -> None:
 
 
 def await_end(child: int) -> int:
-    """Its status; SIGTERM is passed on. From here on nothing can be imported: the files around us
-    are the container's."""
-    signal.signal(SIGTERM, lambda *_: os.kill(child, SIGTERM))
+    """Its status. SIGTERM ends it and what it has started, soon if not at once. From here on
+    nothing can be imported: the files around us are the container's."""
+
+    def end(*_: object) -> None:
+        signal_group(child, SIGTERM)
+        signal.alarm(KILL_SECONDS)
+
+    signal.signal(signal.SIGALRM, lambda *_: signal_group(child, SIGKILL))
+    signal.signal(SIGTERM, end)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
+
+
+def signal_group(leader: int, number: int) -> None:
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:  # it does not lead one yet
+        os.kill(leader, number)
 
 
 if __name__ == "__main__":

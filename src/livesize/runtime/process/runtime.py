@@ -9,20 +9,13 @@ between any two of its actions: each of them is either found again or cleaned aw
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import marshal
-import os
-import platform
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
-from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import (
     CONTAINER_PREFIX,
@@ -33,7 +26,7 @@ from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.commands import run_to_end, with_variables
 from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
-from livesize.runtime.images import Image, ImageStore
+from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
     Change,
     CommandResult,
@@ -56,16 +49,19 @@ from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import read_raw
 from livesize.runtime.ports import connect_port
 from livesize.runtime.process.container import Container
-from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
-from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
-from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
-from livesize.runtime.process.seccomp import build_filter
+from livesize.runtime.process.machine_facts import observe_machine, observe_usage
+from livesize.runtime.process.records import Attempt, Records
 from livesize.runtime.process.sessions import AttachSession, start_exec
-from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
+from livesize.runtime.process.starting import (
+    DEFAULT_SETTINGS,
+    KILL_SECONDS,
+    ProcessSettings,
+    Starter,
+    ends_within,
+)
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
-    LogLimits,
     LogLines,
     LogQuery,
     NotRunningError,
@@ -73,21 +69,11 @@ from livesize.runtime.streams import (
     Session,
 )
 
-_KILL_SECONDS = 30.0
 _THREADS = 4
 
+__all__ = ["ProcessRuntime", "ProcessSettings"]
+
 T = TypeVar("T")
-
-
-class ProcessSettings(msgspec.Struct, frozen=True):
-    pids_max: int = 4096  # processes and threads of one container
-    start_timeout_seconds: float = 30.0
-    points: CrashPoints = NO_CRASH_POINTS
-    logs: LogLimits = LogLimits()
-    rootless: bool = False  # we are root of a user namespace only
-
-
-DEFAULT_SETTINGS = ProcessSettings()
 
 
 class _Pod:
@@ -120,9 +106,8 @@ class ProcessRuntime:
         self._records = Records(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
         self._feed = feed or EventFeed()
+        self._starter = Starter(self._records, self._groups, clock, settings)
         self._pods: dict[str, _Pod] = {}
-        self._boot_id = boot_id()
-        self._launcher = Path()
         self._lock = FolderLock(state_dir.absolute())
         self._keeper = LogKeeper(clock, settings.logs)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-runtime")
@@ -146,7 +131,7 @@ class ProcessRuntime:
 
     async def open(self) -> None:
         self._lock.take()
-        self._launcher = compile_launcher(self._records.state_dir)
+        self._starter.open()
         self._groups.open()
         self._keeper.open()
         for uid in self._records.pod_uids():
@@ -210,20 +195,7 @@ class ProcessRuntime:
                 f" (attempt {before.record.config.attempt}); stop it first"
             )
         image = await self._in_thread(self._images.resolve, config.image)
-        container = await self._prepare(config, image)
-        try:
-            report = await self._launch(container, config)
-        except BaseException:
-            container.kill()
-            container.close()
-            container.attempt.remove()  # its group goes with the next start, or with the pod
-            raise
-        if not report.started:
-            raise await self._start_failed(container, report)
-        if report.notes:
-            note = "; ".join(report.notes)
-            container.record = msgspec.structs.replace(container.record, note=note)
-            container.attempt.save_note(container.record)
+        container = await self._starter.start(config, image)
         container.on_end = self._tell
         pod.containers[config.name] = container
         self._keeper.begin(container.attempt.log)
@@ -240,13 +212,13 @@ class ProcessRuntime:
             return
         if known.is_running and grace_seconds > 0:
             known.terminate()
-            await _ends_within(known, grace_seconds)
+            await ends_within(known, grace_seconds)
         if known.is_running:
             known.kill()
-            if not await _ends_within(known, _KILL_SECONDS):
+            if not await ends_within(known, KILL_SECONDS):
                 raise RuntimeCallError(
                     f"container {container} of pod {pod_uid} did not end within"
-                    f" {_KILL_SECONDS:.0f} s of SIGKILL; a process of it may hang in the kernel"
+                    f" {KILL_SECONDS:.0f} s of SIGKILL; a process of it may hang in the kernel"
                 )
         await self._groups.remove_path(known.group)
 
@@ -333,19 +305,14 @@ class ProcessRuntime:
                 if name in pod.containers or record is None or not _was_started(attempt):
                     attempt.remove()
                     continue
-                container = self._container(attempt, record)
-                container.attach(self._boot_id)
+                container = self._starter.container(attempt, record)
+                container.attach(self._starter.boot_id)
                 container.on_end = self._tell
                 pod.containers[name] = container
                 self._keeper.begin(attempt.log)
                 if not container.is_running:
                     self._keeper.end(attempt.log)
         return pod
-
-    def _container(self, attempt: Attempt, record: ContainerRecord) -> Container:
-        group = ContainerGroup(record.config.pod_uid, record.config.name)
-        path = self._groups.path(group)
-        return Container(attempt, record, path, self._groups.cgroups, self._clock)
 
     async def _remove_strange_groups(self) -> None:
         """Groups that no pod or running container stands for: leftovers of a killed agent."""
@@ -359,96 +326,6 @@ class ProcessRuntime:
                 container = pod.containers.get(name.removeprefix(CONTAINER_PREFIX))
                 if container is None or not container.is_running:
                     await self._groups.remove_path(f"{path}/{name}")
-
-    async def _prepare(self, config: ContainerConfig, image: Image) -> Container:
-        """Files and group of one start; nothing runs yet."""
-        points = self._settings.points
-        attempt = self._records.attempt(config.pod_uid, config.name, config.attempt)
-        record = self._record(config, image)
-        container = self._container(attempt, record)
-        await self._groups.remove_path(container.group)  # of the start before, with its counters
-        attempt.remove()
-        try:
-            attempt.make(record)
-            if config.stdin:
-                os.mkfifo(attempt.stdin, 0o600)
-            points.reach("start/record")
-            self._groups.cgroups.make(container.group)
-            points.reach("start/group")
-            self._groups.cgroups.write_pids(container.group, self._settings.pids_max)
-            self._groups.set_limits(container.group, config.limits)
-            if config.cpus:
-                self._groups.cgroups.write_cpus(container.group, config.cpus)
-            points.reach("start/limits")
-            self._write_launch(attempt, config, image, container.group)
-            points.reach("start/launch-config")
-        except (RuntimeCallError, OSError):
-            attempt.remove()
-            self._groups.cgroups.remove(container.group)
-            raise
-        return container
-
-    def _record(self, config: ContainerConfig, image: Image) -> ContainerRecord:
-        now = self._clock.now()
-        name = f"{config.pod_uid}/{config.name}/{config.attempt}/{now}"
-        return ContainerRecord(
-            id=hashlib.sha256(name.encode()).hexdigest(),
-            config=config,
-            image_id=image.id,
-            boot_id=self._boot_id,
-            created_at=now,
-        )
-
-    def _write_launch(
-        self, attempt: Attempt, config: ContainerConfig, image: Image, group: str
-    ) -> None:
-        paths = LaunchPaths(
-            ready=attempt.path("ready"),
-            pid_file=attempt.path("pid"),
-            upper=attempt.path("upper"),
-            work=attempt.path("work"),
-            root=attempt.path("root"),
-            join=self._groups.cgroups.join_files(group),
-            rootless=self._settings.rootless,
-        )
-        seccomp = build_filter(platform.machine())
-        launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
-        if not launch["argv"]:
-            raise RuntimeCallError(f"image {config.image} has no command, and neither has the pod")
-        write_whole(attempt.launch, marshal.dumps(launch))
-
-    async def _launch(self, container: Container, config: ContainerConfig) -> LaunchReport:
-        channel = ReadyChannel(container.attempt.ready)
-        try:
-            pid = spawn_shim(container.attempt, self._launcher)
-            self._settings.points.reach("start/spawned")
-            container.on_end = lambda _: channel.shim_ended()
-            container.watch_child(pid)
-            async with asyncio.timeout(self._settings.start_timeout_seconds):
-                report = await channel.report()
-        except TimeoutError as failure:
-            raise RuntimeCallError(
-                f"container {config.name} of pod {config.pod_uid} did not start within"
-                f" {self._settings.start_timeout_seconds:.0f} s"
-            ) from failure
-        finally:
-            channel.close()
-        self._settings.points.reach("start/started")
-        return report
-
-    async def _start_failed(self, container: Container, report: LaunchReport) -> RuntimeCallError:
-        """Clear everything away; the sentence says why."""
-        config = container.record.config
-        why = report.error or _last_words(container.attempt.log)
-        if not await _ends_within(container, 1.0):
-            container.kill()
-            await _ends_within(container, _KILL_SECONDS)
-        container.close()
-        await self._groups.remove_path(container.group)
-        container.attempt.remove()
-        return RuntimeCallError(
-            f"cannot start container {config.name} of pod {config.pod_uid}: {why}"
-        )
 
     def _tell(self, container: Container) -> None:
         config = container.record.config
@@ -475,28 +352,3 @@ class ProcessRuntime:
 def _was_started(attempt: Attempt) -> bool:
     """Had the shim come to life, or was the agent killed before?"""
     return attempt.shim_pid() is not None or attempt.outcome() is not None
-
-
-async def _ends_within(container: Container, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await container.ended.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-def _resolv_conf() -> str:
-    try:
-        return Path("/etc/resolv.conf").read_text()
-    except OSError:
-        return ""
-
-
-def _last_words(log: Path) -> str:
-    """What unshare or the shell wrote before they gave up."""
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "it ended before it began, without a word"

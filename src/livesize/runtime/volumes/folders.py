@@ -3,7 +3,8 @@
     UID/volumes/NAME    the volume; one in memory is a tmpfs mounted there
     UID/parts/NAME      a part of a volume, bound where no link can lead elsewhere
 
-The folder itself is for root alone: a container comes to its volumes by mounts, never by paths.
+What is kept beyond pods lies beside it (kept.py). Both are for root alone: a container comes
+to its volumes by mounts, never by paths.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from livesize.runtime.volumes.interface import (
     EmptyFolder,
     FileTree,
     HostPath,
+    KeptFolder,
     MemoryFolder,
     MemorySize,
     Volume,
     VolumeError,
 )
+from livesize.runtime.volumes.kept import KeptFolders
 from livesize.runtime.volumes.mounts import Mounts
 
 T = TypeVar("T")
@@ -51,10 +54,15 @@ _CHECKS: dict[str, Callable[[int], bool]] = {
 
 
 class FolderVolumes:
-    def __init__(self, root: Path, mounts: Mounts) -> None:
+    def __init__(self, root: Path, mounts: Mounts, kept: Path | None = None) -> None:
         self._root = root.absolute()
         self._mounts = mounts
+        self._kept = KeptFolders(kept or root.with_name("claims"), mounts)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-volumes")
+
+    @property
+    def kept_root(self) -> str:
+        return str(self._kept.root)
 
     def pods(self) -> tuple[str, ...]:
         if not self._root.is_dir():
@@ -100,9 +108,14 @@ class FolderVolumes:
     async def remove(self, pod_uid: str) -> None:
         await self._in_thread("of the pod", lambda: self._remove(pod_uid))
 
+    async def remove_kept(self, folder: str) -> None:
+        await self._in_thread(folder, lambda: self._kept.remove(folder))
+
     def _prepare(self, pod_uid: str, volume: Volume) -> str:
         if isinstance(volume, HostPath):
             return _host_path(volume)
+        if isinstance(volume, KeptFolder):
+            return str(self._kept.make(volume.folder, volume.group))
         path = self._path(pod_uid, volume.name)
         self._make_private(pod_uid)
         fresh = not path.is_dir()

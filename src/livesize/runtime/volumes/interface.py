@@ -1,7 +1,8 @@
 """What the agent asks of whoever keeps the volumes of pods; containers get them by bind mounts.
 
-A volume belongs to its pod and lasts as long as it does, whatever its containers do. Everything
-here survives the agent, and asking twice is harmless.
+A volume belongs to its pod and lasts as long as it does, whatever its containers do; only what is
+kept lasts until somebody removes it. Everything here survives the agent, and asking twice is
+harmless.
 """
 
 from __future__ import annotations
@@ -58,7 +59,15 @@ class FileTree(msgspec.Struct, frozen=True, tag=True):
     secret: bool = False
 
 
-Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree
+class KeptFolder(msgspec.Struct, frozen=True, tag=True):
+    """A folder that outlives all pods; ``folder`` names it among those that are kept here."""
+
+    name: str
+    folder: str
+    group: int | None = None
+
+
+Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree | KeptFolder
 
 
 class MemorySize(msgspec.Struct, frozen=True):
@@ -67,6 +76,11 @@ class MemorySize(msgspec.Struct, frozen=True):
 
 
 class VolumeStore(Protocol):
+    @property
+    def kept_root(self) -> str:
+        """Where kept folders are, each under its name."""
+        ...
+
     def pods(self) -> tuple[str, ...]:
         """The uids of all pods that have volumes here."""
         ...
@@ -102,5 +116,10 @@ class VolumeStore(Protocol):
         ...
 
     async def remove(self, pod_uid: str) -> None:
-        """The pod is gone, and its volumes with it. Paths of the machine itself stay."""
+        """The pod is gone, and its volumes with it. Paths of the machine itself stay, and what is
+        kept."""
+        ...
+
+    async def remove_kept(self, folder: str) -> None:
+        """Remove a kept folder and all that is in it; harmless where there is none."""
         ...

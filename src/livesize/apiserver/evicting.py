@@ -1,0 +1,50 @@
+"""What an eviction does besides deleting: it asks the budget that protects the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livesize.api.disruption import Charged, Disputed, Protected, Unprotected, judge_eviction
+from livesize.api.errors import Cause, StatusError, conflict
+from livesize.api.kinds import DISRUPTION_BUDGETS, PODS
+from livesize.api.objects import Object
+from livesize.apiserver.committing import Beside
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.records import Record
+from livesize.apiserver.subresources.pod_eviction import with_disruption
+
+_TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+class Evicting:
+    def __init__(self, cache: ObjectsCache) -> None:
+        self._cache = cache
+
+    def mark(self, stored: Object, now: str) -> Object:
+        return with_disruption(stored, now)
+
+    def charge(self, pod: Record, now: str) -> Sequence[Beside]:
+        """The budget to be stored with the pod's deletion; raises StatusError where that has
+        nothing left to give."""
+        budgets = [
+            record
+            for record in self._cache.records(DISRUPTION_BUDGETS)
+            if record.namespace == pod.namespace
+        ]
+        match judge_eviction(pod.stored, [record.stored for record in budgets], now):
+            case Unprotected():
+                return ()
+            case Charged(budget=charged):
+                name = charged["metadata"]["name"]
+                before = next(record for record in budgets if record.name == name)
+                return (Beside(DISRUPTION_BUDGETS, charged, before),)
+            case Protected(why=why, retry_seconds=seconds):
+                details = {"retryAfterSeconds": seconds} if seconds else {}
+                cause = Cause("DisruptionBudget", why)
+                raise StatusError(
+                    429, "TooManyRequests", _TOO_MANY, details=details, causes=[cause]
+                )
+            case Disputed(budgets=names):
+                listed = ", ".join(names)
+                why = f"the pod has more than one PodDisruptionBudget ({listed}): leave it one"
+                raise conflict(PODS, pod.name, why)

@@ -1,0 +1,1 @@
+"""Gives claims their volumes, and volumes back when their claims are gone."""

@@ -1,0 +1,1 @@
+"""Counts for each disruption budget how many of its pods may leave."""

@@ -1,0 +1,81 @@
+"""Counts what a disruption budget says of its pods, as its status. Pure.
+
+    expectedPods         pods that the budget protects and that have not ended
+    currentHealthy       those of them that are ready and stay
+    desiredHealthy       as many as spec.minAvailable says
+    disruptionsAllowed   what is between the two
+
+maxUnavailable and percentages are shares of what a controller wants to have. Where no controller
+says how many that is, nothing may leave, and the condition says what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from livesize.api.conditions import set_condition
+from livesize.api.disruption import is_healthy, protects
+from livesize.api.objects import Object, generation_of, lookup, name_of
+from livesize.api.reasons import ConditionType, Reason
+from livesize.api.resize_state import is_terminal
+
+_NO_SCALE = (
+    "no controller says how many pods there should be, which maxUnavailable and percentages need:"
+    " set spec.minAvailable to a number"
+)
+
+
+def plan_status(
+    budget: Object, pods: Iterable[Object], overdue: AbstractSet[str], now: str
+) -> Object | None:
+    """The status as it should be; None where it is. ``pods``: of the budget's namespace;
+    ``overdue``: those that were evicted long ago."""
+    own = [pod for pod in pods if protects(budget, pod) and not is_terminal(pod)]
+    disrupted = _disrupted(budget, own, overdue)
+    healthy = sum(is_healthy(pod) and name_of(pod) not in disrupted for pod in own)
+    desired = _desired(budget)
+    allowed = 0 if desired is None or not own else max(healthy - desired, 0)
+    condition = _condition(allowed, desired, generation_of(budget))
+    before = budget.get("status") or {}
+    status = {
+        **before,
+        "observedGeneration": generation_of(budget),
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired or 0,
+        "expectedPods": len(own),
+        "conditions": set_condition(before.get("conditions") or [], condition, now),
+    }
+    status.pop("disruptedPods", None)
+    if disrupted:
+        status["disruptedPods"] = disrupted
+    return None if status == before else status
+
+
+def _disrupted(budget: Object, own: list[Object], overdue: AbstractSet[str]) -> dict[str, str]:
+    """Evicted pods that still look as if they stayed: deletion has not come through to us."""
+    staying = {name_of(pod) for pod in own if not lookup(pod, "metadata", "deletionTimestamp")}
+    known: dict[str, str] = lookup(budget, "status", "disruptedPods", default={})
+    return {name: since for name, since in known.items() if name in staying and name not in overdue}
+
+
+def _desired(budget: Object) -> int | None:
+    """None: it depends on a number that nobody says."""
+    least = lookup(budget, "spec", "minAvailable")
+    return least if type(least) is int else None
+
+
+def _condition(allowed: int, desired: int | None, generation: int) -> Object:
+    reason, message = Reason.INSUFFICIENT_PODS, ""
+    if desired is None:
+        reason, message = Reason.SYNC_FAILED, _NO_SCALE
+    elif allowed:
+        reason = Reason.SUFFICIENT_PODS
+    return {
+        "type": ConditionType.DISRUPTION_ALLOWED.value,
+        "status": "True" if allowed else "False",
+        "reason": reason.value,
+        "message": message,
+        "observedGeneration": generation,
+    }
