@@ -15,6 +15,7 @@ from livesize.runtime.guest.kernel import GuestKernel
 
 RESULTS_PORT = "livesize.results"
 DISK_BYTES = 256 * 1024 * 1024
+COMMAND_LINE = "console=ttyS0 quiet panic=-1 psi=1 cryptomgr.notests rdinit=/init"
 
 
 class GuestRun(NamedTuple):
@@ -31,8 +32,10 @@ def run_guest(
     memory_mib: int,
     limit_seconds: float,
     cpus: int = 2,
+    tell: str = "",
 ) -> GuestRun:
-    """``folder`` gets the guest's disk and what it wrote: console.log and results.jsonl."""
+    """``folder`` gets the guest's disk and what it wrote: console.log and results.jsonl. ``tell``
+    is added to the kernel's command line."""
     disk, console, results = folder / "disk", folder / "console.log", folder / "results.jsonl"
     with disk.open("wb") as file:
         file.truncate(DISK_BYTES)
@@ -40,7 +43,7 @@ def run_guest(
         *("qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", str(cpus)),
         *("-m", str(memory_mib), "-display", "none", "-monitor", "none", "-no-reboot"),
         *("-kernel", str(kernel.image), "-initrd", str(image), "-nic", "none"),
-        *("-append", "console=ttyS0 quiet panic=-1 psi=1 cryptomgr.notests rdinit=/init"),
+        *("-append", f"{COMMAND_LINE} {tell}".strip()),
         *("-serial", f"file:{console}"),
         *("-drive", f"file={disk},if=virtio,format=raw"),
         *("-device", "virtio-serial-pci", "-chardev", f"file,id=results,path={results}"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from guest.boot import run_guest
 from guest.python_tree import compiled_entries, python_entries, tree_files
-from guest.v2_guest import DISTRIBUTIONS, MODULES, PROGRAMS, ROOT, Session, inside, parse_session
+from guest.session import Bounds
+from guest.v2_guest import DISTRIBUTIONS, MODULES, PROGRAMS, ROOT, inside
 from livesize.runtime.containerd.daemon import find_programs
 from livesize.runtime.guest.cpio import Entry, File, HostFile
 from livesize.runtime.guest.host_files import host_entries, program_entries, shared_libraries
@@ -24,8 +24,7 @@ NEEDED = (
     *("tests/guest/report.py", "tests/guest/boot.py", INSIDE),
 )
 NEEDED_PACKAGES = (*DISTRIBUTIONS, "grpcio", "orjson", "protobuf")
-MEMORY_MIB = 3072
-LIMIT_SECONDS = 1500
+BOUNDS = Bounds(memory_mib=3072, limit_seconds=1500)
 CONFTEST = (
     b'"""What runs inside the guest."""\n\n'
     b'pytest_plugins = ["tiers", "leaks", "containerd_folders"]\n'
@@ -43,28 +42,23 @@ echo "guest: pytest ended with $?"
 
 def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
     kernel = fetch_kernel(cache_dir)
-    programs = [Path(path) for path in _containerd_programs()]
+    programs = containerd_programs()
     folders = dict.fromkeys(str(path.parent) for path in programs)
     commands = COMMANDS.format(
         root=ROOT,
         python=sys.executable,
         programs=":".join(folders),
         tests=INSIDE,
-        limit=LIMIT_SECONDS + 15,
+        limit=BOUNDS.limit_inside_seconds,
     )
     entries = _entries(cache_dir, programs)
     recipe = GuestRecipe("containerd-v2", commands, MODULES, entries)
     return kernel, build_image(recipe, kernel, cache_dir)
 
 
-def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
-    done = run_guest(kernel, image, folder, memory_mib=MEMORY_MIB, limit_seconds=LIMIT_SECONDS)
-    return parse_session(done)
-
-
-def _containerd_programs() -> tuple[str, ...]:
-    programs = find_programs()
-    return (programs.containerd, programs.runc, programs.shim, programs.ctr)
+def containerd_programs() -> list[Path]:
+    found = find_programs()
+    return [Path(path) for path in (found.containerd, found.runc, found.shim, found.ctr)]
 
 
 def _entries(cache_dir: Path, programs: list[Path]) -> dict[str, Entry]:

@@ -9,16 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from guest.boot import run_guest
-from guest.v2_guest import (
-    COMMANDS,
-    DISTRIBUTIONS,
-    MODULES,
-    ROOT,
-    Session,
-    guest_entries,
-    parse_session,
-)
+from guest.session import Bounds
+from guest.v2_guest import COMMANDS, DISTRIBUTIONS, MODULES, ROOT, guest_entries
 from livesize.runtime.guest.image import GuestRecipe, build_image
 from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
 
@@ -27,9 +19,7 @@ NEEDED = (
     *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/unit/agent/world.py"),
     *("tests/guest/boot.py", "tests/guest/report.py", INSIDE),
 )
-CPUS = 6
-MEMORY_MIB = 1024
-LIMIT_SECONDS = 120
+BOUNDS = Bounds(memory_mib=1024, limit_seconds=120, cpus=6)
 
 
 def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
@@ -39,20 +29,8 @@ def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
         python=sys.executable,
         options="--tier machine",
         tests=INSIDE,
-        limit=LIMIT_SECONDS + 15,
+        limit=BOUNDS.limit_inside_seconds,
     )
     entries = guest_entries(cache_dir, NEEDED, (*DISTRIBUTIONS, "apsw", "orjson"))
     recipe = GuestRecipe("cgroup-v2-cpus", commands, MODULES, entries)
     return kernel, build_image(recipe, kernel, cache_dir)
-
-
-def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
-    done = run_guest(
-        kernel,
-        image,
-        folder,
-        memory_mib=MEMORY_MIB,
-        limit_seconds=LIMIT_SECONDS,
-        cpus=CPUS,
-    )
-    return parse_session(done)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from guest.service import UNIT, WAIT_SECONDS, Service, start_service, systemctl
 from system.groups import GroupFiles, group_of, start_time
-from system.up import Up, container
+from system.up import container
 
 pytestmark = pytest.mark.cgroup_v2
 
-UNIT = "livesize-up.service"
 DATA = Path("/var/lib/livesize")
 MIB = 1024 * 1024
 SETTINGS = """\
@@ -30,48 +30,12 @@ allocatable: {cpu: 2, memory: 1Gi}
 cpu-policy: static
 keep: true
 """
-PATIENCE = "[Service]\nTimeoutStartSec=300\nWatchdogSec=0\n"  # the CPU is emulated
-WAIT_SECONDS = 120
-
-
-class Service(Up):
-    """The same, but systemd starts and stops it."""
-
-    def __init__(self) -> None:
-        super().__init__(DATA)
-        self.node = "guest"
-
-    def await_ready(self) -> None:
-        self.wait_until(self._is_ready, "the node is ready", WAIT_SECONDS)
-
-    def resize(self, pod: str, **amounts: str) -> None:
-        resources = {"requests": amounts, "limits": amounts}
-        patch = {"spec": {"containers": [{"name": "app", "resources": resources}]}}
-        code, answer = self.patch_resize(pod, patch)
-        assert code == 200, answer
-        self.wait_resized(pod)
-
-
-def systemctl(*words: str) -> str:
-    done = subprocess.run(
-        ["systemctl", *words], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Service]:
-    Path("/etc/livesize").mkdir(exist_ok=True)
-    Path("/etc/livesize/up.yaml").write_text(SETTINGS)
-    install = ["livesize", "units", "install", "up", "--program", "/usr/bin/livesize"]
-    subprocess.run(install, check=True, timeout=120)
-    patience = Path(f"/etc/systemd/system/{UNIT}.d/patience.conf")
-    patience.parent.mkdir(exist_ok=True)
-    patience.write_text(PATIENCE)
-    systemctl("daemon-reload")
-    systemctl("start", UNIT)
-    service = Service()
+    start_service(SETTINGS)
+    service = Service(DATA)
     service.await_ready()
     for name, cpu in (("shared", "100m"), ("db", "1")):
         if service.pod(name).get("kind") != "Pod":  # there again where a test is run once more

@@ -1,7 +1,8 @@
 """The guest whose first process is systemd: `livesize up` as a service, on version 2.
 
-As guest/v2_guest.py, with the systemd of this machine inside and all that Livesize needs. An
-emulated CPU needs minutes for it, so it is for the long runs.
+As guest/v2_guest.py, with the systemd of this machine inside, containerd, an ordinary user, and
+all that Livesize needs. One image for several boots: the kernel's command line says which tests
+run. An emulated CPU needs minutes for each, so it is for the long runs.
 """
 
 from __future__ import annotations
@@ -10,24 +11,32 @@ import subprocess
 import sys
 from pathlib import Path
 
-from guest.boot import run_guest
-from guest.v2_guest import MODULES, ROOT, Session, guest_entries, parse_session
+from guest.containerd_guest import containerd_programs
+from guest.session import Bounds, Session, run
+from guest.v2_guest import MODULES, ROOT, guest_entries
 from livesize.runtime.guest.cpio import Entry, File, Link
 from livesize.runtime.guest.host_files import host_entries, shared_libraries
 from livesize.runtime.guest.image import GuestRecipe, build_image
 from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
 
-INSIDE = "tests/guest/inside_systemd.py"
+INSIDE = {  # and how many tests are in each
+    "tests/guest/inside_systemd.py": 4,
+    "tests/guest/inside_slices.py": 9,
+    "tests/guest/inside_rootless.py": 7,
+}
 NEEDED = (
     *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/system"),
-    *("tests/guest/boot.py", "tests/guest/report.py", INSIDE),
+    *("tests/guest/boot.py", "tests/guest/report.py", "tests/guest/service.py", *INSIDE),
 )
+DISTRIBUTIONS = ("livesize", "pytest", "pytest-asyncio", "grpcio", "protobuf")
 SYSTEMD = Path("/lib/systemd/systemd")
-CPUS = 2
-MEMORY_MIB = 2048
-LIMIT_SECONDS = 900
+PAM = Path("/lib/x86_64-linux-gnu/security/pam_permit.so")
+USER = "ada"
+USER_ID = 1000
+TELL = "livesize.tests="
+BOUNDS = Bounds(memory_mib=3072, limit_seconds=1500)
 
-TEST_UNIT = b"""\
+TEST_UNIT = """\
 [Unit]
 Description=The tests
 DefaultDependencies=no
@@ -40,11 +49,26 @@ SCRIPT = """\
 exec > /dev/console 2>&1
 (sleep {limit}; echo 'guest: out of time'; busybox poweroff -f) &
 cd {root}
-export PYTHONPATH={root}/src:{root}/tests HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin
-{python} -m pytest -p guest.report -p no:cacheprovider -v --tier machine --matrix --color=no {tests}
+export PYTHONPATH={root}/src:{root}/tests HOME=/root PATH={programs}:/usr/sbin:/usr/bin:/sbin:/bin
+tests=$(sed 's/.*{tell}\\([^ ]*\\).*/\\1/' /proc/cmdline)
+{python} -m pytest -p guest.report -p no:cacheprovider -v --tier machine --matrix --color=no $tests
 echo "guest: pytest ended with $?"
 busybox poweroff -f
 """
+# systemd's own manager of a user asks PAM whether it may begin, and nobody else.
+SYSTEM_FILES = {
+    "etc/systemd/system/tests.service": TEST_UNIT,
+    "etc/tmpfiles.d/tmp.conf": "",  # or what is ours below /tmp would be cleared away
+    "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+    "etc/hosts": "127.0.0.1\tlocalhost\n",
+    "etc/resolv.conf": "",
+    "etc/passwd": (
+        "root:x:0:0:root:/root:/usr/bin/sh\nnobody:x:65534:65534::/:/usr/bin/sh\n"
+        f"{USER}:x:{USER_ID}:{USER_ID}::/home/{USER}:/usr/bin/sh\n"
+    ),
+    "etc/group": f"root:x:0:\nnogroup:x:65534:\n{USER}:x:{USER_ID}:\n",
+    "etc/pam.d/systemd-user": "account required pam_permit.so\nsession required pam_permit.so\n",
+}
 PROGRAM = """\
 #!/usr/bin/sh
 export PYTHONPATH={root}/src
@@ -59,35 +83,27 @@ def build(cache_dir: Path) -> tuple[GuestKernel, Path]:
     return kernel, build_image(recipe, kernel, cache_dir)
 
 
-def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
-    done = run_guest(
-        kernel,
-        image,
-        folder,
-        memory_mib=MEMORY_MIB,
-        limit_seconds=LIMIT_SECONDS,
-        cpus=CPUS,
-    )
-    return parse_session(done)
+def run_inside(kernel: GuestKernel, image: Path, folder: Path, tests: str) -> Session:
+    return run(kernel, image, folder, BOUNDS, tell=f"{TELL}{tests}")
 
 
 def _entries(cache_dir: Path) -> dict[str, Entry]:
-    words = {"root": ROOT, "python": sys.executable, "tests": INSIDE, "limit": LIMIT_SECONDS + 15}
+    programs = containerd_programs()
+    words = {
+        "root": ROOT,
+        "python": sys.executable,
+        "tell": TELL,
+        "programs": programs[0].parent,
+        "limit": BOUNDS.limit_inside_seconds,
+    }
     return {
-        **guest_entries(cache_dir, NEEDED, ("livesize", "pytest", "pytest-asyncio")),
+        **guest_entries(cache_dir, NEEDED, DISTRIBUTIONS),
+        **host_entries([PAM, *programs, *shared_libraries([PAM, *programs])]),
         **_systemd_entries(),
-        "etc/systemd/system/tests.service": File(TEST_UNIT),
+        **{name: File(text.encode()) for name, text in SYSTEM_FILES.items()},
         "etc/systemd/system/ldconfig.service": Link("/dev/null"),
-        "etc/tmpfiles.d/tmp.conf": File(b""),  # or what is ours below /tmp would be cleared away
         "tests.sh": File(SCRIPT.format(**words).encode()),
         "usr/bin/livesize": File(PROGRAM.format(**words).encode(), 0o755),
-        "etc/machine-id": File(b"0123456789abcdef0123456789abcdef\n"),
-        "etc/hosts": File(b"127.0.0.1\tlocalhost\n"),
-        "etc/resolv.conf": File(b""),
-        "etc/passwd": File(
-            b"root:x:0:0:root:/root:/usr/bin/sh\nnobody:x:65534:65534::/:/usr/bin/sh\n"
-        ),
-        "etc/group": File(b"root:x:0:\nnogroup:x:65534:\n"),
     }
 
 

@@ -6,13 +6,11 @@ programs the process runtime calls; a disk, to have a page cache; and a port for
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-from guest.boot import GuestRun, run_guest
 from guest.python_tree import compiled_entries, python_entries, tree_files
+from guest.session import Bounds
 from livesize.runtime.guest.cpio import Entry, File, HostFile
 from livesize.runtime.guest.host_files import program_entries
 from livesize.runtime.guest.image import GuestRecipe, build_image
@@ -33,8 +31,7 @@ NEEDED = (
 DISTRIBUTIONS = ("msgspec", "pytest", "pytest-asyncio", "typing-extensions")
 PROGRAMS = ("sh", "unshare", "cp", "mount", "umount")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "overlay")
-MEMORY_MIB = 1536
-LIMIT_SECONDS = 165
+BOUNDS = Bounds(memory_mib=1536, limit_seconds=165)
 
 # Instead of the one here: each plugin that is not needed inside costs seconds there.
 CONFTEST = b'"""What runs inside the guest."""\n\npytest_plugins = ["tiers", "leaks"]\n'
@@ -49,20 +46,6 @@ echo "guest: pytest ended with $?"
 """
 
 
-class Result(NamedTuple):
-    test: str
-    outcome: str
-    seconds: float
-    text: str
-    flaky: bool
-
-
-class Session(NamedTuple):
-    results: list[Result]
-    exit_status: int | None  # None: pytest did not come to its end
-    run: GuestRun
-
-
 def build(cache_dir: Path, options: str = "--tier machine") -> tuple[GuestKernel, Path]:
     """``options`` choose among the tests inside."""
     kernel = fetch_kernel(cache_dir)
@@ -71,28 +54,11 @@ def build(cache_dir: Path, options: str = "--tier machine") -> tuple[GuestKernel
         python=sys.executable,
         options=options,
         tests=" ".join(INSIDE),
-        limit=LIMIT_SECONDS + 15,
+        limit=BOUNDS.limit_inside_seconds,
     )
     entries = guest_entries(cache_dir, NEEDED, DISTRIBUTIONS)
     recipe = GuestRecipe("cgroup-v2", commands, MODULES, entries)
     return kernel, build_image(recipe, kernel, cache_dir)
-
-
-def run(kernel: GuestKernel, image: Path, folder: Path) -> Session:
-    done = run_guest(kernel, image, folder, memory_mib=MEMORY_MIB, limit_seconds=LIMIT_SECONDS)
-    return parse_session(done)
-
-
-def parse_session(done: GuestRun) -> Session:
-    """What was reported in whole lines; the last may have been cut off."""
-    lines = [json.loads(line) for line in done.results.split("\n")[:-1]]
-    results = [
-        Result(one["test"], one["outcome"], one["seconds"], one["text"], one.get("flaky", False))
-        for one in lines
-        if "test" in one
-    ]
-    ends = [int(one["finished"]) for one in lines if "finished" in one]
-    return Session(results, ends[-1] if ends else None, done)
 
 
 def guest_entries(

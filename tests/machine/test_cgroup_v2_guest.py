@@ -14,12 +14,12 @@ from typing import NoReturn
 
 import pytest
 
-from guest.v2_guest import INSIDE, Session, build, run
+from guest.session import Session, run
+from guest.v2_guest import BOUNDS, INSIDE, build
 from livesize.runtime.guest.kernel import default_cache_dir
 
 pytestmark = pytest.mark.cgroup_v2
 
-CONSOLE_LINES = 60
 MOST_BOOTS = 2
 
 _sessions: list[Session] = []  # also for those that are run again after all the others
@@ -33,7 +33,7 @@ def session(
         not_run("needs qemu-system-x86_64")
     if not _sessions or (_sessions[-1].exit_status is None and len(_sessions) < MOST_BOOTS):
         kernel, image = build(default_cache_dir())
-        _sessions.append(run(kernel, image, tmp_path_factory.mktemp("guest")))
+        _sessions.append(run(kernel, image, tmp_path_factory.mktemp("guest"), BOUNDS))
     return _sessions[-1]
 
 
@@ -44,10 +44,10 @@ def test_the_guest_runs_all_its_tests_to_the_end(
         print(f"\n{summary(session)}")
     if session.exit_status is None:
         why = "was killed after its time limit" if session.run.timed_out else "ended too early"
-        pytest.fail(f"the guest {why}; its console:\n{console(session)}", pytrace=False)
+        pytest.fail(f"the guest {why}; its console:\n{session.console()}", pytrace=False)
     if session.exit_status and all(result.outcome == "passed" for result in session.results):
         why = f"pytest ended with {session.exit_status} though all tests passed"
-        pytest.fail(f"{why}; the guest's console:\n{console(session)}", pytrace=False)
+        pytest.fail(f"{why}; the guest's console:\n{session.console()}", pytrace=False)
     odd = [result.test for result in session.results if not result.test.startswith(INSIDE)]
     assert odd == []
 
@@ -55,11 +55,11 @@ def test_the_guest_runs_all_its_tests_to_the_end(
 @pytest.mark.parametrize("file", INSIDE)
 def test_inside(session: Session, file: str) -> None:
     results = [result for result in session.results if result.test.startswith(file)]
-    assert results, f"nothing of {file} was run; the guest's console:\n{console(session)}"
+    assert results, f"nothing of {file} was run; the guest's console:\n{session.console()}"
     failed = [result for result in results if result.outcome != "passed"]
     words = "\n".join(f"{result.test}: {result.outcome}\n{result.text}\n" for result in failed)
     if failed:
-        pytest.fail(f"{words}\nthe guest's console:\n{console(session)}", pytrace=False)
+        pytest.fail(f"{words}\nthe guest's console:\n{session.console()}", pytrace=False)
 
 
 @pytest.mark.matrix
@@ -69,13 +69,11 @@ def test_the_long_ones_inside(
     if shutil.which("qemu-system-x86_64") is None:
         not_run("needs qemu-system-x86_64")
     kernel, image = build(default_cache_dir(), "--matrix -m matrix")
-    session = run(kernel, image, tmp_path)
+    session = run(kernel, image, tmp_path, BOUNDS)
     with capsys.disabled():
         print(f"\n{summary(session)}")
-    failed = [result for result in session.results if result.outcome != "passed"]
-    words = "\n".join(f"{result.test}: {result.outcome}\n{result.text}\n" for result in failed)
-    assert session.results, console(session)
-    assert (session.exit_status, words) == (0, "")
+    assert session.results, session.console()
+    assert (session.exit_status, session.failures()) == (0, "")
 
 
 def summary(session: Session) -> str:
@@ -88,7 +86,3 @@ def summary(session: Session) -> str:
         again = f", {flaky} when run again" if flaky else ""
         lines.append(f"  {file}: {passed} of {len(results)} passed{again}, {seconds:.1f} s")
     return "\n".join(lines)
-
-
-def console(session: Session) -> str:
-    return "\n".join(session.run.console.splitlines()[-CONSOLE_LINES:])

@@ -10,7 +10,7 @@ import msgspec
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds import NODES, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
-from livesize.apiserver.admission.plan import Attempt, asks_for_resize
+from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
 from livesize.apiserver.auth.authorize import Access, authorize
@@ -108,7 +108,7 @@ class Editing:
                 record = await self._ground.newest(target)
                 seen = Seen.of(record)
                 new = self._next(edit, rule, seen, incoming(seen))
-                node = await self._node_to_ask(edit.access, record.stored, new)
+                node = await self._node_to_ask(edit.access, record.stored)
                 around = around_of(self._ground.cache, edit.access)
                 admit_or_refuse(
                     Attempt(edit.identity, edit.access, record.stored, new, node, around)
@@ -140,10 +140,10 @@ class Editing:
             return self._ground.books.counted(new)
         return new
 
-    async def _node_to_ask(self, access: Access, old: Object, new: Object) -> Object | None:
-        """The node a resize concerns, for admission; None where there is none."""
-        bound_to = lookup(old, "spec", "nodeName", default="")
-        if not bound_to or not asks_for_resize(access, old, new):
+    async def _node_to_ask(self, access: Access, old: Object) -> Object | None:
+        """The node a resize would concern, for admission; None where there is none."""
+        bound_to = may_resize(access) and old["spec"].get("nodeName")
+        if not bound_to:
             return None
         try:
             return (await self._ground.newest(Target(NODES, "", bound_to))).stored

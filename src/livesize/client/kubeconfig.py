@@ -1,7 +1,8 @@
 """Reads and writes kubeconfig files: where the server is, and who we are to it.
 
 ``find_kubeconfig`` says which file counts: the one named, $LIVESIZE_KUBECONFIG, $KUBECONFIG, the
-one `livesize up` wrote, ~/.kube/config. ``connection_from`` turns one into a ConnectionConfig.
+one `livesize up` wrote, of this user or of root, ~/.kube/config. ``connection_from`` turns one
+into a ConnectionConfig.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ def candidates(environment: Mapping[str, str], home: Path, given: str = "") -> t
     listed = environment.get("KUBECONFIG", "")
     if listed:
         return tuple(Path(entry) for entry in listed.split(os.pathsep) if entry)
-    data_dir = Path(environment.get("LIVESIZE_DATA_DIR") or DEFAULT_DATA_DIR)
-    return (data_dir / "kubeconfig", home / ".kube" / "config")
+    given_dir = environment.get("LIVESIZE_DATA_DIR", "")
+    usual = (user_data_dir(environment, home), Path(DEFAULT_DATA_DIR))
+    folders = (Path(given_dir),) if given_dir else usual
+    return (*(folder / "kubeconfig" for folder in folders), home / ".kube" / "config")
+
+
+def user_data_dir(environment: Mapping[str, str], home: Path) -> Path:
+    """Where `livesize up` of an ordinary user keeps everything (XDG base directories)."""
+    given = environment.get("XDG_DATA_HOME", "")
+    return (Path(given) if given.startswith("/") else home / ".local/share") / "livesize"
 
 
 def find_kubeconfig(given: str = "", environment: Mapping[str, str] | None = None) -> Path:

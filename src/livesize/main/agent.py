@@ -39,7 +39,7 @@ from livesize.main.node import (
 )
 from livesize.main.peers import connect_with
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import check_runtime, parse_log_limits
+from livesize.main.runtimes import become_rootless, check_runtime, parse_log_limits
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
@@ -50,6 +50,7 @@ class AgentCommand(msgspec.Struct, frozen=True):
     server: str = ""
     runtime: str = "process"
     runtime_endpoint: str = ""
+    cgroup_driver: str = "auto"
     node_name: str = ""
     node_ip: str = ""
     allocatable: str = ""
@@ -80,7 +81,8 @@ def run_agent(command: AgentCommand) -> None:
     allocatable = parse_allocatable(command.allocatable)
     cpus = parse_cpu_policy(command.cpu_policy, command.reserved_cpus)
     logs = parse_log_limits(command.container_log_max_size, command.container_log_max_files)
-    runtime = check_runtime(command.runtime, command.runtime_endpoint, logs)
+    driver = command.cgroup_driver
+    runtime = check_runtime(command.runtime, command.runtime_endpoint, driver, logs)
     directory = DataDirectory(command.data_dir.absolute())
     kubeconfig = _kubeconfig(command, directory)
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
@@ -89,6 +91,7 @@ def run_agent(command: AgentCommand) -> None:
     node = NodeSettings(name, address, runtime, allocatable, command.resize_judge, cpus)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence():
+        become_rootless(runtime, directory)
         prepare_agent(directory)
         with exclusive(directory, directory.agent_lock):
             where = parse_listen(command.endpoint_listen or f"[{address}]:0", "--endpoint-listen")

@@ -5,6 +5,7 @@ Heavy modules are imported inside the commands, so that `livesize get` does not 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,14 +96,35 @@ for _command in (
     cli.add_command(_command)
 
 
-def accelerator() -> Finding:
+def accelerator() -> list[Finding]:
     """For the doctor: what QEMU would use. Timed anew each time, unlike what an agent keeps."""
     from livesize.cli.doctor.vm_checks import accelerator_finding
     from livesize.runtime.accelerator import observe_accelerator
 
     found = observe_accelerator()
-    return accelerator_finding(found.accelerator.value, found.why)
+    return [accelerator_finding(found.accelerator.value, found.why)]
+
+
+def containerd() -> list[Finding]:
+    """For the doctor: what --runtime containerd would find."""
+    from livesize.main.containerd_probe import containerd
+
+    return [containerd()]
+
+
+def rootless() -> list[Finding]:
+    """For the doctor: what an ordinary user has, and what cannot be had without root."""
+    if os.geteuid() == 0:
+        return []
+    from livesize.cli.doctor.rootless_checks import observe_user, rootless_findings
+    from livesize.runtime.rootless.delegation import find_delegation
+
+    def find_group() -> tuple[str, tuple[str, ...]]:
+        found = find_delegation()
+        return found.group, found.controllers
+
+    return rootless_findings(observe_user(find_group))
 
 
 def main() -> None:
-    cli(obj=(accelerator,))
+    cli(obj=(rootless, containerd, accelerator))

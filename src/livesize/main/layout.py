@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from livesize.client.kubeconfig import DEFAULT_DATA_DIR, user_data_dir
+
 CONTROL_PLANE_USERS = ("livesize", "nobody")
 
 
@@ -120,14 +122,29 @@ class AlreadyRunningError(Exception):
 
 
 def control_plane_account() -> Account | None:
-    """An unprivileged account, or None where we are not root and stay who we are."""
+    """An unprivileged account, or None where we are not root and stay who we are. Root of a user
+    namespace, in which nobody else exists, is an ordinary user already."""
     if os.geteuid() != 0:
         return None
     for name in CONTROL_PLANE_USERS:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
-            return Account(name, entry.pw_uid, entry.pw_gid)
+            if user_exists(entry.pw_uid, Path("/proc/self/uid_map").read_text()):
+                return Account(name, entry.pw_uid, entry.pw_gid)
     return None
+
+
+def user_exists(uid: int, uid_map: str) -> bool:
+    """In this user namespace (user_namespaces(7)): lines of first, first outside, and count."""
+    ranges = [line.split() for line in uid_map.splitlines()]
+    return any(int(first) <= uid < int(first) + int(count) for first, _, count in ranges)
+
+
+def own_data_dir(chosen: Path) -> Path:
+    """Where an ordinary user keeps everything, unless another place was chosen."""
+    if os.geteuid() == 0 or str(chosen) != DEFAULT_DATA_DIR:
+        return chosen
+    return user_data_dir(os.environ, Path.home())
 
 
 def prepare(directory: DataDirectory, account: Account | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from livesize.main.settings_options import chosen_data_dir
 from livesize.main.settings_table import Kind, Part, Setting, setting_named, settings_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -41,6 +42,8 @@ def option_of(setting: Setting) -> Callable[[Command], Command]:
         more = {"default": setting.default, "show_default": True}
     else:
         more = {"default": ""}
+    if setting.kind is Kind.FOLDER:
+        more["callback"] = chosen_data_dir
     otherwise = f"[default: {setting.otherwise}]" if setting.otherwise else ""
     return click.option(
         f"--{setting.name}",
@@ -61,7 +64,7 @@ def _type_of(setting: Setting) -> click.ParamType[Any] | None:
         case Kind.FILE:
             return click.Path(dir_okay=False)
         case Kind.FOLDER:
-            return click.Path(path_type=Path, file_okay=False)
+            return click.Path(path_type=Path, file_okay=False, readable=False)
         case Kind.FLAG:
             return None
         case Kind.TEXT | Kind.LIST | Kind.PAIRS:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from pathlib import Path
 
 import click
 import msgspec
 
 from livesize.api.quantity import QuantityError, memory_bytes
-from livesize.cli.doctor.containerd_checks import ContainerdTools
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
+from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import Runtime
 from livesize.runtime.streams import LogLimits
@@ -26,11 +25,14 @@ DEFAULT_LOGS = LogLimits()
 
 
 class RuntimeChoice(msgspec.Struct, frozen=True):
-    """``endpoint``: the socket of a containerd that is not ours; empty: a private one."""
+    """``endpoint``: the socket of a containerd that is not ours; empty: a private one.
+    ``rootless``: containers of an ordinary user."""
 
     kind: str = "process"
     endpoint: str = ""
+    cgroup_driver: str = "auto"
     logs: LogLimits = LogLimits()
+    rootless: bool = False
 
 
 def parse_log_limits(size: str, files: str) -> LogLimits:
@@ -47,13 +49,19 @@ def parse_log_limits(size: str, files: str) -> LogLimits:
     return limits
 
 
-def check_runtime(kind: str, endpoint: str, logs: LogLimits = DEFAULT_LOGS) -> RuntimeChoice:
+def check_runtime(
+    kind: str, endpoint: str, cgroup_driver: str = "auto", logs: LogLimits = DEFAULT_LOGS
+) -> RuntimeChoice:
     """Wrong settings end in one sentence, before anything starts."""
-    if endpoint and kind != "containerd":
-        raise click.BadParameter(
-            f"it is for --runtime containerd, and this is --runtime {kind}",
-            param_hint="--runtime-endpoint",
-        )
+    for option, is_given in (
+        ("--runtime-endpoint", bool(endpoint)),
+        ("--cgroup-driver", cgroup_driver != "auto"),
+    ):
+        if is_given and kind != "containerd":
+            raise click.BadParameter(
+                f"it is for --runtime containerd, and this is --runtime {kind}",
+                param_hint=option,
+            )
     if endpoint and not Path(endpoint).is_socket():
         raise click.BadParameter(
             f"{endpoint} is not the socket of a containerd, for instance"
@@ -64,32 +72,24 @@ def check_runtime(kind: str, endpoint: str, logs: LogLimits = DEFAULT_LOGS) -> R
         raise click.ClickException(
             "--runtime containerd needs the extra: pip install 'livesize[containerd]'"
         )
-    if kind != "fake" and os.geteuid() != 0:
+    if kind == "containerd" and os.geteuid() != 0:
         raise click.ClickException(
-            f"--runtime {kind} makes cgroups and namespaces and needs root:"
-            " run it with sudo, or try the API with --runtime fake"
+            "--runtime containerd needs root: run it with sudo, or choose --runtime process, which"
+            " an ordinary user may run on cgroup v2 with systemd"
         )
-    return RuntimeChoice(kind, endpoint, logs)
+    rootless = kind == "process" and os.geteuid() != 0
+    return RuntimeChoice(kind, endpoint, cgroup_driver, logs, rootless)
 
 
-def observe_containerd() -> ContainerdTools:
-    """What a private containerd would find here."""
-    from livesize.runtime.containerd.daemon import CniFolders, find_programs
+def become_rootless(choice: RuntimeChoice, directory: DataDirectory) -> None:
+    """Where an ordinary user runs containers: be root of a user namespace from here on. What is
+    missing is said in one sentence, before anything is made."""
+    if choice.rootless:
+        from livesize.runtime.rootless.delegation import find_delegation, require_delegation
+        from livesize.runtime.rootless.namespaces import enter_namespaces
 
-    programs = find_programs()
-    version = ""
-    if programs.containerd:
-        asked = subprocess.run(
-            [programs.containerd, "--version"], capture_output=True, text=True, check=False
-        )
-        version = asked.stdout
-    configuration = Path(CniFolders().configuration)
-    return ContainerdTools(
-        missing=tuple(programs.missing()),
-        version=version,
-        has_grpc=importlib.util.find_spec("grpc") is not None,
-        network=configuration.is_dir() and any(configuration.iterdir()),
-    )
+        require_delegation(find_delegation())
+        enter_namespaces(directory.agent)
 
 
 def accept_delay_seconds(choice: RuntimeChoice) -> float:
@@ -111,9 +111,14 @@ def make_runtime(
 
     feed, root = EventFeed(), f"livesize/{node_name}"
     containers = _make_containers(choice, directory, root, clock, feed)
-    settings = LibvirtSettings(logs=choice.logs)
+    why_not = "virtual machines need root: run livesize with sudo" if choice.rootless else ""
     machines = LibvirtRuntime(
-        directory.vms, directory.vm_images, f"{root}-vms", clock, feed=feed, settings=settings
+        directory.vms,
+        directory.vm_images,
+        f"{root}-vms",
+        clock,
+        feed=feed,
+        settings=LibvirtSettings(logs=choice.logs, cgroups=_cgroups(choice), why_not=why_not),
     )
     return CombinedRuntime(containers, machines, feed)
 
@@ -134,8 +139,10 @@ def _make_containers(
     choice: RuntimeChoice, directory: DataDirectory, root: str, clock: Clock, feed: EventFeed
 ) -> Runtime:
     if choice.kind == "containerd":
+        from livesize.runtime.containerd.daemon import GroupDriver
         from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
 
+        driver = choice.cgroup_driver
         return ContainerdRuntime(
             directory.containerd,
             cgroup_root=root,
@@ -143,6 +150,7 @@ def _make_containers(
             images=directory.runtime / "images",
             settings=ContainerdSettings(
                 endpoint=Path(choice.endpoint).absolute() if choice.endpoint else None,
+                group_driver=None if driver == "auto" else GroupDriver(driver),
                 points=CrashPoints.from_environment(),
                 logs=choice.logs,
             ),
@@ -150,7 +158,21 @@ def _make_containers(
         )
     from livesize.runtime.process.runtime import ProcessRuntime, ProcessSettings
 
-    settings = ProcessSettings(logs=choice.logs)
     return ProcessRuntime(
-        directory.runtime, cgroup_root=root, clock=clock, settings=settings, feed=feed
+        directory.runtime,
+        cgroup_root=root,
+        clock=clock,
+        cgroups=_cgroups(choice),
+        settings=ProcessSettings(logs=choice.logs, rootless=choice.rootless),
+        feed=feed,
     )
+
+
+def _cgroups(choice: RuntimeChoice) -> CgroupDriver | None:
+    """None: the whole machine's."""
+    if not choice.rootless:
+        return None
+    from livesize.runtime.cgroups.v2 import CgroupsV2
+    from livesize.runtime.rootless.delegation import find_delegation, require_delegation
+
+    return CgroupsV2(require_delegation(find_delegation()))

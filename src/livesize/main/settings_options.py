@@ -17,12 +17,20 @@ def data_dir(meaning: str) -> Callable[[Command], Command]:
     """--data-dir, with what the command does there in its help."""
     return click.option(
         "--data-dir",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=click.Path(path_type=Path, file_okay=False, readable=False),
         default=DEFAULT_DATA_DIR,
         show_default=True,
         envvar="LIVESIZE_DATA_DIR",
+        callback=chosen_data_dir,
         help=meaning,
     )
+
+
+def chosen_data_dir(_context: click.Context, _option: click.Parameter, value: Path) -> Path:
+    """The default is root's; an ordinary user has another."""
+    from livesize.main.layout import own_data_dir
+
+    return own_data_dir(value)
 
 
 data_dir_option = data_dir("The data directory of the server, or of this node.")

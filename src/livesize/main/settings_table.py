@@ -113,7 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "runtime",
         NODES,
-        "process: containers of our own (root). containerd: through a private one (root)."
+        "process: containers of our own. containerd: through a private one (root)."
         " fake: in memory, to try the API.",
         Kind.CHOICE,
         "process",
@@ -125,6 +125,15 @@ SETTINGS: tuple[Setting, ...] = (
         "With containerd: use the one that answers there.",
         otherwise="a private one",
         metavar="SOCKET",
+    ),
+    Setting(
+        "cgroup-driver",
+        NODES,
+        "With containerd: who writes the control groups. auto: as a containerd that is there"
+        " says; a private one writes them itself.",
+        Kind.CHOICE,
+        "auto",
+        choices=("auto", "cgroupfs", "systemd"),
     ),
     Setting("node-name", (Part.UP,), "", otherwise="host name", metavar="NAME"),
     Setting(

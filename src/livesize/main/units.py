@@ -1,10 +1,11 @@
-"""The systemd unit of each part, as text."""
+"""The systemd unit of each part, as text: for the machine's manager, or for a user's own."""
 
 from __future__ import annotations
 
 from livesize.main.settings_table import Part
 
 CONFIG_DIRECTORY = "/etc/livesize"
+USER_CONFIG_DIRECTORY = "%E/livesize"  # ~/.config/livesize, as systemd writes it
 _MEANINGS = {
     Part.UP: "Livesize on one machine",
     Part.APISERVER: "Livesize API server",
@@ -15,14 +16,14 @@ _MEANINGS = {
 # Containers and virtual machines outlive who started them; their processes are in the service's
 # group until they are moved to their own.
 _RUNS_PODS = ("KillMode=process", "Delegate=yes", "LimitNOFILE=1048576", "TasksMax=infinity")
+_USERS_PODS = ("KillMode=process", "TasksMax=infinity")
 # They give up root's rights by themselves, after what needs them.
 _ONLY_SPEAKS = ("ProtectHome=read-only", "PrivateTmp=yes", "LimitNOFILE=1048576")
+_AFTER_NETWORK = "After=network-online.target\nWants=network-online.target\n"
 _TEMPLATE = """\
 [Unit]
 Description={meaning}
-After=network-online.target
-Wants=network-online.target
-StartLimitIntervalSec=0
+{after}StartLimitIntervalSec=0
 
 [Service]
 Type=notify
@@ -36,7 +37,7 @@ WatchdogSec=30
 {more}
 
 [Install]
-WantedBy=multi-user.target
+WantedBy={target}
 """
 
 
@@ -44,13 +45,19 @@ def unit_name(part: Part) -> str:
     return f"livesize-{part}.service"
 
 
-def unit_text(part: Part, program: str) -> str:
-    """``program`` is the absolute path of livesize. Settings come from /etc/livesize/PART.yaml."""
-    more = _RUNS_PODS if part in (Part.UP, Part.AGENT) else _ONLY_SPEAKS
+def unit_text(part: Part, program: str, *, user: bool = False) -> str:
+    """``program`` is the absolute path of livesize. Settings come from /etc/livesize/PART.yaml, of
+    a ``user`` from ~/.config/livesize."""
+    runs_pods = part in (Part.UP, Part.AGENT)
+    more: tuple[str, ...] = _RUNS_PODS if runs_pods else _ONLY_SPEAKS
+    if user:
+        more = _USERS_PODS if runs_pods else ()
     return _TEMPLATE.format(
         meaning=_MEANINGS[part],
         part=part,
         program=program,
-        folder=CONFIG_DIRECTORY,
+        after="" if user else _AFTER_NETWORK,
+        folder=USER_CONFIG_DIRECTORY if user else CONFIG_DIRECTORY,
         more="\n".join(more),
+        target="default.target" if user else "multi-user.target",
     )

@@ -18,6 +18,13 @@ _program = click.option(
 )
 
 
+_user = click.option(
+    "--user", is_flag=True, help="For your own service manager: up and agent without root."
+)
+USER_DIRECTORY = ".config/systemd/user"
+SYSTEM_DIRECTORY = "/etc/systemd/system"
+
+
 @click.group()
 def units() -> None:
     """Print or install systemd units, one for each part."""
@@ -26,7 +33,8 @@ def units() -> None:
 @units.command("print")
 @_part
 @_program
-def print_unit(part: str, program: str) -> None:
+@_user
+def print_unit(part: str, program: str, user: bool) -> None:
     """Print the unit of a part.
 
     \b
@@ -35,38 +43,51 @@ def print_unit(part: str, program: str) -> None:
     """
     from livesize.main.units import unit_text
 
-    click.echo(unit_text(Part(part), program or _running()), nl=False)
+    click.echo(unit_text(Part(part), program or _running(), user=user), nl=False)
 
 
 @units.command()
 @_part
 @_program
+@_user
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    default="/etc/systemd/system",
-    show_default=True,
+    default=None,
+    help=f"Where to write it.  [default: {SYSTEM_DIRECTORY}; with --user ~/{USER_DIRECTORY}]",
 )
-def install(part: str, program: str, directory: Path) -> None:
+def install(part: str, program: str, user: bool, directory: Path | None) -> None:
     """Write the unit of a part to where systemd finds it, and say what to do next.
 
     \b
     Example:
       livesize units install agent
     """
-    from livesize.main.units import CONFIG_DIRECTORY, unit_name, unit_text
+    from livesize.main.units import unit_name, unit_text
 
-    path = directory / unit_name(Part(part))
-    config = Path(CONFIG_DIRECTORY) / f"{part}.yaml"
+    folder = directory or (Path.home() / USER_DIRECTORY if user else Path(SYSTEM_DIRECTORY))
+    path = folder / unit_name(Part(part))
     try:
-        path.write_text(unit_text(Part(part), program or _running()))
+        if user:
+            folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(unit_text(Part(part), program or _running(), user=user))
     except OSError as failure:
         raise click.ClickException(f"{path} cannot be written: {failure.strerror}") from failure
-    click.echo(
-        f"{path} written\n"
-        f"  settings: {config} (docs/settings.md); it must be there, and may be empty\n"
-        f"  systemctl daemon-reload && systemctl enable --now {path.name}"
-    )
+    click.echo(f"{path} written\n{_next_steps(part, path.name, user=user)}")
+
+
+def _next_steps(part: str, unit: str, *, user: bool) -> str:
+    from livesize.main.units import CONFIG_DIRECTORY
+
+    folder = Path.home() / ".config/livesize" if user else Path(CONFIG_DIRECTORY)
+    manager = "systemctl --user" if user else "systemctl"
+    lines = [
+        f"  settings: {folder / part}.yaml (docs/settings.md); it must be there, and may be empty",
+        f"  {manager} daemon-reload && {manager} enable --now {unit}",
+    ]
+    if user:
+        lines.append("  loginctl enable-linger    (or it ends when you log out)")
+    return "\n".join(lines)
 
 
 def _running() -> str:

@@ -68,7 +68,7 @@ from livesize.main.node import (
     say_what_stops,
 )
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import check_runtime, parse_log_limits
+from livesize.main.runtimes import become_rootless, check_runtime, parse_log_limits
 
 log = get_logger("up")
 
@@ -78,6 +78,7 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
 
     runtime: str = "process"
     runtime_endpoint: str = ""
+    cgroup_driver: str = "auto"
     node_name: str = ""
     allocatable: str = ""
     cpu_policy: str = "none"
@@ -96,12 +97,14 @@ def run_up(settings: UpSettings) -> None:
     node_name = parse_node_name(settings.node_name)
     door = settings.door()
     logs = parse_log_limits(settings.container_log_max_size, settings.container_log_max_files)
-    runtime = check_runtime(settings.runtime, settings.runtime_endpoint, logs)
+    driver = settings.cgroup_driver
+    runtime = check_runtime(settings.runtime, settings.runtime_endpoint, driver, logs)
     directory = DataDirectory(settings.data_dir.absolute())
     check_door(door, directory.tokens, SystemClock().now())
     set_up_logging(settings.log_level, form=settings.log_format)
-    account = control_plane_account()
     with in_one_sentence():
+        become_rootless(runtime, directory)
+        account = control_plane_account()
         prepare(directory, account)
         audit_log = prepare_audit_log(door.audit_log, account)
         door = msgspec.structs.replace(door, audit_log=audit_log)

@@ -8,6 +8,7 @@ what lower layers brought (OCI image-spec, layer.md).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -157,7 +158,11 @@ def _copy_content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path)
 
 def _set_attributes(member: tarfile.TarInfo, path: Path) -> None:
     if os.geteuid() == 0:
-        os.chown(path, member.uid, member.gid, follow_symlinks=False)
+        try:
+            os.chown(path, member.uid, member.gid, follow_symlinks=False)
+        except OSError as failure:
+            if failure.errno != errno.EINVAL:  # of a user that this user namespace does not have
+                raise
     if not member.issym():
         path.chmod(stat.S_IMODE(member.mode))
     os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)

@@ -151,7 +151,7 @@ def test_the_accelerator_is_said_with_its_reason(accelerator: str, word: str) ->
 
 def test_main_hands_in_probes_of_what_the_command_line_cannot_know(tmp_path: Path) -> None:
     words = ["doctor", "-o", "json", "--kubeconfig", str(tmp_path / "none")]
-    probes = [lambda: accelerator_finding("tcg", "it was tried")]
+    probes = [lambda: [accelerator_finding("tcg", "it was tried")]]
     with_probes = json.loads(CliRunner().invoke(cli, words, obj=probes).output)
     without = json.loads(CliRunner().invoke(cli, words).output)
     names = [finding["name"] for finding in with_probes]
@@ -169,6 +169,17 @@ def test_main_hands_in_probes_of_what_the_command_line_cannot_know(tmp_path: Pat
         (ContainerdTools((), "containerd x 1.6.20~ds1", True, False), True, "hostNetwork: true"),
         (ContainerdTools((), "containerd x v2.1.4 abc", True, True), True, "containerd 2.1.4, CNI"),
         (ContainerdTools((), "", True, True), True, "unknown version"),
+        (ContainerdTools((), "1.6.20", True, True), True, "a private one writes control groups"),
+        (
+            ContainerdTools((), "1.6.20", True, True, "/c.sock", "systemd"),
+            True,
+            "for the one at /c.sock systemd writes the control groups",
+        ),
+        (
+            ContainerdTools((), "1.6.20", True, True, "/c.sock", "cgroupfs"),
+            True,
+            "the one at /c.sock writes control groups itself",
+        ),
     ],
 )
 def test_containerd(tools: ContainerdTools, ok: bool, words: str) -> None:

@@ -30,7 +30,15 @@ ALL = {"LIVESIZE_KUBECONFIG": "/l", "KUBECONFIG": "/k:/k2", "LIVESIZE_DATA_DIR":
         (ALL, "", ["/l"]),
         ({**ALL, "LIVESIZE_KUBECONFIG": ""}, "", ["/k", "/k2"]),
         ({"LIVESIZE_DATA_DIR": "/data"}, "", ["/data/kubeconfig", "/home/someone/.kube/config"]),
-        ({}, "", ["/var/lib/livesize/kubeconfig", "/home/someone/.kube/config"]),
+        (
+            {},
+            "",
+            [
+                "/home/someone/.local/share/livesize/kubeconfig",
+                "/var/lib/livesize/kubeconfig",
+                "/home/someone/.kube/config",
+            ],
+        ),
     ],
     ids=["named", "ours", "kubectl's", "data directory", "defaults"],
 )

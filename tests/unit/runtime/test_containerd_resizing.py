@@ -25,6 +25,7 @@ from livesize.runtime.interface import (
 )
 
 MIB = 1 << 20
+ID = "c0ffee"
 PATH = "pod-u/c1"
 LIMITS = KernelLimits(39, 50_000, 64 * MIB)
 
@@ -111,7 +112,7 @@ async def test_a_change_is_asked_of_containerd_and_nobody_else(
     resizer: Resizer, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     for change in (SetCpu(50, 20_000), SetMemory(128 * MIB), SetMemory(32 * MIB)):
-        await resizer.write(PATH, change)
+        await resizer.write(ID, PATH, change)
     assert containerd.asked == [SetCpu(50, 20_000), SetMemory(128 * MIB), SetMemory(32 * MIB)]
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 32 * MIB)
 
@@ -122,7 +123,7 @@ async def test_a_limit_that_would_kill_is_never_asked_for(
     """There the kernel kills, and the call says OK."""
     kernel.hold(40 * MIB)
     with pytest.raises(MemoryInUseError) as refused:
-        await resizer.write(PATH, SetMemory(32 * MIB))
+        await resizer.write(ID, PATH, SetMemory(32 * MIB))
     assert refused.value.usage_bytes >= 40 * MIB
     assert containerd.asked == []
     assert cgroups.read_limits(PATH) == LIMITS
@@ -134,7 +135,7 @@ async def test_what_was_done_in_part_is_set_back(
     containerd.refuses = lambda change: "no" if change == SetCpu(50, 900) else ""
     containerd.does_a_part = True
     with pytest.raises(RefusedError, match="no"):
-        await resizer.write(PATH, SetCpu(50, 900))
+        await resizer.write(ID, PATH, SetCpu(50, 900))
     assert cgroups.read_limits(PATH) == LIMITS
 
 
@@ -158,7 +159,7 @@ async def test_memory_in_use_is_told_from_other_refusals(
     kernel.put("memory.max", str(100 * MIB))
     kernel.hold(held_bytes)
     with pytest.raises(error):
-        await resizer.write(PATH, SetMemory(128 * MIB))
+        await resizer.write(ID, PATH, SetMemory(128 * MIB))
 
 
 async def test_a_container_that_is_gone_is_told_as_gone(
@@ -166,7 +167,7 @@ async def test_a_container_that_is_gone_is_told_as_gone(
 ) -> None:
     kernel.folder.rename(kernel.folder.with_name("elsewhere"))
     with pytest.raises(GoneError):
-        await resizer.write(PATH, SetCpu(50, 20_000))
+        await resizer.write(ID, PATH, SetCpu(50, 20_000))
     assert containerd.asked == []
 
 

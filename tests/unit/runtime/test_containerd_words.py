@@ -103,7 +103,9 @@ def test_a_container_without_limits_is_made_without() -> None:
 @pytest.mark.parametrize(("host", "mode"), [(True, messages.NODE_NETWORK), (False, 0)])
 def test_pod_and_container_agree_about_the_network(host: bool, mode: int) -> None:
     pod = msgspec.structs.replace(POD, host_network=host)
-    sandbox = sandbox_config(pod, node_uid="node", attempt=0, cgroup_parent="a/b", log_directory="")
+    sandbox = sandbox_config(
+        pod, node_uid="node", attempt=0, cgroup_parent="/a/b", log_directory=""
+    )
     container = asked(CONFIG, pod=pod)
     assert sandbox.linux.security_context.namespace_options.network == mode
     assert container.linux.security_context.namespace_options.network == mode

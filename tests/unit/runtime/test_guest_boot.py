@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from guest.boot import GuestRun, run_guest
-from guest.v2_guest import parse_session
+from guest.session import parse_session
 from livesize.runtime.guest.kernel import GuestKernel
 
 KERNEL = GuestKernel("6.1", Path("vmlinuz"), Path("modules"))

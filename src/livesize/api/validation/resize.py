@@ -161,8 +161,9 @@ def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
         detail = "a virtual machine may not be added or removed on resize"
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.virtualMachine", detail))
     for kind in ("containers", "initContainers"):
-        before = _names(old, kind)
-        after = _names(new, kind)
+        if old["spec"].get(kind) is new["spec"].get(kind):
+            continue
+        before, after = _names(old, kind), _names(new, kind)
         if before == after:
             continue
         if len(before) != len(after):

@@ -137,10 +137,15 @@ def guard_resize(attempt: Attempt) -> Refusal | None:
 
 
 def asks_for_resize(access: Access, old: Object | None, new: Object | None) -> bool:
-    """Through either door (decisions 3): the containers' resources are others than before."""
-    if access.resource != PODS or access.subresource not in ("", "resize"):
+    """The containers' resources are others than before."""
+    if old is None or new is None or not may_resize(access):
         return False
-    return old is not None and new is not None and _sizes(old) != _sizes(new)
+    return _sizes(old) != _sizes(new)
+
+
+def may_resize(access: Access) -> bool:
+    """Through either door (decisions 3)."""
+    return access.subresource in ("", "resize") and access.resource == PODS
 
 
 def guard_host_paths(attempt: Attempt) -> Refusal | None:

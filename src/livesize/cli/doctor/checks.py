@@ -30,8 +30,8 @@ class Finding(msgspec.Struct, frozen=True):
     optional: bool = False
 
 
-Probe: TypeAlias = Callable[[], Finding]
-"""A check of something the command line does not know itself; main hands in a list of them."""
+Probe: TypeAlias = Callable[[], Sequence[Finding]]
+"""Checks of something the command line does not know itself; main hands in a list of them."""
 
 
 def check_python(version: Sequence[int]) -> Finding:
@@ -47,8 +47,8 @@ def check_python(version: Sequence[int]) -> Finding:
 def check_root(effective_uid: int) -> Finding:
     if effective_uid == 0:
         return Finding("root", True, "running as root")
-    remedy = "run `livesize up` with sudo, or try the API with `livesize up --runtime fake`"
-    return Finding("root", False, "not root: cgroups cannot be changed", remedy)
+    remedy = "run `livesize up` with sudo for all that Livesize can do"
+    return Finding("root", False, "an ordinary user: see below", remedy, optional=True)
 
 
 def check_cgroups(root: Path) -> Finding:

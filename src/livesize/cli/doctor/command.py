@@ -51,7 +51,7 @@ def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None
     """
     findings = [
         *machine_findings(),
-        *(probe() for probe in probes or ()),
+        *(finding for probe in probes or () for finding in probe()),
         *server_findings(kubeconfig),
     ]
     if output == "json":
@@ -65,11 +65,12 @@ def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None
 
 def machine_findings() -> list[Finding]:
     root = Path("/")
+    writable = [check_cgroups_writable(root)] if os.geteuid() == 0 else []
     return [
         check_python(sys.version_info[:3]),
         check_root(os.geteuid()),
         check_cgroups(root),
-        check_cgroups_writable(root),
+        *writable,
         check_machine(root),
         check_busybox(shutil.which("busybox")),
         check_kubectl(_kubectl_version()),

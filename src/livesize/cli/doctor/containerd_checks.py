@@ -15,12 +15,15 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 class ContainerdTools(msgspec.Struct, frozen=True):
-    """``version``: what containerd says of itself. ``network``: there is a CNI configuration."""
+    """``version``: what containerd says of itself. ``network``: there is a CNI configuration.
+    ``cgroup_driver``: of the one at ``endpoint``; empty: none answers there."""
 
     missing: tuple[str, ...]
     version: str
     has_grpc: bool
     network: bool
+    endpoint: str = ""
+    cgroup_driver: str = ""
 
 
 def check_containerd(tools: ContainerdTools) -> Finding:
@@ -33,5 +36,15 @@ def check_containerd(tools: ContainerdTools) -> Finding:
         return Finding("containerd", False, "grpcio is not installed", remedy, optional=True)
     found = _VERSION.search(tools.version)
     network = "CNI" if tools.network else "no CNI configuration: pods need hostNetwork: true there"
-    what = f"containerd {found[0] if found else '(unknown version)'}, {network}"
+    what = f"containerd {found[0] if found else '(unknown version)'}, {network}; {_groups(tools)}"
     return Finding("containerd", True, what, optional=True)
+
+
+def _groups(tools: ContainerdTools) -> str:
+    match tools.cgroup_driver:
+        case "":
+            return "a private one writes control groups itself, unless --cgroup-driver systemd"
+        case "systemd":
+            return f"for the one at {tools.endpoint} systemd writes the control groups"
+        case _:
+            return f"the one at {tools.endpoint} writes control groups itself"

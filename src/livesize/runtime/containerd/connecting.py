@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 from livesize.machinery.clock import Clock
-from livesize.runtime.containerd.daemon import CniFolders, Daemon, find_programs
+from livesize.runtime.containerd.daemon import CniFolders, Daemon, GroupDriver, find_programs
+from livesize.runtime.containerd.group_driver import find_group_driver
 from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
 from livesize.runtime.containerd.link import Link, UnreachableError
 from livesize.runtime.containerd.requests import NODE_LABEL
@@ -21,10 +21,13 @@ _FOREIGN_SECONDS = 10.0
 class Connection:
     """``daemon`` None: this containerd is not ours, and never stopped by us."""
 
-    def __init__(self, link: Link, daemon: Daemon | None, version: str) -> None:
+    def __init__(
+        self, link: Link, daemon: Daemon | None, version: str, group_driver: GroupDriver
+    ) -> None:
         self.link = link
         self.daemon = daemon
         self.version = version
+        self.group_driver = group_driver
 
     async def close(self, *, stop: bool) -> None:
         await self.link.close()
@@ -35,22 +38,31 @@ class Connection:
                 self.daemon.let_go()
 
 
-async def connect(root: Path, endpoint: Path | None, cni: CniFolders, clock: Clock) -> Connection:
-    """Return when containerd answers. ``root``: where a private one keeps its files."""
+async def connect(
+    root: Path,
+    endpoint: Path | None,
+    cni: CniFolders,
+    group_driver: GroupDriver | None,
+    clock: Clock,
+) -> Connection:
+    """Return when containerd answers. ``root``: where a private one keeps its files.
+    ``group_driver`` None: what a foreign one says; a private one writes groups itself."""
     if endpoint is None:
-        return await _connect_private(root, cni, clock)
-    return await _connect_foreign(endpoint, clock)
+        return await _connect_private(root, cni, group_driver or GroupDriver.CGROUPFS, clock)
+    return await _connect_foreign(endpoint, group_driver, clock)
 
 
-async def _connect_private(root: Path, cni: CniFolders, clock: Clock) -> Connection:
-    daemon = Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE, cni=cni)
+async def _connect_private(
+    root: Path, cni: CniFolders, group_driver: GroupDriver, clock: Clock
+) -> Connection:
+    daemon = Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE, cni=cni, group_driver=group_driver)
     daemon.start()
     if daemon.has_old_settings():
         await daemon.stop()  # containers go on
         daemon.start()
     link = Link(daemon.socket, clock)
     try:
-        return Connection(link, daemon, await _first_answer(link, daemon))
+        return Connection(link, daemon, await _first_answer(link, daemon), group_driver)
     except BaseException:
         await link.close()
         daemon.let_go()
@@ -72,7 +84,9 @@ async def _first_answer(link: Link, daemon: Daemon) -> str:
         ended.cancel()
 
 
-async def _connect_foreign(endpoint: Path, clock: Clock) -> Connection:
+async def _connect_foreign(
+    endpoint: Path, group_driver: GroupDriver | None, clock: Clock
+) -> Connection:
     socket = endpoint.absolute()
     if not socket.is_socket():
         raise RuntimeCallError(f"--runtime-endpoint {socket} is not a socket of a containerd")
@@ -80,10 +94,11 @@ async def _connect_foreign(endpoint: Path, clock: Clock) -> Connection:
     try:
         version = await _version(link, _FOREIGN_SECONDS)
         await _require_usable(link)
+        driver = group_driver or await find_group_driver(link)
     except BaseException:
         await link.close()
         raise
-    return Connection(link, None, version)
+    return Connection(link, None, version, driver)
 
 
 async def _require_usable(link: Link) -> None:
@@ -100,11 +115,6 @@ async def _why_not_ours(link: Link) -> str:
         kubelet = "it runs pods that a kubelet made"
     if kubelet:
         return f"it is a kubelet's ({kubelet}); leave --runtime-endpoint out for a private one"
-    if await _uses_systemd(link):
-        return (
-            "it leaves control groups to systemd (SystemdCgroup = true), which would undo a"
-            " resize; set that to false there, or leave --runtime-endpoint out for a private one"
-        )
     return ""
 
 
@@ -113,17 +123,6 @@ async def _version(link: Link, seconds: float) -> str:
     if answer.runtime_name != "containerd":
         raise UnreachableError(f"{link.socket} is {answer.runtime_name}, not containerd")
     return str(answer.runtime_version)
-
-
-async def _uses_systemd(link: Link) -> bool:
-    """As the default runtime's options say."""
-    status = await link.call("Status", verbose=True)
-    try:
-        config = json.loads(status.info["config"])["containerd"]
-        runtime = config["runtimes"][config["defaultRuntimeName"]]
-        return bool((runtime.get("options") or {}).get("SystemdCgroup", False))
-    except (ValueError, KeyError, TypeError):
-        return False
 
 
 def find_ctr() -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import hashlib
 import json
 import os
@@ -88,7 +89,7 @@ disabled_plugins = [
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = {runc}
-  SystemdCgroup = false
+  SystemdCgroup = {systemd_cgroup}
 
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = {cni_bin}
@@ -97,6 +98,13 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri".registry]
   config_path = {registries}
 """
+
+
+class GroupDriver(enum.StrEnum):
+    """Who makes and writes the control groups of containers: runc itself, or systemd for it."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
 
 
 class Programs(msgspec.Struct, frozen=True):
@@ -134,13 +142,20 @@ def find_programs() -> Programs:
 
 class Daemon:
     def __init__(
-        self, root: Path, clock: Clock, *, sandbox_image: str, cni: CniFolders | None = None
+        self,
+        root: Path,
+        clock: Clock,
+        *,
+        sandbox_image: str,
+        cni: CniFolders | None = None,
+        group_driver: GroupDriver = GroupDriver.CGROUPFS,
     ) -> None:
         self.root = root.absolute()
         self.programs = find_programs()
         self._clock = clock
         self._sandbox_image = sandbox_image
         self._cni = cni or CniFolders()
+        self._group_driver = group_driver
         self._watch: ProcessWatch | None = None
         self._ended = asyncio.Event()
         digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:16]
@@ -270,7 +285,8 @@ class Daemon:
         # and containerd would start nothing at all.
         quoted = {name: json.dumps(value) for name, value in values.items()}
         restrict = "false" if _may_lower_oom_scores() else "true"
-        return _CONFIG.format(**quoted, restrict_oom_score_adj=restrict)
+        systemd = "true" if self._group_driver is GroupDriver.SYSTEMD else "false"
+        return _CONFIG.format(**quoted, restrict_oom_score_adj=restrict, systemd_cgroup=systemd)
 
     def _spawn(self) -> int:
         programs = self.programs

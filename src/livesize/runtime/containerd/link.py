@@ -39,7 +39,7 @@ _SERVICES = {
         "Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox",
         "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer",
         "StopContainer", "RemoveContainer", "ListContainers", "ContainerStatus", "ExecSync",
-        "UpdateContainerResources", "Exec", "Attach", "ReopenContainerLog",
+        "UpdateContainerResources", "Exec", "Attach", "ReopenContainerLog", "RuntimeConfig",
     ),
     _IMAGES: ("ListImages", "ImageStatus", "PullImage", "RemoveImage"),
 }  # fmt: skip

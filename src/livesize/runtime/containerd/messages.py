@@ -143,6 +143,9 @@ _CRI = {
     "RuntimeCondition": "type:1:string status:2:bool reason:3:string message:4:string",
     "RuntimeStatus": "conditions:1:*RuntimeCondition",
     "StatusResponse": "status:1:RuntimeStatus info:2:map",
+    "RuntimeConfigRequest": "",
+    "LinuxRuntimeConfiguration": "cgroup_driver:1:int32",
+    "RuntimeConfigResponse": "linux:1:LinuxRuntimeConfiguration",
 }
 
 # Of containerd itself, which tells what happens to its tasks; CRI's own events came later.

@@ -61,7 +61,7 @@ def sandbox_config(
         labels=pod_labels(node_uid, pod.uid),
         annotations={POD_ANNOTATION: msgspec.json.encode(pod).decode()},
         linux=messages.LinuxPodSandboxConfig(
-            cgroup_parent=f"/{cgroup_parent}",
+            cgroup_parent=cgroup_parent,
             security_context=messages.LinuxSandboxSecurityContext(
                 namespace_options=_namespaces(host_network=pod.host_network),
                 seccomp=messages.SecurityProfile(),

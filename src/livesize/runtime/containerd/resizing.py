@@ -36,15 +36,15 @@ class Resizer:
         self._cgroups = cgroups
         self._in_thread = in_thread
 
-    async def write(self, path: str, change: Change) -> None:
-        """``path``: the container's group, which ends in its id."""
+    async def write(self, container_id: str, path: str, change: Change) -> None:
+        """``path``: the container's group."""
         before = self._cgroups.read_limits(path)
         if isinstance(change, SetMemory) and self._would_kill(path, change.limit_bytes):
             await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
         try:
-            await self._ask(path, change)
+            await self._ask(container_id, change)
         except RefusedError as refusal:
-            await self._set_back(path, change, before)
+            await self._set_back(container_id, path, change, before)
             if isinstance(change, SetMemory):
                 self._raise_if_in_use(path, change, str(refusal))
             raise
@@ -66,8 +66,7 @@ class Resizer:
             return False
         return self._cgroups.must_reclaim(path, limit_bytes)
 
-    async def _ask(self, path: str, change: Change) -> None:
-        container_id = path.rpartition("/")[2]
+    async def _ask(self, container_id: str, change: Change) -> None:
         match change:
             case SetCpu(weight=weight, quota_us=quota_us):
                 await self._containers.set_cpu(container_id, weight, quota_us)
@@ -76,7 +75,9 @@ class Resizer:
             case SetCpus(cpus=cpus):
                 await self._containers.set_cpus(container_id, cpus)
 
-    async def _set_back(self, path: str, change: Change, before: KernelLimits) -> None:
+    async def _set_back(
+        self, container_id: str, path: str, change: Change, before: KernelLimits
+    ) -> None:
         """A GoneError from reading tells more than the refusal, and goes out."""
         if self._cgroups.read_limits(path) == before:
             return
@@ -89,7 +90,7 @@ class Resizer:
             case SetCpus():
                 return  # one file, which the kernel takes or leaves as it is
         with contextlib.suppress(RuntimeCallError):
-            await self._ask(path, back)
+            await self._ask(container_id, back)
 
     def _raise_if_in_use(self, path: str, change: SetMemory, words: str) -> None:
         """containerd gives no code for it; the kernel's own count says whether that was why."""

@@ -1,6 +1,6 @@
 """Runs containers through containerd, over CRI v1.
 
-The pod's group is ours and is written directly; a container's limits go through containerd, CPU
+The pod's group is ours (places.py); a container's limits go through containerd, CPU
 and memory in calls of their own, so that its own record of them stays true. What the limits are
 is read from the kernel's files alone. Pods and containers are known by labels in containerd:
 there is no second record, and the next agent finds what is there. Of a containerd that others
@@ -26,18 +26,19 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
-from livesize.runtime.cgroups.pod_groups import PodGroups
+from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.commands import with_variables
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
-from livesize.runtime.containerd.daemon import CniFolders
+from livesize.runtime.containerd.daemon import CniFolders, GroupDriver
 from livesize.runtime.containerd.execs import Execs
 from livesize.runtime.containerd.image_cleaning import CleaningLimits, ImageCleaner
 from livesize.runtime.containerd.images import ContainerdImages
-from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
+from livesize.runtime.containerd.places import Places, PlainPlaces
 from livesize.runtime.containerd.resizing import Resizer
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
+from livesize.runtime.containerd.slice_places import SlicePlaces
 from livesize.runtime.containerd.streaming import Streaming
 from livesize.runtime.containerd.watching import Watcher
 from livesize.runtime.events import EventFeed
@@ -86,6 +87,7 @@ class ContainerdSettings(msgspec.Struct, frozen=True):
     """``endpoint``: the socket of a containerd that is not ours; None: a private one."""
 
     endpoint: Path | None = None
+    group_driver: GroupDriver | None = None  # None: as containerd says
     pids_max: int = 4096  # processes and threads of one pod
     relist_seconds: float = 10.0
     cni: CniFolders = CniFolders()
@@ -126,8 +128,8 @@ class ContainerdRuntime:
         self._clock = clock
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
-        self._groups = PodGroups(self._cgroups, cgroup_root, clock)
-        self._leftovers = Leftovers(self._groups, clock)
+        self._cgroup_root = cgroup_root
+        self._places: Places = PlainPlaces(self._cgroups, cgroup_root, clock)
         self._store = ImageStore(images or self._state_dir / "images")
         self._feed = feed or EventFeed()
         self._lock = FolderLock(self._state_dir)
@@ -165,18 +167,25 @@ class ContainerdRuntime:
         try:
             ctr, node_uid = find_ctr(), self._node_uid()
             self._connection = connection = await connect(
-                self._state_dir / "containerd", settings.endpoint, settings.cni, clock
+                self._state_dir / "containerd",
+                settings.endpoint,
+                settings.cni,
+                settings.group_driver,
+                clock,
             )
+            if connection.group_driver is GroupDriver.SYSTEMD:
+                self._places.close()
+                self._places = SlicePlaces(self._cgroups, self._cgroup_root, clock)
             link, logs = connection.link, self._state_dir / "logs"
             self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
             self._cleaner = ImageCleaner(link, clock, self._state_dir, settings.cleaning)
-            self._sandboxes = Sandboxes(link, node_uid, logs, self._groups.root)
+            self._sandboxes = Sandboxes(link, node_uid, logs, self._places)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._streaming = Streaming(link, clock, settings.logs)
             self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
-            self._groups.open()
+            await self._places.open()
             await self._find_pods()
-            await self._leftovers.remove_strange(set(self._pods))
+            await self._places.remove_strange(set(self._pods))
             self._image_names = await self._images.names()
         except BaseException:
             await self.close()
@@ -195,9 +204,9 @@ class ContainerdRuntime:
             # Where pods go on, so does containerd: it is what writes their logs.
             await connection.close(stop=not self._pods)
             if not self._pods:
-                self._leftovers.remove_root()
+                await self._places.remove_root()
         self._feed.close()
-        self._groups.close()
+        self._places.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
 
@@ -221,16 +230,15 @@ class ContainerdRuntime:
     async def create_pod(self, config: PodConfig) -> None:
         if config.uid in self._pods:
             return
-        points, group = self._settings.points, PodGroup(config.uid)
-        self._groups.make(group, config.limits)
+        points = self._settings.points
+        await self._places.make(config.uid, config.limits, self._settings.pids_max)
         points.reach("create-pod/group")
-        self._groups.limit_processes(group, self._settings.pids_max)
         try:
             if self._settings.endpoint is None:
                 await self._images.require(BUILT_IN_IMAGE)  # a sandbox runs it
             sandbox = await self._sandboxes.run(config, attempt=0)
         except RuntimeCallError:
-            await self._leftovers.remove(config.uid)
+            await self._places.remove(config.uid)
             raise
         points.reach("create-pod/sandbox")
         self._pods[config.uid] = _Pod(sandbox)
@@ -279,7 +287,7 @@ class ContainerdRuntime:
         points = self._settings.points
         await self._sandboxes.remove(uid)
         points.reach("remove-pod/sandbox")
-        await self._leftovers.remove(uid)
+        await self._places.remove(uid)
         points.reach("remove-pod/groups")
         self._remove_logs(uid)
         del self._pods[uid]
@@ -296,13 +304,16 @@ class ContainerdRuntime:
 
     async def write(self, group: Group, change: Change) -> None:
         match group:
-            case PodGroup():
-                await self._groups.write(group, change)
-            case ContainerGroup():
-                await self._resizer.write(self._path(group), change)
+            case PodGroup(pod_uid=uid):
+                await self._places.write(uid, change)
+            case ContainerGroup(pod_uid=uid, container=name):
+                await self._resizer.write(
+                    self._require_running(uid, name).id, self._path(group), change
+                )
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
-        self._groups.set_oom_score(self._path(group), score)
+        path = self._path(group)
+        set_oom_scores(lambda: self._cgroups.processes(path), score)
 
     async def run_command(
         self,
@@ -313,9 +324,7 @@ class ContainerdRuntime:
         env: tuple[tuple[str, str], ...],
         timeout_seconds: float,
     ) -> CommandResult:
-        view = self._running(pod_uid, container)
-        if view is None:
-            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        view = self._require_running(pod_uid, container)
         words = with_variables(command, env)
         with self._execs.own_command(view.id):
             return await self._containers.run_command(view.id, words, timeout_seconds)
@@ -395,9 +404,7 @@ class ContainerdRuntime:
         """What is there, from whichever agent. What was made and never started goes."""
         for sandbox in await self._sandboxes.newest():
             self._pods[sandbox.pod.uid] = _Pod(sandbox)
-            # After a reboot the group is made without limits: those noted may be older than the
-            # last resize, and the agent sets a pod's limits from what it allocated.
-            self._groups.make(PodGroup(sandbox.pod.uid), None)
+            await self._places.find(sandbox.pod.uid)
         for one in await self._containers.listing():
             pod = self._pods.get(one.pod_uid)
             if pod is None or one.state == CONTAINER_CREATED:
@@ -468,18 +475,21 @@ class ContainerdRuntime:
 
     def _path(self, group: Group) -> str:
         match group:
-            case PodGroup():
-                return self._groups.path(group)
+            case PodGroup(pod_uid=uid):
+                return self._places.pod(uid)
             case ContainerGroup(pod_uid=uid, container=name):
-                view = self._running(uid, name)
-                if view is None:
-                    raise GoneError(f"container {name} of pod {uid} does not run")
-                return f"{self._groups.path(PodGroup(uid))}/{view.id}"
+                return self._places.container(uid, self._require_running(uid, name).id)
 
     def _running(self, pod_uid: str, container: str) -> ContainerView | None:
         pod = self._pods.get(pod_uid)
         view = None if pod is None else pod.containers.get(container)
         return view if view is not None and view.phase is ContainerPhase.RUNNING else None
+
+    def _require_running(self, pod_uid: str, container: str) -> ContainerView:
+        view = self._running(pod_uid, container)
+        if view is None:
+            raise GoneError(f"container {container} of pod {pod_uid} does not run")
+        return view
 
     def _pod_with(self, container_id: str) -> _Pod | None:
         for pod in self._pods.values():

@@ -9,6 +9,7 @@ import msgspec
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.containerd.link import Link, RefusedError
 from livesize.runtime.containerd.messages import SANDBOX_READY, Message, PodSandboxFilter
+from livesize.runtime.containerd.places import Places
 from livesize.runtime.containerd.requests import NODE_LABEL, POD_LABEL, sandbox_config
 from livesize.runtime.containerd.views import pod_of
 from livesize.runtime.interface import GoneError, PodConfig, RuntimeCallError
@@ -25,11 +26,11 @@ class Sandbox(msgspec.Struct, frozen=True):
 
 
 class Sandboxes:
-    def __init__(self, link: Link, node_uid: str, logs: Path, cgroup_root: str) -> None:
+    def __init__(self, link: Link, node_uid: str, logs: Path, places: Places) -> None:
         self._link = link
         self._node_uid = node_uid
         self._logs = logs
-        self._cgroup_root = cgroup_root
+        self._places = places
 
     def config(self, pod: PodConfig, attempt: int) -> Message:
         uid = safe_name(pod.uid)
@@ -37,7 +38,7 @@ class Sandboxes:
             pod,
             node_uid=self._node_uid,
             attempt=attempt,
-            cgroup_parent=f"{self._cgroup_root}/pod-{uid}",
+            cgroup_parent=self._places.parent(uid),
             log_directory=str(self._logs / uid),
         )
 

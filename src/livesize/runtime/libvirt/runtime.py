@@ -25,7 +25,7 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.accelerator import find_accelerator
 from livesize.runtime.cgroups.detect import open_cgroups
-from livesize.runtime.cgroups.interface import POD_PREFIX
+from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
@@ -77,6 +77,8 @@ class LibvirtSettings(msgspec.Struct, frozen=True):
     accelerator: Accelerator | None = None  # None: find out
     points: CrashPoints = NO_CRASH_POINTS
     logs: LogLimits = LogLimits()  # of consoles
+    cgroups: CgroupDriver | None = None  # None: the whole machine's
+    why_not: str = ""  # why no virtual machine can run here
 
 
 DEFAULT_SETTINGS = LibvirtSettings()
@@ -114,7 +116,7 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
-        self._groups = PodGroups(open_cgroups(), cgroup_root, clock)
+        self._groups = PodGroups(settings.cgroups or open_cgroups(), cgroup_root, clock)
         self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
@@ -345,6 +347,8 @@ class LibvirtRuntime:
 
     async def _ready(self) -> Surroundings:
         """Libraries, accelerator and libvirtd, made ready for the first VM."""
+        if self._settings.why_not:
+            raise RuntimeCallError(self._settings.why_not)
         if self._surroundings is None:
             load_libvirt()
             self._surroundings = await self._surround()

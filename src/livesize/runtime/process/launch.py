@@ -36,6 +36,8 @@ MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 30
 MNT_DETACH = 2
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD, AT_RECURSIVE = 428, 429, -100, 0x8000
+SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 430, 431, 432
+FSOPEN_CLOEXEC, FSCONFIG_CMD_CREATE, FSMOUNT_CLOEXEC = 1, 6, 1
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
 PR_SET_SECCOMP, PR_CAPBSET_DROP = 22, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
@@ -45,7 +47,14 @@ CLOSE_RANGE_CLOEXEC = 4
 SIGPIPE, SIGXFSZ = 13, 25
 START_FAILED = 128
 
-DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9)}
+DEVICES = {
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
+}
 DEVICE_LINKS = {
     "fd": "/proc/self/fd",
     "stdin": "/proc/self/fd/0",
@@ -85,11 +94,12 @@ def launch(config: dict[str, Any], channel: int) -> None:
     groups = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in config["join"]]
     enter_namespaces(own_network=config["own_network"])
     volumes = [copy_mount(source) for source, _, _ in config["mounts"]]
+    taken = take_along(notes) if config["rootless"] else {}
     mount_root(config, notes)
     enter_root(config["root"])
-    mount_kernel_folders(config, notes)
+    mount_kernel_folders(config, taken, notes)
     set_identity(config)
-    mount_volumes(config["mounts"], volumes)
+    mount_volumes(config, volumes)
     uid, gid, home = find_user(config)
     environment = {"HOME": home, **config["env"]}
     enter_working_dir(config["cwd"])
@@ -152,18 +162,26 @@ def mount_root(config: dict[str, Any], notes: list[str]) -> None:
     root, lower = config["root"], config["lower"]
     folders = (lower, config["upper"], config["work"])
     try:
-        mount_overlay(folders, root)
+        mount_overlay(folders, root, ",userxattr" if config["rootless"] else "")
     except OSError as failure:
         notes.append(f"the image was copied: {failure}")
         copy_tree(lower, root)
         call("mount", root.encode(), root.encode(), None, MS_BIND | MS_REC, None)
-        call("mount", b"", root.encode(), None, MS_REMOUNT | MS_BIND | MS_NODEV, None)
+        flags = MS_REMOUNT | MS_BIND | MS_NODEV | locked_flags(config, root)
+        call("mount", b"", root.encode(), None, flags, None)
 
 
-def mount_overlay(folders: tuple[str, ...], root: str) -> None:
+def locked_flags(config: dict[str, Any], path: str) -> int:
+    """What a mount of the machine's has forbidden, a user namespace may not allow again."""
+    if not config["rootless"]:
+        return 0
+    return os.statvfs(path).f_flag & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def mount_overlay(folders: tuple[str, ...], root: str, more: str) -> None:
     if any(letter in folder for folder in folders for letter in ",:\\"):
         raise OSError(0, "overlay cannot take paths with comma, colon or backslash")
-    options = "lowerdir={},upperdir={},workdir={}".format(*folders)
+    options = "lowerdir={},upperdir={},workdir={}".format(*folders) + more
     call("mount", b"overlay", root.encode(), b"overlay", MS_NODEV, options.encode())
 
 
@@ -182,21 +200,31 @@ def enter_root(root: str) -> None:
     os.chdir("/")
 
 
-def mount_kernel_folders(config: dict[str, Any], notes: list[str]) -> None:
+def mount_kernel_folders(config: dict[str, Any], taken: dict[str, int], notes: list[str]) -> None:
+    """``taken``: mounts that were taken along; none: all of them are made here."""
     strict = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    mount_new("proc", "/proc", "proc", strict)
+    if taken:
+        place_mount(taken["/proc"], "/proc")
+    else:
+        mount_new("proc", "/proc", "proc", strict)
     mount_new("tmpfs", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=65536k")
     for name, (major, minor) in DEVICES.items():
-        make_device(f"/dev/{name}", major, minor)
-    make_device("/dev/tty", 5, 0)
+        path = f"/dev/{name}"
+        if taken:
+            place_mount(taken[path], path)
+        else:
+            make_device(path, major, minor)
     for name, target in DEVICE_LINKS.items():
         os.symlink(target, f"/dev/{name}")
     mount_new("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666")
     mount_new("tmpfs", "/dev/shm", "tmpfs", strict, "mode=1777,size=65536k")  # noqa: S108
-    try:
-        mount_new("sysfs", "/sys", "sysfs", strict | MS_RDONLY)
-    except OSError as failure:
-        notes.append(f"/sys is not mounted: {failure}")
+    if "/sys" in taken:
+        place_mount(taken["/sys"], "/sys")
+    elif not taken:
+        try:
+            mount_new("sysfs", "/sys", "sysfs", strict | MS_RDONLY)
+        except OSError as failure:
+            notes.append(f"/sys is not mounted: {failure}")
     for path in config["masked_paths"]:
         mask(path)
     for path in config["read_only_paths"]:
@@ -207,21 +235,51 @@ def copy_mount(source: str) -> int:
     """A mount that stands nowhere yet: it is taken along into the new root, where links of the
     image cannot lead it astray."""
     flags = ctypes.c_uint(OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)
-    descriptor = libc.syscall(SYS_OPEN_TREE, AT_FDCWD, source.encode(), flags)
-    if descriptor == -1:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot mount {source}: {os.strerror(number)}")
-    return int(descriptor)
+    return new_descriptor(SYS_OPEN_TREE, AT_FDCWD, source.encode(), flags, what=source)
 
 
-def mount_volumes(mounts: list[tuple[str, str, bool]], copies: list[int]) -> None:
-    for (_, target, read_only), descriptor in zip(mounts, copies, strict=True):
-        make_mount_point(target, descriptor)
-        place = (AT_FDCWD, target.encode(), ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH))
-        call("syscall", SYS_MOVE_MOUNT, descriptor, b"", *place)
-        os.close(descriptor)
-        flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV
+def take_along(notes: list[str]) -> dict[str, int]:
+    """What a user namespace cannot make inside: devices are the machine's own, and the kernel
+    shows a new /proc and /sys only to who still sees the old ones whole."""
+    strict = MS_NOSUID | MS_NODEV | MS_NOEXEC  # as attributes of a mount they have the same bits
+    taken = {f"/dev/{name}": copy_mount(f"/dev/{name}") for name in DEVICES}
+    taken["/proc"] = make_mount("proc", strict)
+    try:
+        taken["/sys"] = make_mount("sysfs", strict | MS_RDONLY)
+    except OSError as failure:
+        notes.append(f"/sys is not mounted: {failure}")
+    return taken
+
+
+def make_mount(kind: str, attributes: int) -> int:
+    """A new mount that stands nowhere yet."""
+    context = new_descriptor(SYS_FSOPEN, kind.encode(), FSOPEN_CLOEXEC, what=kind)
+    new_descriptor(SYS_FSCONFIG, context, FSCONFIG_CMD_CREATE, None, None, 0, what=kind)
+    mount = new_descriptor(SYS_FSMOUNT, context, FSMOUNT_CLOEXEC, attributes, what=kind)
+    os.close(context)
+    return mount
+
+
+def new_descriptor(number: int, *arguments: Any, what: str) -> int:
+    answer = libc.syscall(number, *arguments)
+    if answer == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot mount {what}: {os.strerror(code)}")
+    return int(answer)
+
+
+def mount_volumes(config: dict[str, Any], copies: list[int]) -> None:
+    for (_, target, read_only), descriptor in zip(config["mounts"], copies, strict=True):
+        place_mount(descriptor, target)
+        flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | locked_flags(config, target)
         call("mount", b"", target.encode(), None, flags | read_only * MS_RDONLY, None)
+
+
+def place_mount(descriptor: int, target: str) -> None:
+    make_mount_point(target, descriptor)
+    place = (AT_FDCWD, target.encode(), ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH))
+    call("syscall", SYS_MOVE_MOUNT, descriptor, b"", *place)
+    os.close(descriptor)
 
 
 def make_mount_point(target: str, descriptor: int) -> None:
@@ -301,7 +359,13 @@ def find_user(config: dict[str, Any]) -> tuple[int, int, str]:
         gid = lookup_group(group)
     if config["uid"] is not None:
         uid, gid, home = lookup_user(str(config["uid"]))
-    return uid, gid if config["gid"] is None else config["gid"], home
+    gid = gid if config["gid"] is None else config["gid"]
+    if config.get("rootless") and (uid or gid or config["groups"]):
+        raise LaunchError(
+            f"user {uid} and group {gid} do not exist here: without root, containers run as user"
+            " and group 0 of a namespace of their own, which are who started livesize"
+        )
+    return uid, gid, home
 
 
 def lookup_user(user: str) -> tuple[int, int, str]:
@@ -355,7 +419,8 @@ def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int
     for descriptor in groups:
         os.write(descriptor, b"0")
     give_outputs(uid, gid)
-    os.setgroups([*([] if uid == 0 else [gid]), *config.get("groups", ())])
+    if not config.get("rootless"):  # a user namespace of one user forbids it
+        os.setgroups([*([] if uid == 0 else [gid]), *config.get("groups", ())])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     set_capabilities(config["capabilities"] if uid == 0 else 0)

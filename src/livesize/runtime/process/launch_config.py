@@ -47,7 +47,8 @@ _READ_ONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sy
 
 
 class LaunchPaths(msgspec.Struct, frozen=True):
-    """Files and folders of one start, all absolute, and the groups to join."""
+    """Files and folders of one start, all absolute, and the groups to join. ``rootless``: we are
+    root of a user namespace only."""
 
     ready: str
     pid_file: str
@@ -55,6 +56,7 @@ class LaunchPaths(msgspec.Struct, frozen=True):
     work: str
     root: str
     join: tuple[str, ...]
+    rootless: bool = False
 
 
 def plan_launch(

@@ -1,8 +1,9 @@
 """Runs containers as processes of this machine: the embedded runtime, for quick starts.
 
-It needs root, busybox for the built-in image, and ``unshare``; no daemon and no network. What it
-isolates stands in launch.py. It may be killed between any two of its actions: each of them is
-either found again or cleaned away by the next ``open``.
+It needs root, of the machine or of a user namespace (rootless/), busybox for the built-in image,
+and ``unshare``; no daemon and no network. What it isolates stands in launch.py. It may be killed
+between any two of its actions: each of them is either found again or cleaned away by the next
+``open``.
 """
 
 from __future__ import annotations

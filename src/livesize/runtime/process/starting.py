@@ -36,6 +36,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
     start_timeout_seconds: float = 30.0
     points: CrashPoints = NO_CRASH_POINTS
     logs: LogLimits = LogLimits()
+    rootless: bool = False  # we are root of a user namespace only
 
 
 DEFAULT_SETTINGS = ProcessSettings()
@@ -127,6 +128,7 @@ class Starter:
             work=attempt.path("work"),
             root=attempt.path("root"),
             join=self._groups.cgroups.join_files(group),
+            rootless=self._settings.rootless,
         )
         seccomp = build_filter(platform.machine())
         launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
