@@ -20,6 +20,7 @@ from livesize.machinery.clock import SystemClock
 from livesize.runtime import oci
 from livesize.runtime.containerd.daemon import CniFolders
 from livesize.runtime.containerd.image_cleaning import CleaningLimits
+from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import PodSandboxFilter
 from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
 from livesize.runtime.interface import (
@@ -451,7 +452,8 @@ async def test_a_containerd_with_pods_of_a_kubelet_is_refused(
     finally:
         await link.call("StopPodSandbox", pod_sandbox_id=made.pod_sandbox_id)
         await link.call("RemovePodSandbox", pod_sandbox_id=made.pod_sandbox_id)
-        await runtime._leftovers.remove_path(f"{root_group}/strange")
+        leftovers = Leftovers(runtime._cgroups, SystemClock())
+        await leftovers.remove(f"{root_group}/strange")
 
 
 async def test_no_containerd_at_the_endpoint_is_one_sentence(
