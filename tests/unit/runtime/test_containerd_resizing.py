@@ -73,6 +73,7 @@ class Containerd:
         self.kernel.put("cpu.max", f"{'max' if quota_us is None else quota_us} 100000")
 
     async def set_memory(self, container_id: str, limit_bytes: int | None) -> None:
+        assert container_id == ID
         change = SetMemory(limit_bytes)
         self.asked.append(change)
         refusal = self.refuses(change)
@@ -82,6 +83,7 @@ class Containerd:
         self.recorded = limit_bytes
 
     async def recorded_memory(self, container_id: str) -> int | None:
+        assert container_id == ID
         return self.recorded
 
 
@@ -188,5 +190,5 @@ async def test_containerd_is_told_what_a_killed_agent_did_not_tell(
 ) -> None:
     kernel.put("memory.max", limit)
     containerd.recorded = recorded
-    await resizer.tell_again(PATH)
+    await resizer.tell_again(ID, PATH)
     assert containerd.asked == told

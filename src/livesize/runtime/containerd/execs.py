@@ -101,8 +101,9 @@ class _Start:
                 await self.told.wait()
 
     def _send(self, number: signal.Signals) -> None:
-        """To it and to what it has started, which is of its group unless it has left it."""
-        with contextlib.suppress(ProcessLookupError):
+        """To it and to what it has started, which is of its group unless it has left it. Without
+        root some users of a container are out of reach."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getpgid(self._pid) == self._pid:
                 os.killpg(self._pid, number)
             else:

@@ -49,16 +49,16 @@ class Resizer:
                 self._raise_if_in_use(path, change, str(refusal))
             raise
 
-    async def tell_again(self, path: str) -> None:
+    async def tell_again(self, container_id: str, path: str) -> None:
         """Of a container that was found running: an agent that was killed may have lowered its
         limit and not told containerd, which would raise it again with the next change of
         anything."""
         if self._cgroups.version is CgroupVersion.V1:
             return
         limit_bytes = self._cgroups.read_limits(path).memory_limit_bytes
-        recorded = await self._containers.recorded_memory(path.rpartition("/")[2])
+        recorded = await self._containers.recorded_memory(container_id)
         if limit_bytes is not None and limit_bytes != recorded:
-            await self._ask(path, SetMemory(limit_bytes))
+            await self._containers.set_memory(container_id, limit_bytes)
 
     def _would_kill(self, path: str, limit_bytes: int | None) -> bool:
         """Or might: version 1 refuses by itself."""

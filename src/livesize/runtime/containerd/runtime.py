@@ -426,7 +426,8 @@ class ContainerdRuntime:
             for name, view in pod.containers.items():
                 if view.phase is ContainerPhase.RUNNING:
                     with contextlib.suppress(RuntimeCallError):
-                        await self._resizer.tell_again(self._path(ContainerGroup(uid, name)))
+                        path = self._path(ContainerGroup(uid, name))
+                        await self._resizer.tell_again(view.id, path)
 
     async def _start(self, pod: _Pod, config: ContainerConfig, image_id: str) -> ContainerView:
         points = self._settings.points
