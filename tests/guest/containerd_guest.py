@@ -23,7 +23,7 @@ NEEDED = (
     *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/containerd_folders.py"),
     *("tests/guest/report.py", "tests/guest/boot.py", INSIDE),
 )
-NEEDED_PACKAGES = (*DISTRIBUTIONS, "grpcio", "orjson", "protobuf")
+NEEDED_PACKAGES = (*DISTRIBUTIONS, "grpcio", "jeepney", "orjson", "protobuf")
 BOUNDS = Bounds(memory_mib=3072, limit_seconds=1500)
 CONFTEST = (
     b'"""What runs inside the guest."""\n\n'

@@ -8,7 +8,7 @@ from typing import Any
 
 from system.up import Up
 
-WAIT_SECONDS = 120
+WAIT_SECONDS = 240
 PATIENCE = "[Service]\nTimeoutStartSec=300\nWatchdogSec=0\n"  # the CPU is emulated
 UNIT = "livesize-up.service"
 

@@ -28,7 +28,7 @@ NEEDED = (
     *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/system"),
     *("tests/guest/boot.py", "tests/guest/report.py", "tests/guest/service.py", *INSIDE),
 )
-DISTRIBUTIONS = ("livesize", "pytest", "pytest-asyncio", "grpcio", "protobuf")
+DISTRIBUTIONS = ("livesize", "pytest", "pytest-asyncio", "grpcio", "jeepney", "protobuf")
 SYSTEMD = Path("/lib/systemd/systemd")
 PAM = Path("/lib/x86_64-linux-gnu/security/pam_permit.so")
 USER = "ada"

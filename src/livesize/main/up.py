@@ -70,6 +70,10 @@ from livesize.main.node import (
 from livesize.main.refusals import in_one_sentence
 from livesize.main.runtimes import become_rootless, check_runtime, parse_log_limits
 
+READY_SECONDS = 120.0
+"""A machine that is emulated, or has far too much to do, takes a minute; starting it anew would
+only take another."""
+
 log = get_logger("up")
 
 
@@ -216,6 +220,7 @@ class _Up:
             env=dict(os.environ),
             log_path=self._directory.logs / "control-plane.log",
             pass_fds=(inherited,),
+            ready_timeout_seconds=READY_SECONDS,
         )
         backoff = Backoff(0.05, 5.0, random.SystemRandom())
         return Supervisor(

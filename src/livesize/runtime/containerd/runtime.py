@@ -183,6 +183,7 @@ class ContainerdRuntime:
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._streaming = Streaming(link, clock, settings.logs)
             self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
+            await self._keep_driver(connection.group_driver)
             await self._places.open()
             await self._find_pods()
             await self._places.remove_strange(set(self._pods))
@@ -399,6 +400,17 @@ class ContainerdRuntime:
             in_use = {name for view in views for name in (view.image_id, view.image)}
             kept = {BUILT_IN_IMAGE, *self._store.names()}
             await self._cleaner.clean(self._images.irreplaceable() | in_use | kept)
+
+    async def _keep_driver(self, driver: GroupDriver) -> None:
+        """Groups of pods do not move: who runs pods stays with whom they were started."""
+        note = self._state_dir / "cgroup-driver"
+        before = note.read_text() if note.exists() else GroupDriver.CGROUPFS.value
+        if before != driver.value and await self._sandboxes.newest():
+            raise RuntimeCallError(
+                f"pods of this node were started with --cgroup-driver {before}; go on with that,"
+                f" or delete them before changing to {driver.value}"
+            )
+        write_whole(note, driver.value.encode())
 
     async def _find_pods(self) -> None:
         """What is there, from whichever agent. What was made and never started goes."""

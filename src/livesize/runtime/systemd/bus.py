@@ -12,22 +12,17 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from jeepney.low_level import Parser
+
 from livesize.machinery.clock import Clock
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.systemd.messages import (
-    HEADER_BYTES,
-    Answer,
-    Call,
-    Variant,
-    decode_answer,
-    encode_call,
-    rest_bytes,
-)
+from livesize.runtime.systemd.messages import Answer, Variant, encode_call, read_answer
 
 Property: TypeAlias = tuple[str, Variant]
 
 PRIVATE_SOCKET = Path("/run/systemd/private")
 _SERIAL = 1
+_PART_BYTES = 64 * 1024
 _SECONDS = 30.0
 _AGAIN_SECONDS = (0.02, 0.1, 0.5, 2.0)
 _NAME = "org.freedesktop.systemd1"
@@ -57,7 +52,7 @@ class Systemd:
         return _check(f"stop {unit}", answer, _UNKNOWN)
 
     async def _ask(self, member: str, signature: str, *body: Any) -> Answer:
-        call = Call(_NAME, "/org/freedesktop/systemd1", f"{_NAME}.Manager", member, signature, body)
+        call = encode_call(member, signature, body, _SERIAL)
         problem = ""
         for pause_seconds in _AGAIN_SECONDS:
             try:
@@ -70,18 +65,14 @@ class Systemd:
                 await self._clock.sleep(pause_seconds)
         raise RuntimeCallError(f"systemd does not answer at {self._socket}: {problem}")
 
-    async def _ask_once(self, call: Call) -> Answer:
+    async def _ask_once(self, call: bytes) -> Answer:
         async with asyncio.timeout(_SECONDS):
             reader, writer = await asyncio.open_unix_connection(self._socket)
             try:
                 await _introduce(reader, writer)
-                writer.write(encode_call(call, _SERIAL))
+                writer.write(call)
                 await writer.drain()
-                while True:
-                    header = await reader.readexactly(HEADER_BYTES)
-                    answer = decode_answer(header + await reader.readexactly(rest_bytes(header)))
-                    if answer.serial == _SERIAL:
-                        return answer
+                return await _answer(reader)
             finally:
                 writer.close()
 
@@ -95,6 +86,19 @@ async def _introduce(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
     line = await reader.readline()
     if not line.startswith(b"OK"):
         raise ConnectionError(f"systemd does not let us in: {line.decode(errors='replace')}")
+
+
+async def _answer(reader: asyncio.StreamReader) -> Answer:
+    parser = Parser()
+    while True:
+        while (message := parser.get_next_message()) is not None:
+            answer = read_answer(message)
+            if answer.serial == _SERIAL:
+                return answer
+        part = await reader.read(_PART_BYTES)
+        if not part:
+            raise EOFError
+        parser.add_data(part)
 
 
 def _check(what: str, answer: Answer, *expected: str) -> bool:
