@@ -39,7 +39,7 @@ from livesize.main.node import (
 )
 from livesize.main.peers import connect_with
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import become_rootless, check_runtime, parse_log_limits
+from livesize.main.runtimes import check_runtime, parse_log_limits, rootless
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
@@ -90,8 +90,7 @@ def run_agent(command: AgentCommand) -> None:
     address = command.node_ip or _address_towards(connection.server)
     node = NodeSettings(name, address, runtime, allocatable, command.resize_judge, cpus)
     set_up_logging(command.log_level, form=command.log_format)
-    with in_one_sentence():
-        become_rootless(runtime, directory)
+    with in_one_sentence(), rootless(runtime, directory):
         prepare_agent(directory)
         with exclusive(directory, directory.agent_lock):
             where = parse_listen(command.endpoint_listen or f"[{address}]:0", "--endpoint-listen")

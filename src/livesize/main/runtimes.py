@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -81,15 +83,24 @@ def check_runtime(
     return RuntimeChoice(kind, endpoint, cgroup_driver, logs, rootless)
 
 
-def become_rootless(choice: RuntimeChoice, directory: DataDirectory) -> None:
-    """Where an ordinary user runs containers: be root of a user namespace from here on. What is
-    missing is said in one sentence, before anything is made."""
-    if choice.rootless:
-        from livesize.runtime.rootless.delegation import find_delegation, require_delegation
-        from livesize.runtime.rootless.namespaces import enter_namespaces
+@contextlib.contextmanager
+def rootless(choice: RuntimeChoice, directory: DataDirectory) -> Iterator[None]:
+    """Where an ordinary user runs containers: be root of a user namespace from here on, which goes
+    when no pod is left in it. What is missing is said in one sentence, before anything is made."""
+    if not choice.rootless:
+        yield
+        return
+    from livesize.runtime.process.records import Records
+    from livesize.runtime.rootless.delegation import find_delegation, require_delegation
+    from livesize.runtime.rootless.namespaces import end_namespaces, enter_namespaces
 
-        require_delegation(find_delegation())
-        enter_namespaces(directory.agent)
+    require_delegation(find_delegation())
+    enter_namespaces(directory.agent)
+    try:
+        yield
+    finally:
+        if not Records(directory.runtime).pod_uids():
+            end_namespaces(directory.agent)
 
 
 def accept_delay_seconds(choice: RuntimeChoice) -> float:

@@ -68,7 +68,7 @@ from livesize.main.node import (
     say_what_stops,
 )
 from livesize.main.refusals import in_one_sentence
-from livesize.main.runtimes import become_rootless, check_runtime, parse_log_limits
+from livesize.main.runtimes import check_runtime, parse_log_limits, rootless
 
 READY_SECONDS = 120.0
 """A machine that is emulated, or has far too much to do, takes a minute; starting it anew would
@@ -106,8 +106,7 @@ def run_up(settings: UpSettings) -> None:
     directory = DataDirectory(settings.data_dir.absolute())
     check_door(door, directory.tokens, SystemClock().now())
     set_up_logging(settings.log_level, form=settings.log_format)
-    with in_one_sentence():
-        become_rootless(runtime, directory)
+    with in_one_sentence(), rootless(runtime, directory):
         account = control_plane_account()
         prepare(directory, account)
         audit_log = prepare_audit_log(door.audit_log, account)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from livesize.main.layout import user_exists
 from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.process.processes import read_start_ticks
 from livesize.runtime.rootless.delegation import (
     Delegation,
     find_delegation,
     require_delegation,
 )
+from livesize.runtime.rootless.namespaces import end_namespaces
 
 MANAGER = "user.slice/user-1000.slice/user@1000.service"
 
@@ -75,3 +78,17 @@ def test_nobody_exists_only_where_a_namespace_has_more_than_one_user(
     uid_map: str, exists: bool
 ) -> None:
     assert user_exists(65534, uid_map) is exists
+
+
+def test_who_keeps_the_namespaces_is_ended_once(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as keeper:
+        ticks = read_start_ticks(keeper.pid)
+        note = tmp_path / "namespaces.json"
+        note.write_text(f'{{"pid": {keeper.pid}, "start_ticks": {(ticks or 0) + 1}}}')
+        end_namespaces(tmp_path)  # somebody else has that number now
+        assert keeper.poll() is None
+        note.write_text(f'{{"pid": {keeper.pid}, "start_ticks": {ticks}}}')
+        end_namespaces(tmp_path)
+        assert keeper.wait(10) == -9
+    end_namespaces(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ that tells the caller how it went, as the launcher's fifo does; with TTY 1 it al
 terminal, which is one of the container's own.
 """
 
-# ruff: noqa: PTH100, PTH120, PTH123
+# ruff: noqa: PTH100, PTH115, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def main(arguments: list[str]) -> int:
 
 def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, tty: bool) -> int:
     pid, start_ticks = first
-    namespaces = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+    theirs = [f"/proc/{pid}/ns/{name}" for name in NAMESPACES if not is_shared(pid, name)]
+    namespaces = [os.open(path, os.O_RDONLY) for path in theirs]
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         if file.read().rpartition(")")[2].split()[19] != start_ticks:
             raise launch.LaunchError("the container has ended")
@@ -70,6 +71,11 @@ def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, t
         os.close(descriptor)
     told.close()
     return await_end(child)
+
+
+def is_shared(pid: int, name: str) -> bool:
+    """Ours already, as the host's network: without root it could not even be entered again."""
+    return os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
 
 
 def open_terminal(told: socket.socket) -> int:

@@ -15,12 +15,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from pathlib import Path
 
 import msgspec
 
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.process.processes import open_process, read_start_ticks, started_at_ticks
+from livesize.runtime.process.processes import (
+    open_process,
+    read_start_ticks,
+    signal_process,
+    started_at_ticks,
+)
 from livesize.runtime.process.records import write_whole
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 1 << 17, 1 << 28
@@ -53,6 +59,15 @@ def enter_namespaces(folder: Path) -> None:
         raise RuntimeCallError(f"cannot join the namespaces of {note}: {failure}") from failure
     finally:
         os.close(descriptor)
+
+
+def end_namespaces(folder: Path) -> None:
+    """No pod needs them any more: end their keeper."""
+    note = folder / "namespaces.json"
+    keeper = _load(note)
+    if keeper is not None:
+        signal_process(keeper.pid, started_at_ticks(keeper.start_ticks), signal.SIGKILL)
+        note.unlink(missing_ok=True)
 
 
 def _make(user: int, group: int) -> None:
