@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -42,6 +43,10 @@ def open_process(pid: int, is_same: Callable[[int], bool]) -> int | None:
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
+        return None
+    except OSError as failure:
+        if failure.errno != errno.EINVAL:  # the number is that of a thread now (before Linux 6.9)
+            raise
         return None
     if is_same(pid):
         return descriptor
