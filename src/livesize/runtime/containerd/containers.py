@@ -145,11 +145,11 @@ class Containers:
     async def stop(self, container_id: str, grace_seconds: float) -> None:
         """containerd counts whole seconds; we let it count more, and are exact ourselves."""
         if grace_seconds > 0:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, RefusedError):
                 async with asyncio.timeout(grace_seconds):
                     await self._stop(container_id, math.ceil(grace_seconds) + 1)
                     return
-        await self._stop(container_id, 0)
+        await self._stop_now(container_id)
 
     async def remove(self, container_id: str) -> None:
         with contextlib.suppress(GoneError):
@@ -189,6 +189,16 @@ class Containers:
         await self._link.call(
             "UpdateContainerResources", container_id=container_id, linux=resources
         )
+
+    async def _stop_now(self, container_id: str) -> None:
+        """Its shim may end under the call, together with the container. containerd refuses then,
+        and a moment later, when it has noticed, there is nothing left to stop."""
+        for delay_seconds in _ENDING_DELAYS:
+            with contextlib.suppress(RefusedError):
+                await self._stop(container_id, 0)
+                return
+            await self._clock.sleep(delay_seconds)
+        await self._stop(container_id, 0)
 
     async def _stop(self, container_id: str, grace: int) -> None:
         seconds = grace + KILL_SECONDS

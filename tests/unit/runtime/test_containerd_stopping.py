@@ -1,0 +1,48 @@
+"""Stopping a container through containerd, whose shim may be gone before containerd knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from livesize.api.kernel_units import CgroupVersion
+from livesize.machinery.clock import SystemClock
+from livesize.runtime.containerd.containers import Containers
+from livesize.runtime.containerd.link import Link, RefusedError
+
+
+class Refusing:
+    """A link that refuses the first so many calls."""
+
+    def __init__(self, refusals: int) -> None:
+        self.left = refusals
+        self.graces: list[int] = []
+
+    async def call(self, name: str, **arguments: Any) -> None:
+        assert name == "StopContainer"
+        self.graces.append(arguments["timeout"])
+        if self.left:
+            self.left -= 1
+            raise RefusedError("StopContainer: failed to stop container: ttrpc: closed")
+
+
+def containers(link: Refusing) -> Containers:
+    return Containers(cast("Link", link), "n1", Path("/logs"), CgroupVersion.V2, SystemClock())
+
+
+@pytest.mark.parametrize("grace_seconds", [0.0, 5.0])
+async def test_a_shim_that_ended_under_the_call_is_asked_for_again(grace_seconds: float) -> None:
+    link = Refusing(2)
+    await containers(link).stop("c1", grace_seconds)
+    assert link.graces[-1] == 0
+    assert len(link.graces) == 3
+
+
+async def test_what_is_refused_again_and_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livesize.runtime.containerd.containers._ENDING_DELAYS", (0.001, 0.001))
+    link = Refusing(100)
+    with pytest.raises(RefusedError, match="ttrpc: closed"):
+        await containers(link).stop("c1", 0.0)
+    assert len(link.graces) == 3
