@@ -42,19 +42,19 @@ from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver
-from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.daemon import Daemon, find_programs
-from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.link import Link
+from livesize.runtime.containerd.places import PlainPlaces
 from livesize.runtime.containerd.sandboxes import Sandboxes
-from livesize.runtime.interface import ContainerConfig, PodConfig, PodGroup
+from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.oci import BUILT_IN_IMAGE
 
 ROUNDS = 25
 RESIZES = 6
 WARM_UP_RESIZES = 6
 BENCH_UID = "bench-raw"
+PIDS = 1024
 
 MORE_CPU: Object = {**SMALL, "cpu": LARGE["cpu"]}
 CGROUP_GOAL = Goal(ratio_at_most=1.6)
@@ -200,13 +200,12 @@ async def bare_container(
     clock = SystemClock()
     root = system.directory.containerd / "containerd"
     link = Link(Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
-    groups = PodGroups(cgroups, f"livesize-bench-{os.getpid()}", clock)
-    leftovers = Leftovers(groups, clock)
+    places = PlainPlaces(cgroups, f"livesize-bench-{os.getpid()}", clock)
     logs = context.folder / "logs"
-    sandboxes = Sandboxes(link, "bench", logs, groups.root)
+    sandboxes = Sandboxes(link, "bench", logs, places)
     containers = Containers(link, "bench", logs, cgroups.version, clock)
     limits = KernelLimits(1024, None, None)
-    groups.make(PodGroup(BENCH_UID), None)
+    await places.make(BENCH_UID, limits, PIDS)
     try:
         sandbox = await sandboxes.run(PodConfig(BENCH_UID, "bench", "raw", limits), attempt=0)
         config = ContainerConfig(
@@ -225,9 +224,9 @@ async def bare_container(
         yield containers, identity
     finally:
         await sandboxes.remove(BENCH_UID)
-        await leftovers.remove(BENCH_UID)
-        leftovers.remove_root()
-        groups.close()
+        await places.remove(BENCH_UID)
+        await places.remove_root()
+        places.close()
         await link.close()
 
 
