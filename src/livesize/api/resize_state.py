@@ -9,6 +9,8 @@ Answers may be posted twice; the second changes nothing but its message and step
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from livesize.api.errors import conflict
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of
@@ -39,6 +41,7 @@ __all__ = [
     "ResizePhase",
     "allocated_sizes",
     "apply_resizing",
+    "asked_state",
     "bind_allocated",
     "check_transition",
     "is_bound",
@@ -50,6 +53,7 @@ __all__ = [
 
 MAXIMUM_STEPS = 100
 _REQUESTED = ResizePhase.REQUESTED.value
+_STATE = ("status", "resizeState")
 
 
 def resize_state(pod: Object) -> Object:
@@ -87,7 +91,7 @@ def bind_allocated(stored_pod: Object) -> Object:
         "phase": ResizePhase.NONE.value,
         "allocated": [size_of(container) for container in containers_of(stored_pod)],
     }
-    return evolve(stored_pod, ("status", "resizeState"), state)
+    return evolve(stored_pod, _STATE, state)
 
 
 def request_resize(
@@ -98,19 +102,33 @@ def request_resize(
     The request gets the generation after the stored pod's: a change of resources is a change of
     the spec. Of a pod that is not bound, or has ended, nobody needs to be asked.
     """
-    if not is_bound(stored_pod) or is_terminal(stored_pod):
-        return new_spec_pod
     before = {one["name"]: one.get("resources") or {} for one in containers_of(stored_pod)}
-    after = [size_of(container) for container in containers_of(new_spec_pod)]
-    asked = [size for size in after if not same_size(size, before.get(size["name"], {}))]
-    if not asked:
-        return new_spec_pod
+    changed = [
+        size["name"]
+        for size in map(size_of, containers_of(new_spec_pod))
+        if not same_size(size, before.get(size["name"], {}))
+    ]
+    asked = asked_state(stored_pod, new_spec_pod, changed, requested_by=requested_by, now=now)
+    return new_spec_pod if asked is None else evolve(new_spec_pod, _STATE, asked)
+
+
+def asked_state(
+    stored_pod: Object,
+    new_spec_pod: Object,
+    changed: Collection[str],
+    *,
+    requested_by: str,
+    now: str,
+) -> Object | None:
+    """The state once these containers have been given other sizes; None where it stays as it is."""
+    if not changed or not is_bound(stored_pod) or is_terminal(stored_pod):
+        return None
     allocated = allocated_sizes(stored_pod)
     # A container whose earlier change is unfinished is still part of what is asked.
     desired = [
         size
-        for size in after
-        if size in asked or not same_size(size, allocated.get(size["name"], {}))
+        for size in map(size_of, containers_of(new_spec_pod))
+        if size["name"] in changed or not same_size(size, allocated.get(size["name"], {}))
     ]
     state: Object = {
         "generation": generation_of(stored_pod) + 1,
@@ -125,7 +143,7 @@ def request_resize(
     if deadline_of(new_spec_pod) is not None:
         state["requestedTime"] = now
         state["previous"] = _previous(stored_pod, allocated)
-    return evolve(new_spec_pod, ("status", "resizeState"), state)
+    return state
 
 
 def _previous(pod: Object, allocated: dict[str, Object]) -> list[Object]:

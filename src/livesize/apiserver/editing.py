@@ -10,6 +10,7 @@ import msgspec
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds import NODES, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
+from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -31,6 +32,7 @@ from livesize.apiserver.ownership import (
 from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
+from livesize.apiserver.subresources.pod_resize import ask_plainly
 from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
@@ -39,7 +41,7 @@ from livesize.store.interface import ConflictError
 
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
-    ``applied``: the part of it that is applied."""
+    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain."""
 
     identity: Identity
     target: Target
@@ -47,6 +49,7 @@ class Edit(msgspec.Struct, frozen=True):
     access: Access
     versioned: bool = True
     applied: Object | None = None
+    sizes: Sizes | None = None
 
     @classmethod
     def of(
@@ -106,8 +109,10 @@ class Editing:
         with self._ground.books.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
                 record = await self._ground.newest(target)
-                seen = Seen.of(record)
-                new = self._next(edit, rule, seen, incoming(seen))
+                new = self._resized(edit, record.stored)
+                if new is None:
+                    seen = Seen.of(record)
+                    new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
                 around = around_of(self._ground.cache, edit.access)
                 admit_or_refuse(
@@ -127,6 +132,15 @@ class Editing:
                 except ConflictError:
                     await self._ground.cache.fresh()
         raise conflict(target.resource, target.name)
+
+    def _resized(self, edit: Edit, stored: Object) -> Object | None:
+        """What a plain resize makes of the newest state; None where this is not one."""
+        resized = None if edit.sizes is None else resize_plainly(stored, edit.sizes)
+        if resized is None or not resized.changed:
+            return None if resized is None else stored
+        now = format_time(self._ground.clock.now())
+        new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
+        return edit.owned(stored, stored, new, now)
 
     def _next(self, edit: Edit, rule: Rule, seen: Seen, sent: Object) -> Object:
         """What the rule makes of the newest state and what was sent."""

@@ -17,6 +17,7 @@ from livesize.api.patch.json_patch import apply_json_patch
 from livesize.api.patch.merge import merge_patch
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
+from livesize.api.plain_resize import Sizes, parse_sizes
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
 from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
 from livesize.client.interface import PatchType
@@ -68,6 +69,16 @@ def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: Patc
                 raise StatusError(413, "RequestEntityTooLarge", error.message) from None
             case _:
                 raise bad_request(error.message) from None
+
+
+def plain_sizes(
+    target: Target, patch: Any, patch_type: PatchType, options: WriteOptions
+) -> Sizes | None:
+    """What a patch asks, where it is a resize and a plain one; strictly, all of the object would
+    have to be looked at."""
+    if target.subresource != "resize" or patch_type is not PatchType.STRATEGIC:
+        return None
+    return None if options.field_validation is FieldValidation.STRICT else parse_sizes(patch)
 
 
 def take_part(target: Target, part: Any, options: WriteOptions) -> Object:

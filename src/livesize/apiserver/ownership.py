@@ -20,6 +20,7 @@ from livesize.api.apply.owners import (
     Owner,
     conflicts_of,
     merge_part,
+    own_again,
     own_apply,
     own_update,
     parse_entries,
@@ -109,6 +110,10 @@ def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: O
     change = _change(target, old, new)
     if change is SAME:
         return keep_owners(old, new) if handed_on is None else _with_entries(new, handed_on)
+    if handed_on is None and change.removed is NOTHING:
+        again = own_again(lookup(old, *_MANAGED, default=()), change.changed, owner)
+        if again is not None:
+            return evolve(new, _MANAGED, again)
     entries = _entries(old) if handed_on is None else handed_on
     return _with_entries(new, own_update(entries, change, owner), entries)
 
@@ -208,7 +213,7 @@ def _entries(obj: Object) -> tuple[Entry, ...]:
 
 def _entries_sent(old: Object, sent: Object) -> tuple[Entry, ...] | None:
     """The entries the client wants instead; None where it sent none, the same, or nonsense."""
-    given = lookup(sent, *_MANAGED)
+    given = None if sent is old else lookup(sent, *_MANAGED)
     if not given or given == lookup(old, *_MANAGED):
         return None
     return () if given == [{}] else parse_entries(given)

@@ -37,7 +37,7 @@ from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.ids import Ids
-from livesize.apiserver.intake import apply_patch, take_in, take_part
+from livesize.apiserver.intake import apply_patch, plain_sizes, take_in, take_part
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
     applying_owner,
@@ -172,7 +172,8 @@ class Service:
         patch_type: PatchType,
         options: WriteOptions = PLAIN_WRITE,
     ) -> Record:
-        edit = Edit.of(identity, "patch", target, options)
+        sizes = plain_sizes(target, patch, patch_type, options)
+        edit = Edit.of(identity, "patch", target, options, sizes=sizes)
         rule = change_rule(target.resource, target.subresource)
         with_owners = names_owners(patch)
 

@@ -93,6 +93,15 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     return _made(children, itself=_has_itself(left) and _has_itself(right))
 
 
+def overlap(left: FieldSet, right: FieldSet) -> bool:
+    """Whether any field is in both, neither of which is NOTHING."""
+    for key, item in right.items():
+        here = left.get(key)
+        if here is not None and key != ITSELF and overlap(here, item):
+            return True
+    return (not right or ITSELF in right) and (not left or ITSELF in left)
+
+
 def is_nothing(fields: FieldSet) -> bool:
     return fields is NOTHING
 

@@ -23,6 +23,7 @@ from livesize.api.apply.field_sets import (
     intersection,
     is_field_set,
     is_nothing,
+    overlap,
     paths,
     shared,
     union,
@@ -142,6 +143,25 @@ def own_update(entries: Sequence[Entry], change: Difference, owner: Owner) -> tu
     return _bounded((*others, Entry(owner, union(mine, change.changed))))
 
 
+def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list[Object] | None:
+    """The entries, as stored, after ``owner`` has changed the values of fields it has had before,
+    and nobody else: the time of its own is new. None where that is not all."""
+    mine: Object | None = None
+    others = []
+    for item in managed:
+        if _is_of(item, owner):
+            mine = item
+        elif overlap(item["fieldsV1"], fields):
+            return None
+        else:
+            others.append(item)
+    if mine is None or union(mine["fieldsV1"], fields) is not mine["fieldsV1"]:
+        return None
+    if others and _place(others[-1]) >= (owner.operation, owner.time):
+        return None  # it is not the last for sure
+    return [*others, {**mine, "time": owner.time}]
+
+
 def merge_part(
     live: Object, part: Object, entries: Sequence[Entry], owner: Owner, schema: MergeKeys
 ) -> Merged:
@@ -207,6 +227,22 @@ def _bounded(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     ancient = msgspec.structs.replace(last, manager=ANCIENT, subresource="")
     rest = [one for one in kept if all(one is not gone for gone in surplus)]
     return tuple(sorted((*rest, Entry(ancient, together)), key=_order))
+
+
+def _is_of(item: Object, owner: Owner) -> bool:
+    """As ``Owner.is_same``, of an entry as stored."""
+    mine = (owner.manager, owner.operation, owner.subresource, owner.api_version)
+    return mine == (
+        item["manager"],
+        item["operation"],
+        item.get("subresource", ""),
+        item["apiVersion"],
+    )
+
+
+def _place(item: Object) -> tuple[str, str]:
+    """How ``_order`` begins, of an entry as stored."""
+    return item["operation"], item.get("time", "")
 
 
 def _order(entry: Entry) -> tuple[Operation, str, str, str]:

@@ -120,7 +120,7 @@ def _resizable_part(pod: Object) -> Object:
 
 def resize_errors(new: Object, old: Object) -> list[FieldError]:
     """The rules of a resize alone; ``new`` has the containers of ``old`` and the right shape."""
-    errors = [*_unsupported(old), *_init_errors(new, old), *_container_errors(new, old)]
+    errors = [*unsupported(old), *_init_errors(new, old), *_container_errors(new, old)]
     try:
         before = lookup(old, "status", "qosClass") or qos_class(old)
         after = qos_class(new)
@@ -184,7 +184,8 @@ def _names(pod: Object, kind: str) -> list[Any]:
     return [container.get("name") for container in containers] if containers else []
 
 
-def _unsupported(old: Object) -> list[FieldError]:
+def unsupported(old: Object) -> list[FieldError]:
+    """Why a pod cannot be resized at all, whatever is asked."""
     if "os" in old["spec"] and lookup(old, "spec", "os", "name") == "windows":
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "windows pods cannot be resized")]
     if _MIRROR in (old["metadata"].get("annotations") or _NONE):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from livesize.api.defaults import default_sizes
 from livesize.api.dialects import check_derived
-from livesize.api.objects import Object, evolve, lookup
+from livesize.api.objects import Object, evolve, generation_of, lookup
+from livesize.api.plain_resize import Resized
+from livesize.api.resize_state import asked_state
 from livesize.api.validation import prepare_resize, validate_pod_resize
 from livesize.apiserver.preparing import check_identity
 from livesize.apiserver.subresources.change import (
@@ -27,6 +29,14 @@ def resize_pod(change: SentChange) -> Object:
     new = default_sizes(_resized(change.stored, change.incoming))
     refuse_invalid(change.target, validate_pod_resize(new, change.stored))
     return ask_resize(change, new)
+
+
+def ask_plainly(stored: Object, resized: Resized, *, requested_by: str, now: str) -> Object:
+    """``stored`` with the sizes of a plain resize, which are others than before."""
+    metadata = {**stored["metadata"], "generation": generation_of(stored) + 1}
+    new = {**stored, "metadata": metadata, "spec": resized.spec}
+    state = asked_state(stored, new, resized.changed, requested_by=requested_by, now=now)
+    return new if state is None else evolve(new, ("status", "resizeState"), state)
 
 
 def _resized(stored: Object, incoming: Object) -> Object:
