@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from livesize.api.kind_defaults import canonical_quantities
+from livesize.api.kept import kept
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
-from livesize.api.quantity import parse_quantity
+from livesize.api.quantity import MAXIMUM_CHARACTERS, canonical, parse_quantity
 from livesize.api.resources import ResourceName, same_size
 from livesize.api.validation.resize import unsupported
-from livesize.api.validation.resources import is_amount
+from livesize.api.validation.resources import validate_quantity
 
 Sizes: TypeAlias = dict[str, Object]
-"""New amounts by the name of the container; what they do not name stays."""
+"""New amounts, canonical, by the name of the container; what they do not name stays."""
 
 
 class Resized(msgspec.Struct, frozen=True):
@@ -37,6 +37,7 @@ class Resized(msgspec.Struct, frozen=True):
 _CONTAINER = frozenset({"name", "resources"})
 _SIDES = frozenset({"requests", "limits"})
 _RESIZABLE = frozenset(name.value for name in ResourceName)
+_TEXT = frozenset({str})
 _NOTHING: Object = {}
 
 
@@ -49,10 +50,10 @@ def parse_sizes(patch: Any) -> Sizes | None:
     for one in containers:
         if not isinstance(one, dict) or one.keys() != _CONTAINER:
             return None
-        name = one["name"]
-        if not isinstance(name, str) or name in sizes or not _are_amounts(one["resources"]):
+        name, resources = one["name"], _parse_resources(one["resources"])
+        if not isinstance(name, str) or name in sizes or resources is None:
             return None
-        sizes[name] = one["resources"]
+        sizes[name] = resources
     return sizes or None
 
 
@@ -88,16 +89,26 @@ def _only(obj: Any, field: str) -> Any:
     return obj.get(field) if isinstance(obj, dict) and len(obj) == 1 else None
 
 
-def _are_amounts(resources: Any) -> bool:
+def _parse_resources(resources: Any) -> Object | None:
+    """The sides, with canonical amounts."""
     if not isinstance(resources, dict) or not resources or not resources.keys() <= _SIDES:
-        return False
-    for amounts in resources.values():
+        return None
+    parsed: Object = {}
+    for side, amounts in resources.items():
         if not isinstance(amounts, dict) or not amounts.keys() <= _RESIZABLE:
-            return False
-        for amount in amounts.values():
-            if not isinstance(amount, str) or not is_amount(amount):
-                return False
-    return True
+            return None
+        if not _TEXT.issuperset(map(type, amounts.values())):
+            return None
+        parsed[side] = dict(zip(amounts, map(_amount, amounts.values()), strict=True))
+        if not all(parsed[side].values()):
+            return None
+    return parsed
+
+
+@kept(4096, longest=MAXIMUM_CHARACTERS)
+def _amount(text: str) -> str:
+    """As it is stored; empty for one that is refused. Kept, because sizes repeat."""
+    return "" if validate_quantity(text, "") else canonical(text)
 
 
 def _resized(before: Object, given: Object) -> Object | None:
@@ -109,7 +120,7 @@ def _resized(before: Object, given: Object) -> Object | None:
         here = before.get(side)
         if here is None or not amounts.keys() <= here.keys() <= _RESIZABLE:
             return None
-        after[side] = {**here, **canonical_quantities(amounts)}
+        after[side] = {**here, **amounts}
     if after == before:
         return before
     # The same in other words is no resize, and yet a change.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object
 from livesize.api.resources import Resources, containers_of, resources_of
 
 QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -14,7 +14,7 @@ def qos_class(pod: Object) -> QosClass:
     """Guaranteed: every container, init ones too, has cpu and memory limits equal to its
     requests. BestEffort: no container asks for anything. Burstable: the rest."""
     containers = containers_of(pod)
-    starting = lookup(pod, "spec", "initContainers")
+    starting = (pod.get("spec") or {}).get("initContainers")
     if starting:
         containers = [*containers, *starting]
     sizes = [resources_of(container) for container in containers]

@@ -17,7 +17,7 @@ import enum
 import msgspec
 
 from livesize.api.duration import parse_duration
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object
 
 DEADLINE = "livesize.dev/resize-deadline"
 ON_DEADLINE = "livesize.dev/on-deadline"
@@ -42,7 +42,9 @@ class Deadline(msgspec.Struct, frozen=True):
 
 def deadline_of(pod: Object) -> Deadline | None:
     """None: nothing is ever done. What validation would refuse counts as not said."""
-    annotations: Object = lookup(pod, "metadata", "annotations", default=_NONE)
+    annotations = (pod.get("metadata") or _NONE).get("annotations")
+    if not annotations:
+        return None
     action = _ACTIONS.get(annotations.get(ON_DEADLINE, ""))
     if action is None:
         return None

@@ -48,13 +48,13 @@ def validate_quantities(quantities: Object, field: str) -> list[FieldError]:
     for name, quantity in quantities.items():
         if key_problems(name):
             errors += validate_key(name, f"{field}[{name}]")
-        if not (isinstance(quantity, str) and is_amount(quantity)):
+        if not (isinstance(quantity, str) and _is_amount(quantity)):
             errors += validate_quantity(quantity, f"{field}[{name}]")
     return errors
 
 
 @kept(4096, longest=MAXIMUM_CHARACTERS)
-def is_amount(text: str) -> bool:
+def _is_amount(text: str) -> bool:
     """Quickly, for nearly all: sizes repeat."""
     return not validate_quantity(text, "")
 

@@ -289,8 +289,8 @@ def _images(pod: Object | None) -> list[str]:
 
 def _operating_system(node: Object) -> str:
     """What the node reports, else what its label says; empty where neither does."""
-    reported = lookup(node, "status", "nodeInfo", "operatingSystem")
-    return str(reported or lookup(node, "metadata", "labels", "kubernetes.io/os", default=""))
+    reported = ((node.get("status") or {}).get("nodeInfo") or {}).get("operatingSystem")
+    return str(reported or (node["metadata"].get("labels") or {}).get("kubernetes.io/os", ""))
 
 
 def _labels(node: Object) -> Object:
