@@ -23,12 +23,7 @@ import msgspec
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.guest.vm_guest import CHANNEL
 from livesize.runtime.libvirt.daemon import Daemon
-from livesize.runtime.libvirt.facts import (
-    facts_of,
-    parse_domain,
-    parse_facts,
-    with_requested,
-)
+from livesize.runtime.libvirt.facts import parse_facts, with_requested
 from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
 
 ANSWER_SECONDS = 20.0
@@ -113,9 +108,9 @@ class RawVm:
         """What is asked of the one memory device. Its element is made before the clock starts."""
         import libvirt
 
-        root = parse_domain(self._domain.XMLDesc(0))
-        (device,) = facts_of(root).devices
-        element = with_requested(root, device.alias, device_bytes)
+        facts = parse_facts(self._domain.XMLDesc(0))
+        (device,) = facts.devices
+        element = with_requested(facts, device.alias, device_bytes)
         return await self._timed(
             lambda: self._domain.updateDeviceFlags(element, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         )

@@ -45,7 +45,10 @@ class Outside:
         severity = EventSeverity(event_type(reason).value)
         return self.recorder.compose(pod, severity, reason.value, message)
 
-    def tell(self, pod: Object, reason: EventReason, message: str) -> None:
-        """Record an event about ``pod``; never waits, never fails."""
+    def tell(
+        self, pod: Object, reason: EventReason, message: str, patience_seconds: float = 0.0
+    ) -> None:
+        """Record an event about ``pod``; never waits, never fails. ``patience_seconds``: so much
+        longer it may wait for an answer about the pod, and go with it."""
         severity = EventSeverity(event_type(reason).value)
-        self.recorder.record(pod, severity, reason.value, message)
+        self.recorder.record(pod, severity, reason.value, message, patience_seconds)

@@ -3,7 +3,8 @@
 The same thing said again of the same object becomes one event with a higher count. What cannot be
 written for long, or is too much, is dropped and counted in ``dropped``: events are for people, the
 state of objects is not built on them. ``await run()`` writes until cancelled. With a delay, events
-keep out of the way of what they tell about, which people wait for more impatiently.
+keep out of the way of what they tell about, which people wait for more impatiently; of what takes
+longer, they wait longer (``patience_seconds``).
 
 Whoever is about to write the object itself may take its waiting events along, in the same request:
 
@@ -81,14 +82,22 @@ class EventRecorder:
         )
         self._said: OrderedDict[_Series, Object] = OrderedDict()  # newest last, at most capacity
         self._written: set[_Series] = set()
-        self._waiting: OrderedDict[_Series, None] = OrderedDict()
+        self._waiting: OrderedDict[_Series, float] = OrderedDict()  # not before when
         self._wake = asyncio.Event()
         self._last_nanos = 0
         self.dropped = 0
 
-    def record(self, about: Object, severity: EventSeverity, reason: str, message: str) -> None:
+    def record(
+        self,
+        about: Object,
+        severity: EventSeverity,
+        reason: str,
+        message: str,
+        patience_seconds: float = 0.0,
+    ) -> None:
         """Say that something happened to ``about``; returns at once."""
-        self._say(_series(about, reason, message), about, severity)
+        not_before = self._clock.monotonic() + patience_seconds
+        self._say(_series(about, reason, message), about, severity, not_before)
 
     def compose(self, about: Object, severity: EventSeverity, reason: str, message: str) -> Object:
         """The event itself, for who writes it with something else; it is not recorded here."""
@@ -114,20 +123,33 @@ class EventRecorder:
         for series, _ in riding.taken:
             if series in self._said:
                 self._written.discard(series)
-                self._waiting[series] = None
+                self._waiting[series] = self._clock.monotonic()
         self._wake.set()
 
     async def run(self) -> None:
         while True:
-            if self._waiting and self._delay_seconds:
-                await self._clock.sleep(self._delay_seconds)
             while self._waiting:
-                series, _ = self._waiting.popitem(last=False)
-                await self._write(series)
+                await self._rest()
+                while (series := self._next_due()) is not None:
+                    del self._waiting[series]
+                    await self._write(series)
             self._wake.clear()
             await self._wake.wait()
 
-    def _say(self, series: _Series, about: Object, severity: EventSeverity) -> None:
+    async def _rest(self) -> None:
+        """All that is said meanwhile goes along."""
+        first = min(self._waiting.values())
+        seconds = self._delay_seconds or first - self._clock.monotonic()
+        if seconds > 0:
+            await self._clock.sleep(seconds)
+
+    def _next_due(self) -> _Series | None:
+        now = self._clock.monotonic()
+        return next((series for series, at in self._waiting.items() if at <= now), None)
+
+    def _say(
+        self, series: _Series, about: Object, severity: EventSeverity, not_before: float
+    ) -> None:
         if series not in self._waiting and len(self._waiting) >= self._capacity:
             self.dropped += 1
             return
@@ -138,7 +160,7 @@ class EventRecorder:
         else:
             event = {**before, "count": before["count"] + 1, "lastTimestamp": format_time(now)}
         self._said[series] = event
-        self._waiting[series] = None
+        self._waiting.setdefault(series, not_before)
         self._wake.set()
         self._forget_oldest()
 

@@ -21,7 +21,7 @@ POD: Object = {
 
 
 class StepClock:
-    """Every look at it is a second later; sleeping only notes the time."""
+    """Every look at the time is a second later; only sleeping makes it pass."""
 
     def __init__(self) -> None:
         self.time = 1_700_000_000.0
@@ -32,7 +32,7 @@ class StepClock:
         return self.time
 
     def monotonic(self) -> float:
-        return self.time
+        return sum(self.slept)
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -60,8 +60,10 @@ class Posted:
             raise self.failures.pop(0)
         self.events.append((event, is_new))
 
-    def say(self, reason: str, message: str = "m", about: Object = POD) -> None:
-        self.recorder.record(about, EventSeverity.NORMAL, reason, message)
+    def say(
+        self, reason: str, message: str = "m", about: Object = POD, patience_seconds: float = 0.0
+    ) -> None:
+        self.recorder.record(about, EventSeverity.NORMAL, reason, message, patience_seconds)
 
     def told(self) -> list[tuple[str, int, bool]]:
         return [(event["reason"], event["count"], is_new) for event, is_new in self.events]
@@ -153,6 +155,28 @@ async def test_with_a_delay_all_that_was_said_meanwhile_is_written_after_one_wai
         posted.say("ResizeCompleted")
     assert posted.told() == [("ResizeStarted", 1, True), ("ResizeCompleted", 1, True)]
     assert posted.clock.slept == [0.05]
+
+
+@pytest.mark.parametrize(("delay_seconds", "slept"), [(0.05, [0.05, 0.05]), (0.0, [0.08])])
+async def test_what_is_patient_waits_longer_and_holds_up_nothing(
+    delay_seconds: float, slept: list[float]
+) -> None:
+    posted = Posted(delay_seconds=delay_seconds)
+    async with posted.running():
+        posted.say("SafeToHotplug", patience_seconds=0.08)
+        posted.say("Started")
+    assert posted.told() == [("Started", 1, True), ("SafeToHotplug", 1, True)]
+    assert posted.clock.slept == pytest.approx(slept)
+
+
+async def test_what_is_patient_goes_with_an_answer() -> None:
+    posted = Posted()
+    posted.say("SafeToHotplug", patience_seconds=0.08)
+    riding = posted.recorder.ride(POD)
+    async with posted.running():
+        pass
+    assert [event["reason"] for event in riding.events] == ["SafeToHotplug"]
+    assert (posted.told(), posted.clock.slept) == ([], [])
 
 
 async def test_too_much_is_dropped_and_counted_and_the_earliest_is_kept() -> None:

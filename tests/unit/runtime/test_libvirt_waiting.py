@@ -30,6 +30,7 @@ LIBVIRT = SimpleNamespace(
     VIR_DOMAIN_XML_INACTIVE=2,
     VIR_DOMAIN_METADATA_ELEMENT=2,
     VIR_DOMAIN_VCPU_HOTPLUGGABLE=16,
+    libvirtError=ConnectionRefusedError,
 )
 
 
@@ -83,8 +84,11 @@ class Domain:
         self.xml = xml
         self.vcpus = vcpus
         self.note = note
+        self.reads = 0
+        self.refuses: str | None = None
 
     def XMLDesc(self, _flags: int) -> str:  # noqa: N802 — libvirt's own name
+        self.reads += 1
         return self.xml
 
     def vcpusFlags(self, _flags: int) -> int:  # noqa: N802 — libvirt's own name
@@ -93,8 +97,9 @@ class Domain:
     def setVcpusFlags(self, _count: int, _flags: int) -> None:  # noqa: N802 — libvirt's own name
         """Accepted, and perhaps not done."""
 
-    def updateDeviceFlags(self, _xml: str, _flags: int) -> None:  # noqa: N802 — libvirt's own name
-        """Accepted, and perhaps not done."""
+    def updateDeviceFlags(self, xml: str, _flags: int) -> None:  # noqa: N802 — libvirt's own name
+        if self.refuses is not None and self.refuses in xml:
+            raise LIBVIRT.libvirtError("memory not found")
 
     def setMetadata(self, *_: Any) -> None:  # noqa: N802 — libvirt's own name
         """Accepted, and perhaps not done."""
@@ -128,13 +133,27 @@ def test_a_note_is_what_the_domain_holds_of_it(reading: DomainReading) -> None:
 
 
 def test_a_request_leaves_what_the_guest_holds_as_qemu_said(reading: DomainReading) -> None:
-    device = reading.live.devices[0]
-    held = msgspec.structs.replace(device, current_bytes=device.current_bytes + 2 * MIB)
-    live = msgspec.structs.replace(reading.live, devices=(held,))
-    known = msgspec.structs.replace(reading, live=live)
-    total = reading.live.boot_memory_bytes + device.requested_bytes
-    corrected = changes.request_memory(Domain(), total)(known)
-    assert corrected.live.devices == (held,), "libvirt's own count comes late"
+    domain, device = Domain(), reading.live.devices[0]
+    total = reading.live.boot_memory_bytes + device.requested_bytes + 2 * MIB
+    corrected = changes.request_memory(domain, total, reading.live)(reading)
+    asked = msgspec.structs.replace(device, requested_bytes=device.requested_bytes + 2 * MIB)
+    assert corrected.live.devices == (asked,), "libvirt's own count comes late"
+    assert domain.reads == 0, "the guest is at work on it"
+
+
+def test_a_device_that_was_changed_for_another_is_read_anew(reading: DomainReading) -> None:
+    domain, known = Domain(), reading.live
+    domain.refuses = "another address"
+    elements = {
+        one: text.replace("0x03", "another address") for one, text in known.elements.items()
+    }
+    stale = msgspec.structs.replace(known, elements=elements)
+    changes.request_memory(domain, known.boot_memory_bytes, stale)
+    assert domain.reads == 1
+    domain.refuses = ""
+    with pytest.raises(LIBVIRT.libvirtError):
+        changes.request_memory(domain, known.boot_memory_bytes, stale)
+    assert domain.reads == 2, "once, and what it says then counts"
 
 
 def test_what_persists_is_read_and_what_runs_is_left(reading: DomainReading) -> None:

@@ -137,7 +137,7 @@ class ResizeAttempt:
     async def _accept(self) -> None:
         pod, target = self.record.pod, self.target
         message = event_message("started", target.allocated, target.generation)
-        self.outside.tell(pod, EventReason.RESIZE_STARTED, message)
+        self.outside.tell(pod, EventReason.RESIZE_STARTED, message, self.work.quick_seconds)
         if await self._is_applied_at_once():
             return  # report says Accepted and Done in one
         try:

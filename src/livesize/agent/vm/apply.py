@@ -197,7 +197,8 @@ async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
 
 async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
     def confirmed(view: VmView) -> bool:
-        return view.plugged_memory_bytes == planned.asked_bytes and _sees(view, planned)
+        asked = view.requested_memory_bytes == planned.asked_bytes  # read here for the first time
+        return asked and view.plugged_memory_bytes == planned.asked_bytes and _sees(view, planned)
 
     def words(view: VmView) -> str:
         return memory_progress(view, planned.wanted_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,9 +30,9 @@ from livesize.machinery.steps import Step
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
 
-QUICK_SECONDS = 0.05
-"""A guest takes longer than files do. By then it has been asked, and telling the API does not stand
-in the way of that."""
+QUICK_SECONDS = 0.25
+"""A guest takes longer than files do, and all the CPU it can get: by then it has what it was given,
+where nothing else keeps the machine busy, and telling the API does not stand in the way of that."""
 
 
 class VmShape:
@@ -86,7 +87,7 @@ class VmShape:
             look_seconds=self._outside.settings.progress_seconds,
             onlookers=onlookers,
             failed=self._failed,
-            marked=_nobody if entry.settled else self._marked,
+            marked=_nobody if entry.settled else partial(self._marked, entry.generation),
             bind=lambda planned: self._bind(entry.uid, planned),
         )
         names = tuple(step.name for step in plan.changing)
@@ -145,10 +146,15 @@ class VmShape:
         """What failed goes last the next time, so that it holds up nothing else."""
         self._vcpus_failed = resource == "vcpus"
 
-    def _marked(self, resource: str) -> None:
+    def _marked(self, generation: int, resource: str) -> None:
+        """With the generation it is an event of its own, which goes with the answer; one more of
+        the same would be a request by itself, while the guest is at work."""
         pod = self._record.pod
-        message = f"{resource}: the pod's groups hold what the change needs; the domain is next"
-        self._outside.tell(pod, EventReason.SAFE_TO_HOTPLUG, message)
+        message = (
+            f"{resource}: the pod's groups hold what generation {generation} needs;"
+            " the domain is next"
+        )
+        self._outside.tell(pod, EventReason.SAFE_TO_HOTPLUG, message, QUICK_SECONDS)
 
 
 def _nobody(_resource: str) -> None:

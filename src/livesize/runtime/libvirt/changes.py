@@ -2,7 +2,8 @@
 
 A function here makes the calls for one change, which block, and returns how a reading from before
 is to be corrected. It reads back what it was to change and nothing else: a whole reading takes as
-long as many a change.
+long as many a change. Memory that was asked for is not read back here: the guest begins to take it
+at once, and is not to wait for us; whoever waits for the guest reads it all.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from livesize.api.vm_pins import VmPins
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
-    facts_of,
-    parse_domain,
     parse_facts,
     with_requested,
 )
@@ -67,16 +66,26 @@ def persist_vcpus(domain: Any, count: int) -> Correction:
     return _persistent_as_read(domain)
 
 
-def request_memory(domain: Any, total_bytes: int) -> Correction:
-    _ask_for(domain, total_bytes, 0, load_libvirt().VIR_DOMAIN_AFFECT_LIVE)
-    now = {
-        device.alias: device.requested_bytes for device in parse_facts(domain.XMLDesc(0)).devices
-    }
+def request_memory(domain: Any, total_bytes: int, known: DomainFacts | None) -> Correction:
+    """By what is known of the device, because to read it anew takes as long as to ask. Where that
+    is refused, it may be another device by now."""
+    libvirt = load_libvirt()
+    try:
+        facts = parse_facts(domain.XMLDesc(0)) if known is None else known
+        alias, requested_bytes = _ask_for(
+            domain, facts, total_bytes, libvirt.VIR_DOMAIN_AFFECT_LIVE
+        )
+    except (libvirt.libvirtError, RuntimeCallError):
+        if known is None:
+            raise
+        return request_memory(domain, total_bytes, None)
 
     def correct(reading: DomainReading) -> DomainReading:
         """What the guest holds of it stays as QEMU said: libvirt hears of that late."""
         devices = tuple(
-            msgspec.structs.replace(one, requested_bytes=now.get(one.alias, one.requested_bytes))
+            msgspec.structs.replace(one, requested_bytes=requested_bytes)
+            if one.alias == alias
+            else one
             for one in reading.live.devices
         )
         return _live_with(devices=devices)(reading)
@@ -87,7 +96,7 @@ def request_memory(domain: Any, total_bytes: int) -> Correction:
 def persist_memory(domain: Any, total_bytes: int) -> Correction:
     libvirt = load_libvirt()
     definition, flags = libvirt.VIR_DOMAIN_XML_INACTIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
-    _ask_for(domain, total_bytes, definition, flags)
+    _ask_for(domain, parse_facts(domain.XMLDesc(definition)), total_bytes, flags)
     return _persistent_as_read(domain)
 
 
@@ -113,11 +122,12 @@ def write_note(domain: Any, element: str) -> Correction:
     return _live_with(note=decode_note(domain.metadata(kind, NOTE_URI, 0)))
 
 
-def _ask_for(domain: Any, total_bytes: int, definition: int, flags: int) -> None:
-    root = parse_domain(domain.XMLDesc(definition))
-    alias, requested_bytes = _share(facts_of(root), total_bytes)
+def _ask_for(domain: Any, facts: DomainFacts, total_bytes: int, flags: int) -> tuple[str, int]:
+    """Which device was asked, and for how much of the total."""
+    alias, requested_bytes = _share(facts, total_bytes)
     if alias:
-        domain.updateDeviceFlags(with_requested(root, alias, requested_bytes), flags)
+        domain.updateDeviceFlags(with_requested(facts, alias, requested_bytes), flags)
+    return alias, requested_bytes
 
 
 def _live_with(**facts: object) -> Correction:

@@ -30,13 +30,10 @@ def untouched_regions(pid: int) -> int | None:
 
 def region_starts(maps: str) -> list[int]:
     """Addresses of what may be written and run: nothing else in QEMU may be both."""
-    starts = []
-    for line in maps.splitlines():
-        span, rights, _ = line.split(maxsplit=2)
-        first, last = (int(end, 16) for end in span.split("-"))
-        if rights.startswith("rwx") and last - first >= _SMALLEST_REGION_BYTES:
-            starts.append(first)
-    return starts
+    spans = [line.split(maxsplit=2)[:2] for line in maps.splitlines() if " rwx" in line]
+    bounds = [span.split("-") for span, rights in spans if rights.startswith("rwx")]
+    regions = [(int(first, 16), int(last, 16)) for first, last in bounds]
+    return [first for first, last in regions if last - first >= _SMALLEST_REGION_BYTES]
 
 
 def _is_touched(pages: int, address: int) -> bool:

@@ -26,7 +26,12 @@ from livesize.runtime.libvirt.changes import (
     write_note,
 )
 from livesize.runtime.libvirt.compose import domain_name, plan_switch
-from livesize.runtime.libvirt.facts import listed_cpus, parse_facts, with_current
+from livesize.runtime.libvirt.facts import (
+    DomainFacts,
+    listed_cpus,
+    parse_facts,
+    with_current,
+)
 from livesize.runtime.libvirt.link import Link, load_libvirt
 from livesize.runtime.libvirt.model import DomainModel, render, render_note
 from livesize.runtime.vm import (
@@ -110,12 +115,13 @@ class Domain:
         """How full QEMU's cache of translated code is, in its own words. It takes a while."""
         return self._do("read", _info_jit)
 
-    def change(self, change: VmChange) -> Correction:
-        """Do it, and read back what it was to change."""
-        what, call = self._call_for(change)
+    def change(self, change: VmChange, known: DomainFacts | None = None) -> Correction:
+        """Do it, and read back what it was to change. ``known``: the running domain, as it was
+        read last; whatever is needed of it is read where it is not given."""
+        what, call = self._call_for(change, known)
         return self._do(what, call)
 
-    def _call_for(self, change: VmChange) -> tuple[str, Call]:
+    def _call_for(self, change: VmChange, known: DomainFacts | None) -> tuple[str, Call]:
         """What it is in words, and the calls it takes."""
         match change:
             case PlugVcpus(count=count):
@@ -129,7 +135,7 @@ class Domain:
             case PinCpus(pins=pins):
                 return "pin", partial(pin, pins=pins)
             case RequestMemory() | PersistMemory() | WriteNote():
-                return _memory_call_for(change)
+                return _memory_call_for(change, known)
 
     def shut_down(self, *, by_agent: bool) -> None:
         """Ask the guest to power off; it may take its time, or not listen."""
@@ -237,11 +243,13 @@ class Domain:
         raise AssertionError("unreachable")
 
 
-def _memory_call_for(change: RequestMemory | PersistMemory | WriteNote) -> tuple[str, Call]:
+def _memory_call_for(
+    change: RequestMemory | PersistMemory | WriteNote, known: DomainFacts | None
+) -> tuple[str, Call]:
     match change:
         case RequestMemory(total_bytes=total):
             words = f"request {total} bytes of memory for"
-            return words, partial(request_memory, total_bytes=total)
+            return words, partial(request_memory, total_bytes=total, known=known)
         case PersistMemory(total_bytes=total):
             words = f"persist {total} bytes of memory for"
             return words, partial(persist_memory, total_bytes=total)

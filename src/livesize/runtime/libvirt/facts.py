@@ -37,6 +37,7 @@ class DomainFacts(msgspec.Struct, frozen=True):
     agent_connected: bool
     pins: VmPins
     channels: dict[str, str]  # name to the path of its socket; empty where it does not run
+    elements: dict[str, str]  # of each memory device, by its alias: as libvirt wrote it
 
     @property
     def requested_memory_bytes(self) -> int:
@@ -51,15 +52,9 @@ class DomainFacts(msgspec.Struct, frozen=True):
         return self.boot_memory_bytes + sum(device.size_bytes for device in self.devices)
 
 
-def parse_domain(xml: str) -> ET.Element:
-    return ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
-
-
 def parse_facts(xml: str) -> DomainFacts:
-    return facts_of(parse_domain(xml))
-
-
-def facts_of(root: ET.Element) -> DomainFacts:
+    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+    memory = root.findall("devices/memory[@model='virtio-mem']")
     vcpu = required(root, "vcpu")
     targets = {str(target.get("name")): target for target in root.findall("devices/channel/target")}
     agent = targets.get(AGENT_CHANNEL)
@@ -68,23 +63,22 @@ def facts_of(root: ET.Element) -> DomainFacts:
         max_vcpus=int(vcpu.text or 0),
         vcpus=int(vcpu.get("current") or vcpu.text or 0),
         boot_memory_bytes=boot_memory(root),
-        devices=tuple(_device(element) for element in _memory_elements(root)),
+        devices=tuple(_device(element) for element in memory),
         note=parse_note(root),
         agent_connected=agent is not None and agent.get("state") == "connected",
         pins=parse_pins(root),
         channels=_channels(root),
+        elements={_alias(one): ET.tostring(one, encoding="unicode") for one in memory},
     )
 
 
-def with_requested(root: ET.Element, alias: str, requested_bytes: int) -> str:
+def with_requested(facts: DomainFacts, alias: str, requested_bytes: int) -> str:
     """The device's own element with only <requested> changed, as libvirt wants it."""
-    for element in _memory_elements(root):
-        if _alias(element) == alias:
-            requested = required(element, "target/requested")
-            requested.text = str(requested_bytes // 1024)
-            requested.set("unit", "KiB")
-            return ET.tostring(element, encoding="unicode")
-    raise ValueError(f"the domain has no memory device {alias}")
+    element = ET.fromstring(facts.elements[alias])  # noqa: S314 — our own libvirtd's words
+    requested = required(element, "target/requested")
+    requested.text = str(requested_bytes // 1024)
+    requested.set("unit", "KiB")
+    return ET.tostring(element, encoding="unicode")
 
 
 def with_current(facts: DomainFacts, devices: Iterable[Mapping[str, Any]]) -> DomainFacts:
@@ -107,10 +101,6 @@ def listed_cpus(ranges: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         numbers += range(int(first), int(last or first) + 1)
     return tuple(numbers)
-
-
-def _memory_elements(root: ET.Element) -> list[ET.Element]:
-    return root.findall("devices/memory[@model='virtio-mem']")
 
 
 def _device(element: ET.Element) -> VmDevice:

@@ -275,18 +275,19 @@ class Vm:
         self._require_running()
         if self._reading is None:
             await self.look(ask_guest=False)
+        assert self._reading is not None
         if isinstance(change, PlugVcpus):
             correct = await self._plug(change)
         else:
-            correct = await self._run(self._domain.change, change)
-        if self._reading is not None:
-            self._reading = correct(self._reading)
+            correct = await self._run(self._domain.change, change, self._reading.live)
+        self._reading = correct(self._reading)
         self._pulse.beat()
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         """Looks again, less and less often, because a domain's memory moves without a word for
         up to a second. What the guest said before this began is not relied on. To look takes the
-        domain's time: one whose guest speaks up is looked at when it has spoken."""
+        domain's time: one whose guest speaks up is looked at when it has said what is waited for,
+        or now and then."""
         self._waiting += 1
         try:
             return await self._wait(holds, timeout_seconds)
@@ -295,7 +296,7 @@ class Vm:
 
     async def _wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         clock = self._around.clock
-        now = clock.monotonic()
+        looked_at = now = clock.monotonic()
         deadline, pause_seconds, said = now + timeout_seconds, _FIRST_LOOK_SECONDS, self._said
         asking = Asking(speaks_up=self._speaks_up, now=now)
         if self._speaks_up and self._reading is not None:
@@ -312,11 +313,21 @@ class Vm:
                 if await self._pulse.wait(min(pause_seconds, left)):
                     await self._pulse.rest(_GATHER_SECONDS, _GATHERED)
                     asking.spoke(clock.monotonic())
+                    is_recent = clock.monotonic() - looked_at < _LAST_LOOK_SECONDS
+                    if is_recent and self._speaks_up and not self._may_hold(holds):
+                        view = self._last_view()
+                        continue
                 else:
                     pause_seconds = min(pause_seconds * 1.5, _LAST_LOOK_SECONDS)
                     asks = asking.is_due(settled=_is_settled(view), now=clock.monotonic())
-            view = await self.look(ask_guest=asks)
+            view, looked_at = await self.look(ask_guest=asks), clock.monotonic()
         return view
+
+    def _may_hold(self, holds: Callable[[VmView], bool]) -> bool:
+        """By what the guest has said, if the domain has done all it was asked to."""
+        view = self._last_view()
+        done = msgspec.structs.replace(view, plugged_memory_bytes=view.requested_memory_bytes)
+        return holds(view) or holds(done)
 
     # Ending.
 
