@@ -19,8 +19,8 @@ from livesize.runtime.libvirt.changes import DomainReading
 from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
 from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
-from livesize.runtime.libvirt.watching import Asking, Pulse
-from livesize.runtime.vm import VmNote
+from livesize.runtime.libvirt.watching import Asking, Pulse, may_hold
+from livesize.runtime.vm import Accelerator, GuestView, VmNote, VmView
 
 LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
 MIB = 1024 * 1024
@@ -72,6 +72,48 @@ async def test_several_words_in_a_row_are_heard_as_one() -> None:
     loop.call_later(0.01, pulse.beat)
     await pulse.rest(0.03, beats=10)
     assert not await pulse.wait(0.02), "and so was this one, until it was quiet"
+
+
+def vm_view(seen_mib: int, online: int = 1) -> VmView:
+    """512 MiB are plugged of 1024 that were asked for."""
+    guest = GuestView("b", 5.0, online, seen_mib * MIB, 100 * MIB, agent=True)
+    return VmView(
+        pod_uid="u",
+        running=True,
+        accelerator=Accelerator.TCG,
+        max_vcpus=4,
+        plugged_vcpus=2,
+        persistent_vcpus=1,
+        boot_memory_bytes=512 * MIB,
+        max_memory_bytes=2048 * MIB,
+        requested_memory_bytes=1024 * MIB,
+        plugged_memory_bytes=512 * MIB,
+        persistent_memory_bytes=512 * MIB,
+        devices=(),
+        guest=guest,
+        note=VmNote(),
+        read_at=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "worth_looking"),
+    [
+        pytest.param(vm_view(seen_mib=700), False, id="the guest sees a part of it"),
+        pytest.param(vm_view(seen_mib=900), True, id="the guest sees all of it"),
+        pytest.param(vm_view(seen_mib=400, online=2), True, id="what was read before is enough"),
+    ],
+)
+def test_a_domain_is_looked_at_when_its_guest_has_said_what_is_waited_for(
+    view: VmView, *, worth_looking: bool
+) -> None:
+    def holds(now: VmView) -> bool:
+        assert now.guest is not None
+        has_memory = now.plugged_memory_bytes == 1024 * MIB
+        has_memory = has_memory and now.guest.memory_seen_bytes == 900 * MIB
+        return has_memory or now.guest.vcpus_online == 2
+
+    assert may_hold(holds, view) is worth_looking
 
 
 # What is read back of a change.

@@ -45,7 +45,7 @@ from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
 from livesize.runtime.libvirt.link import DomainEvent, Link
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
-from livesize.runtime.libvirt.watching import Asking, Pulse
+from livesize.runtime.libvirt.watching import Asking, Pulse, may_hold
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
 from livesize.runtime.process.processes import (
     ProcessWatch,
@@ -314,7 +314,7 @@ class Vm:
                     await self._pulse.rest(_GATHER_SECONDS, _GATHERED)
                     asking.spoke(clock.monotonic())
                     is_recent = clock.monotonic() - looked_at < _LAST_LOOK_SECONDS
-                    if is_recent and self._speaks_up and not self._may_hold(holds):
+                    if is_recent and self._speaks_up and not may_hold(holds, self._last_view()):
                         view = self._last_view()
                         continue
                 else:
@@ -322,12 +322,6 @@ class Vm:
                     asks = asking.is_due(settled=_is_settled(view), now=clock.monotonic())
             view, looked_at = await self.look(ask_guest=asks), clock.monotonic()
         return view
-
-    def _may_hold(self, holds: Callable[[VmView], bool]) -> bool:
-        """By what the guest has said, if the domain has done all it was asked to."""
-        view = self._last_view()
-        done = msgspec.structs.replace(view, plugged_memory_bytes=view.requested_memory_bytes)
-        return holds(view) or holds(done)
 
     # Ending.
 

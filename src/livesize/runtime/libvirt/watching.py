@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from livesize.runtime.vm import VmView
 
 _QUIET_SECONDS = 0.25
 
@@ -54,3 +59,10 @@ class Asking:
             return False
         self._quiet_since = now
         return True
+
+
+def may_hold(holds: Callable[[VmView], bool], known: VmView) -> bool:
+    """By what the guest has said, if the domain has done by now all that it was asked to: else
+    there is no use in looking at the domain yet."""
+    done = msgspec.structs.replace(known, plugged_memory_bytes=known.requested_memory_bytes)
+    return holds(known) or holds(done)
