@@ -216,7 +216,7 @@ class Agent:
         if self.settings.scheduler_seconds > 0 and self._books.judge.is_open(pod):
             self._tasks.create_task(self._consider_later(pod))
         elif self._books.judge.consider(pod):
-            worker.wake()
+            worker.judged()
 
     async def _consider_later(self, pod: Object) -> None:
         """The scheduler's word comes as a change of the pod, and is heard like every other; this
@@ -227,7 +227,7 @@ class Agent:
         if newest is None or worker is None or uid_of(newest) != uid_of(pod):
             return
         if not _is_leaving(newest) and self._books.judge.consider(newest):
-            worker.wake()
+            worker.judged()
 
     def _meet(self, pod: Object) -> PodWorker:
         """A pod that has no worker yet: let it in, or say why not."""
@@ -269,7 +269,7 @@ class Agent:
         if self._outside.cpus is not None:
             self._outside.cpus.changed()
         for uid in self._books.judge.retry():
-            self._workers[uid].wake()
+            self._workers[uid].judged()
         undecided, self._undecided = self._undecided, {}
         for uid, pod in undecided.items():
             worker = self._workers.get(uid)

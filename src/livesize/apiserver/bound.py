@@ -57,7 +57,7 @@ class BoundService:
         with self._reachable():
             watcher = await self._service.watch(self._identity, resource, options)
         try:
-            while deliveries := await watcher.take():
+            while deliveries := await watcher.take(late=True):
                 for delivery in deliveries:
                     yield _event(delivery)
             if watcher.error is not None:

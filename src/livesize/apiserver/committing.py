@@ -18,6 +18,7 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record, make_record, stored_bytes
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.turns import next_turn
 from livesize.store.interface import Check, Delete, Put, Store, Write
 
 MAX_OBJECT_BYTES = 1_500_000  # what etcd takes
@@ -97,6 +98,9 @@ class Committer:
         try:
             revision = await self._commit(checks, [*puts, *deletes])
             await self._cache.wait_for(revision)
+            # Who watches has been woken, and goes before the answer: a node begins sooner, and a
+            # node's report reaches others while the node is still busy with its own answer.
+            await next_turn()
         finally:
             for put in puts:
                 self._cache.retract(put.key, put.value)

@@ -45,6 +45,16 @@ class CacheEvent:
             return EventType.DELETED
         return EventType.ADDED if self.before is None else EventType.MODIFIED
 
+    @property
+    def changes_wanted(self) -> bool:
+        """Whether it is news to who carries out what is wanted; a status is not."""
+        if self.before is None or self.after is None:
+            return True
+        was, is_now = self.before.stored, self.after.stored
+        if was.get("spec") != is_now.get("spec"):
+            return True
+        return "deletionTimestamp" in is_now["metadata"]
+
     def type_for(self, matches: Matches) -> EventType | None:
         """What a watcher with this selection is told; None where it is not concerned."""
         was = self.before is not None and matches(self.before)

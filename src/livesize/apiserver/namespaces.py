@@ -76,7 +76,7 @@ async def _follow(
 ) -> None:
     for record in service.cache.records(NAMESPACES):
         await _look_at(service, record.name, furniture, going)
-    while deliveries := await watcher.take():
+    while deliveries := await watcher.take(late=True):
         concerned = {_namespace_concerned(delivery) for delivery in deliveries}
         for name in sorted(concerned):
             await _look_at(service, name, furniture, going)

@@ -298,16 +298,25 @@ class ObjectsCache:
             before = shelf.put(after)
         event = CacheEvent(change.revision, before, after)
         shelf.remember(event)
-        first, others = self._watchers_first, self._watchers
-        for watchers in (first.get(resource), others.get(resource), others.get(None)):
-            if watchers:
-                self._fan_out(watchers, event)
+        self._tell(resource, event)
 
     def _record(self, resource: Resource, change: Change) -> Record:
         value, stored = self._announced.get(change.entry.key, _NOTHING)
         if value == change.entry.value:
             return make_record(resource, stored, change.revision)
         return decode_record(resource, change.entry.value, change.revision)
+
+    def _tell(self, resource: Resource, event: CacheEvent) -> None:
+        """Who acts on what is wanted comes first, unless the news is what it said itself."""
+        hasty = self._watchers_first.get(resource)
+        is_urgent = bool(hasty) and event.changes_wanted
+        if hasty and is_urgent:
+            self._fan_out(hasty, event)
+        for watchers in (self._watchers.get(resource), self._watchers.get(None)):
+            if watchers:
+                self._fan_out(watchers, event)
+        if hasty and not is_urgent:
+            self._fan_out(hasty, event)
 
     def _fan_out(self, watchers: dict[Watcher, None], event: CacheEvent) -> None:
         ended = []

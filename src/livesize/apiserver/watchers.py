@@ -18,6 +18,7 @@ from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches, event_line
 from livesize.apiserver.records import Record, encode
 from livesize.client.interface import EventType
+from livesize.machinery.turns import next_turn
 
 CAPACITY = 4096
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -112,11 +113,14 @@ class Watcher:
         self.error = error
         self._wake.set()
 
-    async def take(self) -> list[Delivery]:
-        """All that has come since, at least one; an empty list is the end."""
+    async def take(self, *, late: bool = False) -> list[Delivery]:
+        """All that has come since, at least one; an empty list is the end. ``late``: after those
+        on the network, and after the answer to whoever made the change."""
         while not self._queue and not self.ended:
             self._wake.clear()
             await self._wake.wait()
+            if late:
+                await next_turn()
         taken = list(self._queue)
         self._queue.clear()
         return taken

@@ -75,6 +75,7 @@ def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: An
       livesize get pods -A -o wide
       livesize get pod/db -o yaml
       livesize get pods -l app=db -w
+      livesize get pvc,pv
       livesize get nodes
     """
     wanted = parse_targets(targets)
@@ -106,7 +107,9 @@ async def _show(client: HttpClient, targets: Sequence[Target], view: View) -> No
         single = len(every) == 1 and bool(targets[0].names)
         print_value(every[0] if single else list_object(every), view.form)
         return
-    for target, objects in _merged(found):
+    for place, (target, objects) in enumerate(_merged(found)):
+        if place and view.form is not Format.NAME:
+            click.echo()
         _print(target, objects, view)
 
 

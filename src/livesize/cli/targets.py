@@ -46,13 +46,14 @@ def find_resource(word: str) -> Resource | None:
 
 
 def parse_targets(words: Sequence[str]) -> list[Target]:
-    """``pods``, ``pod/a pod/b`` or ``pod a b``. Raises click.UsageError."""
+    """``pods``, ``pvc,pv``, ``pod/a pod/b`` or ``pod a b``. Raises click.UsageError."""
     if not words:
         raise click.UsageError("name what you mean: KIND or KIND/NAME, for instance pod/db")
     if "/" not in words[0]:
         if any("/" in word for word in words):
             raise click.UsageError("write either KIND/NAME each time, or KIND NAME NAME")
-        return [Target(_resource(words[0]), tuple(words[1:]))]
+        kinds = dict.fromkeys(map(_resource, words[0].split(",")))
+        return [Target(kind, tuple(words[1:])) for kind in kinds]
     return [_slashed(word) for word in words]
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from livesize.agent.allocation.checkpoint import Checkpoint, CheckpointError, SecuredEntry
@@ -198,3 +199,45 @@ async def test_a_failed_commit_is_made_good_by_the_next(tmp_path: Path) -> None:
     connection.set_commit_hook(None)
     await SecuredEntry(checkpoint, None).secure(entry("second"))
     assert {one.uid for one in await checkpoint.load()} == {"first", "second"}
+
+
+async def test_a_promise_that_was_begun_is_only_waited_for(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    connection = checkpoint._connection
+    assert connection is not None
+    commits: list[int] = []
+    connection.set_commit_hook(lambda: bool(commits.append(1)))
+    secured = SecuredEntry(checkpoint, None)
+    secured.begin(entry("u"))
+    assert not secured.holds(entry("u")), "begun is not durable"
+    await secured.secure(entry("u"))
+    assert secured.holds(entry("u"))
+    assert (len(commits), len(await checkpoint.load())) == (1, 1)
+    await checkpoint.close()
+
+
+async def test_a_promise_that_was_begun_and_failed_is_not_taken_for_durable(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    connection = checkpoint._connection
+    assert connection is not None
+    connection.set_commit_hook(lambda: True)  # roll back
+    secured = SecuredEntry(checkpoint, None)
+    secured.begin(entry("u"))
+    await checkpoint.load()  # on the same thread: the commit has been tried
+    with pytest.raises(CheckpointError):
+        await secured.secure(entry("u"))
+    connection.set_commit_hook(None)
+    assert not secured.holds(entry("u"))
+    await secured.secure(entry("u"))
+    assert len(await checkpoint.load()) == 1
+    await checkpoint.close()
+
+
+async def test_a_promise_that_was_overtaken_before_it_was_secured(tmp_path: Path) -> None:
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    secured = SecuredEntry(checkpoint, None)
+    secured.begin(entry("u"))
+    newer = msgspec.structs.replace(entry("u"), generation=entry("u").generation + 1)
+    await secured.secure(newer)
+    assert await checkpoint.load() == (newer,)
+    await checkpoint.close()

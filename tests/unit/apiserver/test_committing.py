@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import stored_bytes
 from livesize.store.interface import ConflictError, Put
 from livesize.store.memory import MemoryStore
+from livesize.store.sqlite import SqliteStore
 
 LEASE: Object = {
     "kind": "Lease",
@@ -88,3 +90,30 @@ async def test_a_record_overtaken_before_it_was_read_is_still_its_own(
     newest = cache.get(LEASES, KEY)
     assert newest is not None
     assert newest.revision == record.revision + 1
+
+
+async def test_who_watches_hears_before_who_wrote_is_answered(tmp_path: Path) -> None:
+    """On the store in which a commit is settled together with its feed."""
+    told: list[str] = []
+    store = await SqliteStore.open(tmp_path / "store.db")
+    cache = ObjectsCache(store)
+
+    async def watch() -> None:
+        watcher = cache.watch(LEASES, after_revision=cache.revision)
+        await watcher.take()
+        told.append("watcher")
+        cache.end(watcher)
+
+    async def write() -> None:
+        await Committer(store, cache).put(LEASES, LEASE, None)
+        told.append("writer")
+
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(cache.run())
+        await cache.loaded.wait()
+        async with asyncio.TaskGroup() as both:
+            both.create_task(watch())
+            both.create_task(write())
+        running.cancel()
+    await store.close()
+    assert told == ["watcher", "writer"]

@@ -236,3 +236,51 @@ async def test_who_is_to_be_told_first_is(fed: Fed, node_comes: str) -> None:
         await fed.write(put("a", 1))
     assert told == ["node", "user"]
     assert fed.cache.watcher_count() == 0
+
+
+async def test_who_acts_on_what_is_wanted_hears_last_of_what_it_reported(fed: Fed) -> None:
+    """A node told first of its own report would keep others from hearing of it."""
+
+    def reported(number: int) -> Put:
+        body = orjson.loads(put("a", 1).value)
+        return Put(key_of(LEASES, "ns", "a"), orjson.dumps({**body, "status": {"n": number}}))
+
+    await fed.write(put("a", 1))
+    told: list[str] = []
+
+    async def listen(name: str) -> None:
+        begin = fed.cache.revision
+        watcher = fed.cache.watch(LEASES, after_revision=begin, first=name == "node")
+        await watcher.take()
+        told.append(name)
+        fed.cache.end(watcher)
+
+    for write, order in (
+        (reported(1), ["user", "node"]),
+        (put("a", 2), ["node", "user"]),
+        (Delete(key_of(LEASES, "ns", "a")), ["node", "user"]),
+    ):
+        told.clear()
+        async with asyncio.TaskGroup() as group:
+            for name in ("node", "user"):
+                group.create_task(listen(name))
+            await asyncio.sleep(0)
+            await fed.write(write)
+        assert told == order
+
+
+async def test_who_is_patient_is_told_after_everybody_else(fed: Fed) -> None:
+    told: list[str] = []
+
+    async def listen(name: str) -> None:
+        watcher = fed.cache.watch(LEASES, after_revision=0)
+        await watcher.take(late=name == "here")
+        told.append(name)
+        fed.cache.end(watcher)
+
+    async with asyncio.TaskGroup() as group:
+        for name in ("network", "here"):  # the newest is woken first
+            group.create_task(listen(name))
+        await asyncio.sleep(0)
+        await fed.write(put("a", 1))
+    assert told == ["network", "here"]

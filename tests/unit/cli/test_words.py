@@ -38,13 +38,17 @@ def test_a_kind_may_carry_its_group() -> None:
         (["pods"], [Target(PODS)]),
         (["pod/a", "no/b"], [Target(PODS, ("a",)), Target(NODES, ("b",))]),
         (["pod", "a", "b"], [Target(PODS, ("a", "b"))]),
+        (["po,nodes,pods"], [Target(PODS), Target(NODES)]),
+        (["po,no", "a"], [Target(PODS, ("a",)), Target(NODES, ("a",))]),
     ],
 )
 def test_targets(words: list[str], expected: list[Target]) -> None:
     assert parse_targets(words) == expected
 
 
-@pytest.mark.parametrize("words", [[], ["what"], ["pod/"], ["/a"], ["pod/a/b"], ["pod", "pod/a"]])
+@pytest.mark.parametrize(
+    "words", [[], ["what"], ["pod/"], ["/a"], ["pod/a/b"], ["pod", "pod/a"], ["pods,"]]
+)
 def test_targets_that_mean_nothing(words: list[str]) -> None:
     with pytest.raises(click.UsageError):
         parse_targets(words)

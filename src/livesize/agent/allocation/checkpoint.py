@@ -4,7 +4,8 @@ A small SQLite file (WAL, synchronous FULL) on a thread of its own. ``save`` and
 note what changed; ``durable`` waits until all that was noted so far is on disk. What was noted in
 one turn of the event loop shares one commit, and so does what gathers while a commit runs, so
 that many decisions cost one fsync. What is noted ``soon`` waits a moment for company: order is
-kept, so nothing noted later can be durable before it.
+kept, so nothing noted later can be durable before it. ``begin`` does not wait
+for the end of the turn: the commit then runs beside whatever is planned meanwhile.
 """
 
 from __future__ import annotations
@@ -60,6 +61,14 @@ class Checkpoint:
         """Note the new state of one pod; durable once ``durable`` returns. ``soon``: nobody waits
         for it, so it may go with the next commit."""
         self._note(entry.uid, _encoder.encode(entry), soon=soon)
+
+    def begin(self, entry: Allocation) -> asyncio.Future[None]:
+        """Note it, and do not wait for the end of the turn; done when it is durable."""
+        self.save(entry)
+        assert self._batch is not None, "something was noted"
+        begun = self._batch
+        self._flush()
+        return begun
 
     def forget(self, uid: str) -> None:
         self._note(uid, None)
@@ -186,24 +195,35 @@ class SecuredEntry:
     def __init__(self, checkpoint: Checkpoint, secured: Allocation | None) -> None:
         self._checkpoint = checkpoint
         self._secured = secured
+        self._begun: tuple[Allocation, asyncio.Future[None]] | None = None
 
     def holds(self, entry: Allocation) -> bool:
         return self._secured == entry
 
+    def begin(self, entry: Allocation) -> None:
+        """A promise was just made: it is written while its pod's worker still plans."""
+        if not self.holds(entry):
+            self._begun = entry, self._checkpoint.begin(entry)
+
     async def secure(self, entry: Allocation) -> None:
         if not self.holds(entry):
-            self._checkpoint.save(entry)
-            await self._checkpoint.durable()
+            begun, self._begun = self._begun, None  # once: what failed is noted anew
+            if begun is not None and begun[0] == entry:
+                await asyncio.shield(begun[1])
+            else:
+                self._checkpoint.save(entry)
+                await self._checkpoint.durable()
             self._secured = entry
 
     def note_applied(self, entry: Allocation) -> None:
         """That it was applied, the machine says too, so nobody waits for the disk. The promise it
         holds is durable already, unless a newer one came meanwhile."""
         self._checkpoint.save(entry, soon=True)
+        self._begun = None
         known = self._secured is not None and self._secured.generation == entry.generation
         self._secured = entry if known else None
 
     async def forget(self, uid: str) -> None:
-        self._secured = None
+        self._secured = self._begun = None
         self._checkpoint.forget(uid)
         await self._checkpoint.durable()

@@ -130,6 +130,13 @@ class PodWorker:
     def wake(self) -> None:
         self._wake.set()
 
+    def judged(self) -> None:
+        """Its resize was judged. A new promise is on its way to the disk while it is planned."""
+        entry = self._books.ledger.get(self.uid)
+        if entry is not None:
+            self._entry.begin(entry)
+        self._wake.set()
+
     async def run(self) -> None:
         """Until the pod is gone from the machine and from the API."""
         async with asyncio.TaskGroup() as tasks:

@@ -71,7 +71,7 @@ class EventKeeper:
 
     async def _await_crowd(self, watcher: Watcher) -> None:
         while self._cache.object_count(EVENTS) <= self._terms.maximum:
-            if not await watcher.take():
+            if not await watcher.take(late=True):
                 return  # the watch has ended
 
 
