@@ -202,7 +202,7 @@ async def bare_container(
     link = Link(Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
     places = PlainPlaces(cgroups, f"livesize-bench-{os.getpid()}", clock)
     logs = context.folder / "logs"
-    sandboxes = Sandboxes(link, "bench", logs, places)
+    sandboxes = Sandboxes(link, "bench", logs, places, clock)
     containers = Containers(link, "bench", logs, cgroups.version, clock)
     limits = KernelLimits(1024, None, None)
     await places.make(BENCH_UID, limits, PIDS)

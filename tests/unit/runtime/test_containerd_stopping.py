@@ -1,8 +1,9 @@
-"""Stopping a container through containerd, whose shim may be gone before containerd knows."""
+"""Stopping containers and sandboxes: their shim may be gone before containerd knows."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,8 @@ from livesize.api.kernel_units import CgroupVersion
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import Link, RefusedError
+from livesize.runtime.containerd.places import Places
+from livesize.runtime.containerd.sandboxes import Sandboxes
 
 
 class Refusing:
@@ -41,8 +44,31 @@ async def test_a_shim_that_ended_under_the_call_is_asked_for_again(grace_seconds
 
 
 async def test_what_is_refused_again_and_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("livesize.runtime.containerd.containers._ENDING_DELAYS", (0.001, 0.001))
+    monkeypatch.setattr("livesize.runtime.containerd.ending.ENDING_DELAYS", (0.001, 0.001))
     link = Refusing(100)
     with pytest.raises(RefusedError, match="ttrpc: closed"):
         await containers(link).stop("c1", 0.0)
     assert len(link.graces) == 3
+
+
+class RefusingSandbox:
+    """A link to a containerd with one sandbox, which it refuses to stop so many times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.left = refusals
+        self.calls: list[str] = []
+
+    async def call(self, name: str, **_arguments: Any) -> Any:
+        self.calls.append(name)
+        if name == "StopPodSandbox" and self.left:
+            self.left -= 1
+            raise RefusedError("StopPodSandbox: failed to kill sandbox container: ttrpc: closed")
+        return SimpleNamespace(items=[SimpleNamespace(id="s1")])
+
+
+async def test_so_is_a_sandbox_and_the_pod_is_removed() -> None:
+    link = RefusingSandbox(2)
+    places = cast("Places", None)  # it is not asked
+    sandboxes = Sandboxes(cast("Link", link), "n1", Path("/logs"), places, SystemClock())
+    await sandboxes.remove("pod-one")
+    assert link.calls == ["ListPodSandbox", *["StopPodSandbox"] * 3, "RemovePodSandbox"]

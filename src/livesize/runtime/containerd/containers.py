@@ -13,6 +13,7 @@ import msgspec
 
 from livesize.api.kernel_units import CgroupVersion
 from livesize.machinery.clock import Clock
+from livesize.runtime.containerd.ending import ENDING_DELAYS, ask_until_noticed
 from livesize.runtime.containerd.link import Link, RefusedError, UnreachableError
 from livesize.runtime.containerd.messages import (
     CONTAINER_RUNNING,
@@ -43,7 +44,6 @@ KILL_SECONDS = 30.0
 START_SECONDS = 60.0
 _RESERVED = "failed to reserve container name"
 _KEPT_LOGS = 2
-_ENDING_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class ListedContainer(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class Containers:
 
     async def ended_view(self, container_id: str) -> ContainerView | None:
         """Of one whose first process has ended: containerd notes that a moment later."""
-        for delay_seconds in _ENDING_DELAYS:
+        for delay_seconds in ENDING_DELAYS:
             answer = await self._status(container_id)
             if answer.status.state != CONTAINER_RUNNING:
                 return container_view(answer)
@@ -149,7 +149,7 @@ class Containers:
                 async with asyncio.timeout(grace_seconds):
                     await self._stop(container_id, math.ceil(grace_seconds) + 1)
                     return
-        await self._stop_now(container_id)
+        await ask_until_noticed(self._clock, lambda: self._stop(container_id, 0))
 
     async def remove(self, container_id: str) -> None:
         with contextlib.suppress(GoneError):
@@ -189,16 +189,6 @@ class Containers:
         await self._link.call(
             "UpdateContainerResources", container_id=container_id, linux=resources
         )
-
-    async def _stop_now(self, container_id: str) -> None:
-        """Its shim may end under the call, together with the container. containerd refuses then,
-        and a moment later, when it has noticed, there is nothing left to stop."""
-        for delay_seconds in _ENDING_DELAYS:
-            with contextlib.suppress(RefusedError):
-                await self._stop(container_id, 0)
-                return
-            await self._clock.sleep(delay_seconds)
-        await self._stop(container_id, 0)
 
     async def _stop(self, container_id: str, grace: int) -> None:
         seconds = grace + KILL_SECONDS

@@ -179,7 +179,7 @@ class ContainerdRuntime:
             link, logs = connection.link, self._state_dir / "logs"
             self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
             self._cleaner = ImageCleaner(link, clock, self._state_dir, settings.cleaning)
-            self._sandboxes = Sandboxes(link, node_uid, logs, self._places)
+            self._sandboxes = Sandboxes(link, node_uid, logs, self._places, self._clock)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._streaming = Streaming(link, clock, settings.logs)
             self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 
+from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import safe_name
+from livesize.runtime.containerd.ending import ask_until_noticed
 from livesize.runtime.containerd.link import Link, RefusedError
 from livesize.runtime.containerd.messages import SANDBOX_READY, Message, PodSandboxFilter
 from livesize.runtime.containerd.places import Places
@@ -26,8 +29,9 @@ class Sandbox(msgspec.Struct, frozen=True):
 
 
 class Sandboxes:
-    def __init__(self, link: Link, node_uid: str, logs: Path, places: Places) -> None:
+    def __init__(self, link: Link, node_uid: str, logs: Path, places: Places, clock: Clock) -> None:
         self._link = link
+        self._clock = clock
         self._node_uid = node_uid
         self._logs = logs
         self._places = places
@@ -73,14 +77,20 @@ class Sandboxes:
             return await self.run(sandbox.pod, sandbox.attempt + 1)
         if answer.status.state == SANDBOX_READY:
             return sandbox
-        await self._link.call("StopPodSandbox", pod_sandbox_id=sandbox.id)
+        await self._stop(sandbox.id)
         return await self.run(sandbox.pod, sandbox.attempt + 1)
 
     async def remove(self, uid: str) -> None:
         """All of the pod's, with the containers in them."""
         for item in await self._list({POD_LABEL: uid}):
-            await self._link.call("StopPodSandbox", pod_sandbox_id=item.id)
-            await self._link.call("RemovePodSandbox", pod_sandbox_id=item.id)
+            with contextlib.suppress(GoneError):
+                await self._stop(item.id)
+                await self._link.call("RemovePodSandbox", pod_sandbox_id=item.id)
+
+    async def _stop(self, sandbox_id: str) -> None:
+        await ask_until_noticed(
+            self._clock, lambda: self._link.call("StopPodSandbox", pod_sandbox_id=sandbox_id)
+        )
 
     async def _list(self, labels: dict[str, str]) -> list[Message]:
         wanted = PodSandboxFilter(label_selector={NODE_LABEL: self._node_uid, **labels})
