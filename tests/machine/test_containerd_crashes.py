@@ -20,7 +20,7 @@ pytestmark = pytest.mark.containers
 STEPS = ("checkpoint", "accept", "pod:cpu", "container:app:cpu", "pod:memory",
          "container:app:memory", "actuated", "report")  # fmt: skip
 DAILY = ("container:app:cpu",)
-KILLS = 4
+KILLS = 2
 MANY_KILLS = 100
 
 

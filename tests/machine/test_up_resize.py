@@ -83,6 +83,7 @@ def test_the_cpu_share_follows_the_quota(up: Up) -> None:
     up.delete_pod("busy")
 
 
+@pytest.mark.matrix  # daily: test_shrink_under_pressure.py holds memory, frees it, and goes back
 def test_memory_in_use_is_never_taken_away(up: Up) -> None:
     """Decisions 8: Accepted and in progress with the bytes to go; going back always works."""
     hold = "head -c 50m /dev/zero > /dev/shm/held; trap exit TERM; while :; do sleep 1; done"
