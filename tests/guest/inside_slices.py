@@ -123,6 +123,8 @@ def test_who_starts_again_finds_pods_as_they_were(up: Service, killed: str) -> N
         "agent": [int(main_pid())],
         "containerd": [int((DATA / "agent/containerd/containerd/containerd.pid").read_text())],
     }
+    if killed != "containerd":
+        up.expect_restart()
     ended = pids["agent"] + pids["containerd"] if killed == "both" else pids[killed]
     for one in ended:
         os.kill(one, signal.SIGKILL)
@@ -144,6 +146,7 @@ def test_who_starts_again_finds_pods_as_they_were(up: Service, killed: str) -> N
 def test_a_shrink_below_what_is_held_waits_and_kills_nobody(up: Service) -> None:
     """Asked of systemd alone, the kernel would kill."""
     hold = "head -c 20000000 /dev/zero > /dev/shm/held; trap 'rm /dev/shm/held' USR1;"
+    up.delete_pod("held")  # there again where the test is run once more
     up.create_pod(
         "held",
         [container("app", "1", "64Mi", command=f"{hold} while :; do sleep 1; done")],
@@ -184,6 +187,7 @@ def test_a_containerd_that_is_there_says_who_writes_its_groups(up: Service) -> N
     containerd = DATA / "agent/containerd"
     uid = (containerd / "node-uid").read_text()
     Path("/etc/livesize/up.yaml").write_text(f"{SETTINGS}runtime-endpoint: {socket}\n")
+    up.expect_restart()
     systemctl("start", UNIT)
     up.await_ready()
     assert (containerd / "node-uid").read_text() == uid
@@ -191,6 +195,7 @@ def test_a_containerd_that_is_there_says_who_writes_its_groups(up: Service) -> N
     up.resize("db", cpu="700m", memory="56Mi")
     systemctl("daemon-reload")
     assert limits(group) == [(70_000, 56 * MIB)] * 2
+    up.delete_pod("new")  # there again where the test is run once more
     up.create_pod("new", [container("app", "500m", "32Mi")], hostNetwork=True)
     assert limits(scope_of(up, "new")) == [(50_000, 32 * MIB)] * 2
     said = subprocess.run(

@@ -71,6 +71,7 @@ def test_a_service_that_starts_again_finds_its_pods(up: Service, how: str) -> No
     pid = group.main_pid()
     began = start_time(pid)
     main = systemctl("show", "-P", "MainPID", UNIT).strip()
+    up.expect_restart()
     if how == "restart":
         systemctl("restart", UNIT)
     else:

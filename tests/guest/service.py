@@ -23,6 +23,10 @@ class Service(Up):
     def await_ready(self) -> None:
         self.wait_until(self._is_ready, "the node is ready", WAIT_SECONDS)
 
+    def expect_restart(self) -> None:
+        """The next one is waited for: the last one may answer for a moment while it ends."""
+        self._old_kubeconfig = self._kubeconfig_written()
+
     def resize(self, pod: str, **amounts: str) -> None:
         resources = {"requests": amounts, "limits": amounts}
         patch = {"spec": {"containers": [{"name": "app", "resources": resources}]}}

@@ -41,46 +41,41 @@ RARE_DOOR_CRASHES = [
 ]
 
 
-@pytest.fixture
-def crash_dir() -> Iterator[Path]:
-    """Where the control plane, an ordinary user, may disarm its own crash."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o777)
-        yield Path(name)
-
-
-@pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    up = Up(tmp_path / "up", allocatable="cpu=4,memory=4Gi")
-    yield up
-    up.end()
-
-
 class Scene:
-    """A running pod, its group and its process, in a system that dies at ``point``."""
+    """A running pod, its group and its process, in a system that dies where it is told to."""
 
-    def __init__(self, up: Up, directory: Path, point: str, count: int = 1) -> None:
+    def __init__(self, up: Up, directory: Path) -> None:
         self.up = up
         self.arm = directory / "arm"
         self.reached = directory / "reached"
         self.reached.touch()
         self.reached.chmod(0o666)
-        up.start(
-            environment={
-                "LIVESIZE_CRASH_AT": point,
-                "LIVESIZE_CRASH_ARM": str(self.arm),
-                "LIVESIZE_CRASH_LOG": str(self.reached),
-            }
-        )
+        self.start()
         up.create_pod("db", [container("app", "200m", "64Mi")])
         self.group: GroupFiles = group_of(up, "db", "app")
         self.pid = self.group.main_pid()
         self.began = start_time(self.pid)
-        self.count = count
 
-    def resize_and_crash(self) -> None:
+    def start(self) -> None:
+        """Unless it runs."""
+        if self.up.process is not None and self.up.process.poll() is None:
+            return
+        self.up.process = None
+        self.up.start(
+            environment={
+                "LIVESIZE_CRASH_ARM": str(self.arm),
+                "LIVESIZE_CRASH_LOG": str(self.reached),
+            }
+        )
+
+    def clear(self) -> None:
+        self.arm.unlink(missing_ok=True)
+        self.start()
+        self.up.delete_pod("db")
+
+    def resize_and_crash(self, point: str, count: int = 1) -> None:
         self.reached.write_text("")
-        self.arm.write_text(str(self.count))
+        self.arm.write_text(f"{count} {point}")
         self.arm.chmod(0o666)
         self.up.livesize(
             *("resize", "pod/db", "--cpu", "600m", "--memory", "128Mi", "--no-wait"), check=False
@@ -100,10 +95,32 @@ class Scene:
         check_the_books(self.up)
 
 
-def test_these_are_all_the_crash_points_of_a_resize(up: Up, crash_dir: Path) -> None:
-    scene = Scene(up, crash_dir, point="none")
-    scene.resize_and_crash()
-    up.wait_resized("db")
+@pytest.fixture(scope="module")
+def crash_dir() -> Iterator[Path]:
+    """Where the control plane, an ordinary user, may disarm its own crash."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One data directory, and one system as long as it is not killed."""
+    up = Up(tmp_path_factory.mktemp("up"), allocatable="cpu=4,memory=4Gi")
+    yield up
+    up.end()
+
+
+@pytest.fixture
+def scene(shared: Up, crash_dir: Path) -> Iterator[Scene]:
+    made = Scene(shared, crash_dir)
+    yield made
+    made.clear()
+
+
+def test_these_are_all_the_crash_points_of_a_resize(scene: Scene) -> None:
+    scene.resize_and_crash("none")
+    scene.up.wait_resized("db")
     reached = scene.reached.read_text().split()
     assert sorted({name for name in reached if name.startswith("resize/")}) == sorted(AGENT_POINTS)
     assert set(DOOR_POINTS) <= set(reached)
@@ -116,14 +133,12 @@ def test_these_are_all_the_crash_points_of_a_resize(up: Up, crash_dir: Path) -> 
         for point in AGENT_POINTS
     ],
 )
-def test_the_agent_dies_and_the_resize_completes(up: Up, crash_dir: Path, point: str) -> None:
-    scene = Scene(up, crash_dir, point)
-    scene.resize_and_crash()
-    assert up.process is not None
-    up.process.wait(timeout=10)
+def test_the_agent_dies_and_the_resize_completes(scene: Scene, point: str) -> None:
+    scene.resize_and_crash(point)
+    assert scene.up.process is not None
+    scene.up.process.wait(timeout=10)
     assert start_time(scene.pid) == scene.began, "the workload outlives the agent"
-    up.process = None
-    up.start()
+    scene.start()
     scene.check_it_completed()
 
 
@@ -135,11 +150,11 @@ def test_the_agent_dies_and_the_resize_completes(up: Up, crash_dir: Path, point:
     ],
 )
 def test_the_control_plane_dies_and_the_resize_completes(
-    up: Up, crash_dir: Path, point: str, count: int
+    scene: Scene, point: str, count: int
 ) -> None:
-    scene = Scene(up, crash_dir, point, count)
+    up = scene.up
     before = up.control_plane_pid()
-    scene.resize_and_crash()
+    scene.resize_and_crash(point, count)
     up.wait_until(lambda: not scene.arm.exists(), "the control plane has died")
     up.wait_until(lambda: _replaced(up, before), "it was started again")
     if point.endswith("before") and count == 1:

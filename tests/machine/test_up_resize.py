@@ -71,6 +71,7 @@ def test_a_resize_changes_the_cgroup_files_of_the_running_container(
     assert up.pod(db)["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+@pytest.mark.matrix  # daily: test_pods_of_three.py measures the same, of both runtimes
 def test_the_cpu_share_follows_the_quota(up: Up) -> None:
     up.create_pod("busy", [container("app", "200m", "32Mi", command="while :; do :; done")])
     group = group_of(up, "busy", "app")

@@ -45,7 +45,7 @@ async def test_a_container_that_burns_a_third_of_a_cpu_is_seen_to(
         meter = UsageMeter(runtime, SystemClock())
         await asyncio.sleep(0.5)
         await meter.measure()
-        await asyncio.sleep(2)
+        await asyncio.sleep(1)
         measured = await meter.measure()
         usage = measured.pods[UID]["app"]
         # No more than its quota; less where the machine has others to serve.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -28,8 +29,9 @@ class GroupFiles:
         return sorted(int(line) for line in self._read("memory", "cgroup.procs").split())
 
     def main_pid(self) -> int:
-        """The oldest process of the group: the container's own pid 1."""
-        return min(self.processes(), key=start_time)
+        """The oldest process of the group: the container's own pid 1. Others come and go."""
+        began = {pid: ticks for pid in self.processes() if (ticks := _start_time_if_there(pid))}
+        return min(began, key=began.__getitem__)
 
     def cpu_quota_us(self) -> int | None:
         if IS_V2:
@@ -78,6 +80,13 @@ def start_time(pid: int) -> int:
     """Field 22 of /proc/PID/stat: clock ticks since boot, never the same for two processes."""
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rsplit(")", 1)[1].split()[19])
+
+
+def _start_time_if_there(pid: int) -> int | None:
+    """None: it ended while we looked."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return start_time(pid)
+    return None
 
 
 def group_of(up: Up, pod: str, container: str) -> GroupFiles:

@@ -64,7 +64,10 @@ def parse_resources(resources: Object | None) -> Resources:
     """Read ``{requests, limits}``; raises QuantityError."""
     if not resources:
         return Resources()
-    limits = parse_amounts(resources.get("limits"))
+    quantities = resources.get("limits")
+    limits = parse_amounts(quantities)
+    if resources.get("requests") == quantities:
+        return Resources(limits, limits)
     asked = parse_amounts(resources.get("requests"))
     return Resources(requests=or_else(asked, limits), limits=limits)
 

@@ -303,7 +303,8 @@ class ObjectsCache:
     def _record(self, resource: Resource, change: Change) -> Record:
         value, stored = self._announced.get(change.entry.key, _NOTHING)
         if value == change.entry.value:
-            return make_record(resource, stored, change.revision)
+            before = self.get(resource, change.entry.key)
+            return make_record(resource, stored, change.revision, before)
         return decode_record(resource, change.entry.value, change.revision)
 
     def _tell(self, resource: Resource, event: CacheEvent) -> None:

@@ -111,7 +111,8 @@ def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: O
     if change is SAME:
         return keep_owners(old, new) if handed_on is None else _with_entries(new, handed_on)
     if handed_on is None and change.removed is NOTHING:
-        again = own_again(lookup(old, *_MANAGED, default=()), change.changed, owner)
+        managed = old["metadata"].get("managedFields") or ()
+        again = own_again(managed, change.changed, owner)
         if again is not None:
             return evolve(new, _MANAGED, again)
     entries = _entries(old) if handed_on is None else handed_on

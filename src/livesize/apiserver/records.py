@@ -37,13 +37,19 @@ def served_form(resource: Resource, stored: Object) -> Object:
     return derive_dialects(stored) if resource == PODS else stored
 
 
-def make_record(resource: Resource, stored: Object, revision: int) -> Record:
-    """The record of ``stored`` as committed at ``revision``; 0: not committed (a dry run)."""
+def make_record(
+    resource: Resource, stored: Object, revision: int, before: Record | None = None
+) -> Record:
+    """The record of ``stored`` as committed at ``revision``; 0: not committed (a dry run).
+    ``before``: the record of the same object, whose names are known."""
     if revision:
         stored = evolve(stored, ("metadata", "resourceVersion"), str(revision))
     served = served_form(resource, stored)
-    namespace, name = namespace_of(stored), name_of(stored)
-    key = key_of(resource, namespace, name)
+    if before is not None:
+        key, namespace, name = before.key, before.namespace, before.name
+    else:
+        namespace, name = namespace_of(stored), name_of(stored)
+        key = key_of(resource, namespace, name)
     return Record(resource, key, namespace, name, revision, stored, served, encode(served))
 
 

@@ -63,7 +63,8 @@ class CrashPoints:
 
     LIVESIZE_CRASH_AT=NAME names the place, LIVESIZE_CRASH_ARM=FILE holds a count: each time NAME
     is reached while FILE exists the count goes down, and at zero the file is removed and the
-    process killed with SIGKILL, so that a restarted process does not die again.
+    process killed with SIGKILL, so that a restarted process does not die again. FILE may name
+    the place itself, after the count: one process for many places.
     LIVESIZE_CRASH_LOG=FILE appends every name reached.
     """
 
@@ -71,7 +72,7 @@ class CrashPoints:
         self._crash_at = crash_at
         self._arm = Path(arm)
         self._log = log
-        self.active = bool(crash_at or log)
+        self.active = bool(crash_at or arm or log)
 
     @classmethod
     def from_environment(cls) -> CrashPoints:
@@ -87,13 +88,17 @@ class CrashPoints:
         if self._log:
             with Path(self._log).open("a") as log:
                 log.write(name + "\n")
-        if name == self._crash_at and self._arm.is_file():
-            left = int(self._arm.read_text() or 1) - 1
-            if left > 0:
-                self._arm.write_text(str(left))
-                return
-            self._arm.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self._arm.is_file():
+            count, _, place = self._arm.read_text().partition(" ")
+            if name == (place or self._crash_at):
+                self._count_down(int(count or 1) - 1, place)
+
+    def _count_down(self, left: int, place: str) -> None:
+        if left > 0:
+            self._arm.write_text(f"{left} {place}" if place else str(left))
+            return
+        self._arm.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 NO_CRASH_POINTS = CrashPoints()

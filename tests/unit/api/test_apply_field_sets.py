@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.apply.comparing import compare, fields_of, without_fields
+from livesize.api.apply.comparing import Difference, compare, fields_of, without_fields
 from livesize.api.apply.field_sets import (
     NOTHING,
     cut,
@@ -20,7 +20,18 @@ from livesize.api.apply.field_sets import (
     union,
 )
 from livesize.api.apply.merging import merge_applied
-from livesize.api.apply.owners import Entry, Operation, Owner, merge_part, own_apply, own_update
+from livesize.api.apply.owners import (
+    Entry,
+    Operation,
+    Owner,
+    merge_part,
+    own_again,
+    own_apply,
+    own_update,
+    parse_entries,
+    read_entries,
+    write_entries,
+)
 from livesize.api.apply.resized import compare_sizes
 from livesize.api.patch.merge_keys import POD_MERGE_KEYS, merge_keys
 
@@ -54,6 +65,17 @@ SIZED_PODS = st.lists(SIZED, min_size=1, max_size=2, unique_by=lambda one: one["
     lambda containers: {"spec": {"containers": containers}}
 )
 ME, OTHER = (Owner(name, Operation.APPLY, "v1") for name in ("me", "other"))
+
+
+OWNERS = st.builds(
+    Owner,
+    st.sampled_from(["me", "other"]),
+    st.sampled_from(Operation),
+    st.just("v1"),
+    st.sampled_from(["", "resize"]),
+    st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]),
+)
+OWNED = st.tuples(OWNERS, OBJECTS.filter(bool))
 
 
 def sets(obj: Any) -> set[str]:
@@ -149,6 +171,38 @@ def test_an_update_takes_what_it_changes_from_everybody() -> None:
 )
 def test_what_clients_send_as_field_sets(value: Any, is_one: bool) -> None:
     assert is_field_set(value) is is_one
+
+
+@given(
+    st.lists(OWNED, max_size=2, unique_by=lambda owned: owned[0].manager + owned[0].subresource),
+    ELEMENTS,
+    ELEMENTS | st.none(),
+)
+def test_who_owned_it_before_and_alone_gets_only_a_new_time(
+    others: list[tuple[Owner, Any]], mine: Any, changed: Any
+) -> None:
+    """``changed`` None: all that is mine."""
+    before, now = (
+        Owner("me", Operation.UPDATE, "v1", "status", f"2026-01-0{day}T00:00:00Z") for day in (1, 2)
+    )
+    held = [*others, (before, {"list": mine})]
+    sent = write_entries(Entry(one, fields_of(obj, SCHEMA)) for one, obj in held)
+    managed = write_entries(parse_entries(sent) or ())
+    fields = fields_of({"list": changed or mine}, SCHEMA)
+    again = own_again(managed, fields, now)
+    if again is not None:
+        updated = own_update(read_entries(managed), Difference(fields, NOTHING), now)
+        assert again == write_entries(updated)
+
+
+def test_the_time_of_an_owner_is_renewed() -> None:
+    updater = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-01T00:00:00Z")
+    later = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-02T00:00:00Z")
+    managed = write_entries([Entry(ME, {"f:map": {}}), Entry(updater, {"f:list": {}})])
+    again = own_again(managed, {"f:list": {}}, later)
+    assert again == write_entries([Entry(ME, {"f:map": {}}), Entry(later, {"f:list": {}})])
+    assert own_again(managed, {"f:map": {}}, later) is None
+    assert own_again(managed, {"f:set": {}}, later) is None
 
 
 @given(SIZED_PODS, SIZED_PODS)

@@ -200,6 +200,15 @@ def test_a_count_lets_the_point_pass_until_it_is_used_up(tmp_path: Path) -> None
     assert arm.read_text() == "1"
 
 
+def test_the_point_may_be_named_together_with_the_count(tmp_path: Path) -> None:
+    arm = tmp_path / "arm"
+    arm.write_text("2 resize/widen/after")
+    points = CrashPoints(arm=str(arm))
+    for name in ("resize/widen/before", "resize/widen/after", "resize/report/after"):
+        points.reach(name)
+    assert arm.read_text() == "1 resize/widen/after"
+
+
 failures = st.integers(min_value=1, max_value=10_000)
 seeds = st.integers()
 

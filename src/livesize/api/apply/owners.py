@@ -113,10 +113,11 @@ def read_entries(managed: Sequence[Object]) -> tuple[Entry, ...]:
 
 
 def parse_entries(managed: Any) -> tuple[Entry, ...] | None:
-    """The same from a client; None where it cannot be read as such."""
+    """The same from a client, in Kubernetes' order; None where it cannot be read as such."""
     if not isinstance(managed, list) or not all(map(_is_entry, managed)):
         return None
-    return tuple(Entry(one.owner, one.fields) for one in read_entries(managed))
+    entries = (Entry(one.owner, one.fields) for one in read_entries(managed))
+    return tuple(sorted(entries, key=_order))
 
 
 def write_entries(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> list[Object]:
@@ -157,6 +158,8 @@ def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list
             others.append(item)
     if mine is None or union(mine["fieldsV1"], fields) is not mine["fieldsV1"]:
         return None
+    if len(others) >= MAX_UPDATE_ENTRIES:
+        return None  # some may have to be put together
     if others and _place(others[-1]) >= (owner.operation, owner.time):
         return None  # it is not the last for sure
     return [*others, {**mine, "time": owner.time}]

@@ -25,6 +25,8 @@ def compare_sizes(old: Object, new: Object) -> Difference | None:
         return None
     changed: FieldSet = {}
     for old_one, new_one in zip(before, after, strict=True):
+        if old_one is new_one:
+            continue
         fields = _changed_sizes(old_one, new_one)
         if fields is None:
             return None
