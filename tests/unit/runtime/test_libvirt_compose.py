@@ -15,9 +15,9 @@ from livesize.runtime.libvirt.emulator import (
     count_regions,
     free_regions,
 )
-from livesize.runtime.libvirt.model import KernelBoot
+from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
 from livesize.runtime.vm import Accelerator
-from livesize.runtime.vm_config import VmConfig
+from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 MIB = 1024 * 1024
 VM = VmConfig(1, 4, 512 * MIB, 2048 * MIB, 512 * MIB, kernel="k")
@@ -66,6 +66,22 @@ def test_two_pods_never_share_a_domain() -> None:
     )
     assert one.uuid != two.uuid
     assert one.name != two.name
+
+
+@pytest.mark.parametrize(
+    ("boot", "accelerator", "changes"),
+    [
+        (KernelBoot("k", "i", COMMAND_LINE), Accelerator.TCG, True),
+        (KernelBoot("k", "i", COMMAND_LINE), Accelerator.KVM, False),
+        (KernelBoot("k", "i", "one's own"), Accelerator.TCG, False),
+        (DiskBoot("d"), Accelerator.TCG, False),
+    ],
+)
+def test_an_emulated_guest_of_ours_boots_on_one_vcpu(
+    boot: Boot, accelerator: Accelerator, *, changes: bool
+) -> None:
+    found = compose_domain("a", VM, boot, "log", accelerator).boot
+    assert found == (KernelBoot("k", "i", f"{COMMAND_LINE} maxcpus=1") if changes else boot)
 
 
 @pytest.mark.parametrize(
