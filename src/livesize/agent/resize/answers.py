@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+
+import orjson
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.shape import Progress
@@ -106,7 +107,7 @@ def event_message(
     told: Object = {"containers": containers, "generation": generation}
     if error is not None:
         told["error"] = error
-    return f"Pod resize {what}: {json.dumps(told, separators=(',', ':'))}"
+    return f"Pod resize {what}: {orjson.dumps(told).decode()}"
 
 
 def _body(pod: Object, phase: ResizePhase, generation: int) -> Object:
