@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -207,6 +208,21 @@ def test_the_point_may_be_named_together_with_the_count(tmp_path: Path) -> None:
     for name in ("resize/widen/before", "resize/widen/after", "resize/report/after"):
         points.reach(name)
     assert arm.read_text() == "1 resize/widen/after"
+
+
+def test_who_may_not_read_the_file_is_not_meant(tmp_path: Path) -> None:
+    """A process of another user gets the same environment."""
+    folder = tmp_path / "private"
+    folder.mkdir()
+    folder.joinpath("arm").write_text("1")
+    folder.chmod(0)
+    me = os.geteuid()
+    try:
+        os.seteuid(me or 65534)
+        CrashPoints("resize/widen/after", str(folder / "arm")).reach("resize/widen/after")
+    finally:
+        os.seteuid(me)
+        folder.chmod(0o700)
 
 
 failures = st.integers(min_value=1, max_value=10_000)
