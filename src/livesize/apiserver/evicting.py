@@ -26,11 +26,7 @@ class Evicting:
     def charge(self, pod: Record, now: str) -> Sequence[Beside]:
         """The budget to be stored with the pod's deletion; raises StatusError where that has
         nothing left to give."""
-        budgets = [
-            record
-            for record in self._cache.records(DISRUPTION_BUDGETS)
-            if record.namespace == pod.namespace
-        ]
+        budgets = self._cache.records(DISRUPTION_BUDGETS, pod.namespace)
         match judge_eviction(pod.stored, [record.stored for record in budgets], now):
             case Unprotected():
                 return ()
