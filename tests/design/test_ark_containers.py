@@ -178,7 +178,10 @@ class Actor:
     def evict(self, name: str) -> dict[str, Any]:
         """The container of a replacement, with what the pod's spec desired."""
         (desired,) = self._up.pod(name)["spec"]["containers"]
-        self._up.delete_pod(name)
+        path = f"/api/v1/namespaces/default/pods/{name}"
+        body = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": name}}
+        assert self._up.request("POST", f"{path}/eviction", body)[0] == 201
+        self._up.wait_until(lambda: self._up.request("GET", path)[0] == 404, f"{name} is gone")
         return {key: desired[key] for key in ("name", "image", "command", "resources")}
 
 

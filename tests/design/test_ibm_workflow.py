@@ -28,6 +28,7 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds import NODES, PODS
 from livesize.api.objects import Object, uid_of
 from livesize.apiserver.auth.identities import Role
+from livesize.client.interface import PatchType
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 
 
@@ -216,6 +217,56 @@ async def restarts_by(system: OneProcess, resources: Object) -> Object:
     wanted = {**asked["spec"]["containers"][0]["resources"]}
     assert actual["app"]["limits"] == wanted["limits"]
     return {one["name"]: one["restartCount"] for one in done["status"]["containerStatuses"]}
+
+
+WISHES = [
+    ("LiveResizeable", "Restart", {"app": 1, "side": 1}),
+    ("LiveResizeable", "InPlaceResize", {"app": 0, "side": 0}),
+    ("LiveResizeable", "InPlaceResizePreferred", {"app": 0, "side": 0}),
+    ("LiveResizeable", "LiveResizePreferred", {"app": 0, "side": 0}),
+    ("ContainerRestartOnly", "Restart", {"app": 1, "side": 1}),
+    ("ContainerRestartOnly", "InPlaceResize", {"app": 1, "side": 0}),
+    ("RestartOnly", "InPlaceResize", {"app": 1, "side": 1}),
+]
+
+
+@pytest.mark.parametrize(("policy", "wish", "restarts"), WISHES)
+async def test_a_wish_at_the_time_of_the_resize(
+    system: OneProcess, policy: str, wish: str, restarts: Object
+) -> None:
+    """Specifically, Restart for `resizeAction` would indicate that the pod could be restarted for
+    the corresponding resizing of resource(s), InPlaceResize would indicate that the pod won't be
+    restarted when the resize can be realized live or with container restart [...] If used, this
+    would be included as part of the patch or appropriate update command"""
+    app = system.container("app", cpu="1")
+    app["resources"]["resizePolicy"] = {"cpu": policy, "memory": policy}
+    await system.run_pod("db", app, system.container("side"))
+    patch = {
+        "metadata": {"annotations": {"resizeAction": wish}},
+        "spec": {"containers": [{"name": "app", "resources": both(cpu="2")}]},
+    }
+    asked = await patched(system, patch)
+    assert asked["status"]["resizeState"]["action"] == wish.replace("LiveR", "InPlaceR")
+    done = await system.until(asked, lambda pod: request_status(pod) == "Done")
+    assert uid_of(done) == uid_of(asked)
+    assert done["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"] == "2"
+    told = {one["name"]: one["restartCount"] for one in done["status"]["containerStatuses"]}
+    assert told == restarts
+
+
+async def test_a_wish_is_for_the_resizes_that_are_asked_while_it_stands(system: OneProcess) -> None:
+    """It would indicate the preference of user at the time of resize."""
+    await system.run_pod("db", system.container("app", cpu="1"), system.container("side"))
+    await patched(system, {"metadata": {"annotations": {"resizeAction": "Restart"}}})
+    assert await restarts_by(system, both(cpu="2")) == {"app": 1, "side": 1}
+    await patched(system, {"metadata": {"annotations": {"resizeAction": None}}})
+    assert await restarts_by(system, both(cpu="1")) == {"app": 1, "side": 1}, "no further one"
+
+
+async def patched(system: OneProcess, patch: Object) -> Object:
+    return await system.user.patch(
+        PODS, "db", patch, namespace=NAMESPACE, patch_type=PatchType.STRATEGIC
+    )
 
 
 async def test_the_policy_is_changed_and_read_back_before_a_resize(system: OneProcess) -> None:

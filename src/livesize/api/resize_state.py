@@ -27,6 +27,7 @@ from livesize.api.resize_phase import (
     ResizePhase,
     check_transition,
 )
+from livesize.api.resize_wish import wish_of
 from livesize.api.resizing import Answer, parse_resizing
 from livesize.api.resources import containers_of, same_size, size_of
 
@@ -143,6 +144,9 @@ def asked_state(
     if deadline_of(new_spec_pod) is not None:
         state["requestedTime"] = now
         state["previous"] = _previous(stored_pod, allocated)
+    wish = wish_of(new_spec_pod)
+    if wish is not None:
+        state["action"] = wish.value
     return state
 
 

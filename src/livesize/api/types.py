@@ -241,6 +241,7 @@ class ResizeState(TypedDict, total=False):
     allocated: list[ContainerSize]
     previous: list[ContainerSize]
     requestedTime: str
+    action: str
     phase: str
     reason: str
     message: str

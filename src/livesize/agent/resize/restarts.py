@@ -13,6 +13,8 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.pods.config import started_hash
 from livesize.api.objects import Object
 from livesize.api.resize_policy import ResizeAction, action_for, strongest
+from livesize.api.resize_state import resize_state
+from livesize.api.resize_wish import Wish
 from livesize.api.resources import containers_of, parse_resources, same_size
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
@@ -62,10 +64,17 @@ def _demanded(pod: Object, entry: Allocation) -> list[Object]:
         )
         for container in containers
     }
-    if strongest(actions.values()) is ResizeAction.RESTART_POD:
+    action = strongest(actions.values())
+    if action is ResizeAction.RESTART_POD or (action is not None and _wishes_restart(pod, entry)):
         return containers
     return [
         container
         for container in containers
         if actions[container["name"]] is ResizeAction.RESTART_CONTAINER
     ]
+
+
+def _wishes_restart(pod: Object, entry: Allocation) -> bool:
+    """The resize that this promise answers was asked with that wish."""
+    state = resize_state(pod)
+    return state.get("generation") == entry.generation and state.get("action") == Wish.RESTART

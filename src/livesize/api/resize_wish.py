@@ -1,0 +1,32 @@
+"""What the user wishes for one resize, beside its policy: IBM's annotation resizeAction. Pure.
+
+- ``Restart``: the pod's containers start again with their new sizes, whatever the policy says;
+- ``InPlaceResize``: as the policy says, and nothing beyond it;
+- ``InPlaceResizePreferred``: the same; where that cannot be done, whoever owns the pod may make
+  another one in its place. ``LiveResizePreferred`` is the same word (decisions 15).
+
+A wish belongs to the resize that was asked while it stood on the pod (status.resizeState.action).
+"""
+
+from __future__ import annotations
+
+import enum
+
+from livesize.api.objects import Object
+
+ANNOTATION = "resizeAction"
+
+
+class Wish(enum.StrEnum):
+    RESTART = "Restart"
+    IN_PLACE = "InPlaceResize"
+    IN_PLACE_PREFERRED = "InPlaceResizePreferred"
+
+
+SPELLINGS = {one.value: one for one in Wish} | {"LiveResizePreferred": Wish.IN_PLACE_PREFERRED}
+
+
+def wish_of(pod: Object) -> Wish | None:
+    """None: nothing is wished. What validation would refuse counts as not said."""
+    annotations = pod["metadata"].get("annotations")
+    return SPELLINGS.get(annotations.get(ANNOTATION, "")) if annotations else None
