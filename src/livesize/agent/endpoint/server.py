@@ -26,6 +26,7 @@ from aiohttp import web
 from livesize.agent.endpoint.forwarding import PROTOCOL, Tunnel
 from livesize.agent.endpoint.logs import send_log
 from livesize.agent.endpoint.sessions import carry, make_socket, refuse
+from livesize.machinery.apart import apart
 from livesize.machinery.clock import Clock
 from livesize.machinery.hangup import keep_alive
 from livesize.machinery.telemetry import get_logger
@@ -163,7 +164,7 @@ class EndpointServer:
             await stream.prepare(request)
         except BaseException:
             if session is not None:
-                await session.close()
+                await apart(session.close())
             raise
         if session is None:
             await refuse(stream, f"error executing command in container: {why}")

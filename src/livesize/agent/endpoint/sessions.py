@@ -17,6 +17,7 @@ from livesize.api.channels import (
     format_output,
     parse_message,
 )
+from livesize.machinery.apart import apart
 from livesize.machinery.clock import Clock
 from livesize.machinery.hangup import wait_hangup
 from livesize.runtime.interface import RuntimeCallError
@@ -62,7 +63,7 @@ async def carry(
     except* ConnectionError:
         pass  # the client is gone
     finally:
-        await session.close()
+        await apart(session.close())
 
 
 async def _send_output(
