@@ -211,6 +211,8 @@ async def test_an_end_by_itself_is_an_event_with_an_exit_code(runtime: Runtime) 
         runtime.read(ContainerGroup(UID, "main"))
     with pytest.raises(GoneError):
         runtime.read_limits(ContainerGroup(UID, "main"))
+    with pytest.raises(GoneError):
+        runtime.read_back(ContainerGroup(UID, "main"), SetMemory(MIB))
 
 
 async def test_stop_sends_sigterm_first(runtime: Runtime) -> None:
@@ -251,6 +253,7 @@ async def test_cpu_is_changed_and_read_back(runtime: Runtime) -> None:
     group = ContainerGroup(UID, "main")
     await runtime.write(group, SetCpu(weight=256, quota_us=20_000))
     assert runtime.read(group).limits == KernelLimits(256, 20_000, 64 * MIB)
+    assert runtime.read_back(group, SetCpu(1, 1_000)) == SetCpu(256, 20_000)
     await runtime.write(group, SetCpu(weight=None, quota_us=None))
     assert runtime.read(group).limits == KernelLimits(256, None, 64 * MIB)
     assert view_of(runtime).pid == view.pid
@@ -262,6 +265,7 @@ async def test_memory_is_changed_in_whole_pages_and_read_back(runtime: Runtime) 
     for asked, kept in ((100_000_000, 99_999_744), (32 * MIB, 32 * MIB), (None, None)):
         await runtime.write(group, SetMemory(asked))
         assert runtime.read(group).limits == KernelLimits(512, 50_000, kept)
+        assert runtime.read_back(group, SetMemory(MIB)) == SetMemory(kept)
 
 
 async def test_a_pod_group_is_changed_like_a_container(runtime: Runtime) -> None:
@@ -269,6 +273,7 @@ async def test_a_pod_group_is_changed_like_a_container(runtime: Runtime) -> None
     await runtime.write(group, SetCpu(weight=2048, quota_us=200_000))
     await runtime.write(group, SetMemory(512 * MIB))
     assert runtime.read(group).limits == KernelLimits(2048, 200_000, 512 * MIB)
+    assert runtime.read_back(group, SetCpu(1, 1_000)) == SetCpu(2048, 200_000)
 
 
 @pytest.mark.parametrize("group", [ContainerGroup(UID, "main"), PodGroup(UID)])

@@ -19,7 +19,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import CrashPoints, run_steps
 from livesize.runtime.cgroups.detect import open_cgroups, parse_mounts
-from livesize.runtime.cgroups.interface import CgroupDriver, group_path
+from livesize.runtime.cgroups.interface import CgroupDriver, group_path, read_setting
 from livesize.runtime.interface import (
     Change,
     ContainerGroup,
@@ -64,6 +64,9 @@ class EmptyGroups:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self._driver.read_limits(group_path(self._root, group))
+
+    def read_back(self, group: Group, change: Change) -> Change:
+        return read_setting(self._driver, group_path(self._root, group), change)
 
     async def write(self, group: Group, change: Change) -> None:
         path = group_path(self._root, group)

@@ -27,7 +27,6 @@ from livesize.agent.allocation.ledger import (
     Allocation,
     Ledger,
     StartingSize,
-    footprint_of,
     pod_requests,
     requests_total,
 )
@@ -161,7 +160,7 @@ class Judge:
                 return Infeasible(broken)
         asked = pod_requests(entry, requests_total(desired))
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
-        verdict = judge_resize(asked, footprint_of(entry), room)
+        verdict = judge_resize(asked, self._ledger.footprint(entry.uid), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
             why = assigned.sentence()
             return Defer(why) if assigned.ever_fits else Infeasible(why)

@@ -21,7 +21,7 @@ from livesize.agent.vm.report import (
     with_mark,
 )
 from livesize.agent.vm.sizes import overhead_of
-from livesize.api.conditions import set_condition
+from livesize.api.conditions import set_conditions
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, report_actual, to_kernel
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.qos import qos_class
@@ -308,14 +308,13 @@ def _conditions(
     elif unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
-    for condition_type, condition in (
-        (ConditionType.POD_SCHEDULED, {"status": "True"}),
-        (ConditionType.INITIALIZED, _initialized(facts, starting)),
-        (ConditionType.CONTAINERS_READY, readiness),
-        (ConditionType.READY, readiness),
-    ):
-        written = {"type": condition_type.value, **condition}
-        conditions = set_condition(conditions, written, now)
+    news = [
+        {"type": ConditionType.POD_SCHEDULED.value, "status": "True"},
+        {"type": ConditionType.INITIALIZED.value, **_initialized(facts, starting)},
+        {"type": ConditionType.CONTAINERS_READY.value, **readiness},
+        {"type": ConditionType.READY.value, **readiness},
+    ]
+    conditions = set_conditions(conditions, news, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
 
 

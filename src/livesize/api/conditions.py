@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from livesize.api.objects import Object, lookup
 
@@ -25,18 +25,22 @@ def set_condition(conditions: Sequence[Object], condition: Object, now: str) -> 
 
     lastTransitionTime moves to ``now`` only when the status changes.
     """
+    return set_conditions(conditions, [condition], now)
+
+
+def set_conditions(conditions: Sequence[Object], news: Iterable[Object], now: str) -> list[Object]:
+    """The same with several, which go to the end in their order."""
+    left = {condition["type"]: condition for condition in news}
     written: list[Object] = []
-    found = False
     for old in conditions:
-        if old.get("type") != condition["type"]:
+        condition = left.pop(old.get("type"), None)
+        if condition is None:
             written.append(old)
             continue
-        found = True
         same = old.get("status") == condition.get("status")
         since = old.get("lastTransitionTime", now) if same else now
         written.append({**condition, "lastTransitionTime": since})
-    if not found:
-        written.append({**condition, "lastTransitionTime": now})
+    written.extend({**condition, "lastTransitionTime": now} for condition in left.values())
     return written
 
 

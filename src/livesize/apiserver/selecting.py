@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from livesize.api.errors import bad_request
 from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, SECRETS, SERVICES, Resource
@@ -73,22 +72,34 @@ def _field_test(resource: Resource, text: str) -> Matches:
         selector = parse_field_selector(text)
     except SelectorError as error:
         raise bad_request(f"unable to parse the field selector {text!r}: {error}") from None
-    names = tuple(sorted({requirement.field for requirement in selector.requirements}))
     supported = {*_ANY, *SELECTABLE.get(resource, ())}
-    for name in names:
+    for name in sorted({requirement.field for requirement in selector.requirements}):
         if name not in supported:
             raise bad_request(f"field label not supported: {name}")
+    wanted = [(_reader(one.field), one.value, one.negated) for one in selector.requirements]
 
-    def matches(record: Record) -> bool:
-        return selector.matches({name: _field(record, name) for name in names})
+    if len(wanted) == 1:
+        read, value, negated = wanted[0]
+        return lambda record: (read(record) == value) is not negated
+    return lambda record: all((field(record) == text) is not no for field, text, no in wanted)
 
-    return matches
 
-
-def _field(record: Record, name: str) -> str:
-    if name == "source":
-        return str(lookup(record.served, "source", "component", default=""))
-    value: Any = lookup(record.served, *name.split("."), default="")
+def _reader(name: str) -> Callable[[Record], str]:
+    """Reads one field as text; absent is empty. Every change is tested for every watcher, so what
+    can be decided beforehand is decided here."""
+    if name == "metadata.name":
+        return _name
+    if name == "metadata.namespace":
+        return _namespace
+    path = ("source", "component") if name == "source" else tuple(name.split("."))
     if name in _BOOLEANS:
-        return "true" if value is True else "false"
-    return str(value)
+        return lambda record: "true" if lookup(record.served, *path) is True else "false"
+    return lambda record: str(lookup(record.served, *path, default=""))
+
+
+def _name(record: Record) -> str:
+    return record.name
+
+
+def _namespace(record: Record) -> str:
+    return record.namespace

@@ -103,6 +103,9 @@ class CombinedRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._of(group.pod_uid).read_limits(group)
 
+    def read_back(self, group: Group, change: Change) -> Change:
+        return self._of(group.pod_uid).read_back(group, change)
+
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._of(group.pod_uid).read_cpus(group)
 

@@ -186,6 +186,16 @@ class FakeRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self.world.group(group).limits
 
+    def read_back(self, group: Group, change: Change) -> Change:
+        held = self.world.group(group)
+        match change:
+            case SetCpu():
+                return SetCpu(held.limits.cpu_weight, held.limits.cpu_quota_us)
+            case SetMemory():
+                return SetMemory(held.limits.memory_limit_bytes)
+            case SetCpus():
+                return SetCpus(held.cpus or ())
+
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self.world.group(group).cpus
 

@@ -282,6 +282,10 @@ class Runtime(Protocol):
         """What ``read`` says of the limits, without the counters, which cost far more."""
         ...
 
+    def read_back(self, group: Group, change: Change) -> Change:
+        """What the machine now holds of just that which ``change`` sets."""
+        ...
+
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         """The CPUs that it was told to run on, in order; None: nobody has told it."""
         ...

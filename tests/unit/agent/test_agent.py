@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import msgspec
 import pytest
 
+from livesize.agent.allocation.checkpoint import Checkpoint, SecuredEntry
 from livesize.agent.pods.post import PodRecord
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.kernel_units import KernelLimits
@@ -182,7 +184,8 @@ async def test_what_the_watch_brings_late_does_not_undo_an_answer(world: World) 
     await world.running("db")
     agent = world.agent
     assert agent is not None
-    record = PodRecord(agent._outside, world.api.served("db"))
+    entry = SecuredEntry(agent.checkpoint, None)
+    record = PodRecord(agent._outside, world.api.served("db"), entry)
     assert not record.seen(older)
     assert lookup(record.pod, "status", "phase") == "Running"
 
@@ -219,6 +222,60 @@ async def test_an_api_outage_does_not_stop_a_resize_already_seen(world: World) -
     await world.until(lambda: world.quota_us(uid) == 100_000, "applied while the API is away")
     assert world.api.phase("db") == "Requested"
     world.api.is_down = False
+    await world.phase("db", "Done")
+
+
+class Disk:
+    """A disk that takes its time, or fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._free = threading.Event()
+        self.fails = False
+        monkeypatch.setattr("os.fdatasync", self._sync)
+
+    def release(self) -> None:
+        self._free.set()
+
+    def _sync(self, _descriptor: int) -> None:
+        assert self._free.wait(10)
+        if self.fails:
+            raise OSError(5, "Input/output error")
+
+
+async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    disk = Disk(monkeypatch)
+    try:
+        world.api.resize("db", "app", cpu="1")
+        await world.until(lambda: world.quota_us(uid) == 100_000, "applied")
+        left = await Checkpoint.open(world.path)  # what a crash would leave
+        assert [one.generation for one in await left.load()] == [2]
+        await left.close()
+        await asyncio.sleep(0.05)
+        assert world.api.phase("db") == "Requested", "not told before it is on disk"
+    finally:
+        disk.release()
+    await world.phase("db", "Done")
+
+
+async def test_a_promise_that_does_not_reach_the_disk_is_not_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    disk = Disk(monkeypatch)
+    disk.fails = True
+    disk.release()
+    world.api.resize("db", "app", cpu="1")
+    await world.until(lambda: world.quota_us(uid) == 100_000, "applied")
+    await asyncio.sleep(0.1)  # it tries again and again
+    assert world.api.phase("db") == "Requested"
+    disk.fails = False
     await world.phase("db", "Done")
 
 

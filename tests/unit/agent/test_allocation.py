@@ -233,6 +233,20 @@ async def test_a_promise_that_was_begun_and_failed_is_not_taken_for_durable(tmp_
     await checkpoint.close()
 
 
+async def test_a_log_that_has_grown_is_brought_into_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.agent.allocation.checkpoint.LOG_PAGES", 20)
+    path = tmp_path / "checkpoint.db"
+    checkpoint = await Checkpoint.open(path)
+    for number in range(100):
+        checkpoint.save(msgspec.structs.replace(entry("u"), generation=number))
+        await checkpoint.durable()
+    log = path.with_name("checkpoint.db-wal")
+    assert log.stat().st_size < 30 * 4200, "begun anew each time it was brought in"
+    await checkpoint.close()
+
+
 async def test_a_promise_that_was_overtaken_before_it_was_secured(tmp_path: Path) -> None:
     checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
     secured = SecuredEntry(checkpoint, None)

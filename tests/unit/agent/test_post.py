@@ -23,7 +23,7 @@ class Scene:
         self.answer = answer
         self.meanwhile = meanwhile
         self.woken = 0
-        self.record = PodRecord(cast("Any", self), pod(1))
+        self.record = PodRecord(cast("Any", self), pod(1), cast("Any", None))
         self.record.on_late_news = self.wake
 
     def wake(self) -> None:

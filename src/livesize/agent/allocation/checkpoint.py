@@ -1,17 +1,22 @@
-"""Makes the ledger durable before anything is touched; survives kill -9 and loss of power.
+"""Keeps the ledger in a file: written before the machine is touched, on disk before it is told.
 
-A small SQLite file (WAL, synchronous FULL) on a thread of its own. ``save`` and ``forget`` only
-note what changed; ``durable`` waits until all that was noted so far is on disk. What was noted in
-one turn of the event loop shares one commit, and so does what gathers while a commit runs, so
-that many decisions cost one fsync. What is noted ``soon`` waits a moment for company: order is
-kept, so nothing noted later can be durable before it. ``begin`` does not wait
-for the end of the turn: the commit then runs beside whatever is planned meanwhile.
+What is written survives the end of every process; it is on disk a moment later, and from then on
+survives a loss of power as well. The machine may be touched in between, because it loses whatever
+was done to it with its power; the API server may not be told, because it does not.
+
+A small SQLite file (WAL) on a thread of its own. ``save`` and ``forget`` only note what changed;
+``durable`` waits until all that was noted so far is on disk. What was noted in one turn of the
+event loop shares one commit, and so does what gathers while a commit runs, so that many decisions
+cost one fsync. What is noted ``soon`` waits a moment for company: order is kept, so nothing noted
+later can be durable before it. ``begin`` does not wait for the end of the turn: the commit then
+runs beside whatever is planned meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +29,8 @@ from livesize.agent.allocation.ledger import Allocation
 
 SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
+LOG_PAGES = 1000
+"""So long SQLite's log may grow before it is brought into the file."""
 
 T = TypeVar("T")
 
@@ -35,6 +42,25 @@ class CheckpointError(Exception):
     """The file cannot be used: it was written by a newer livesize, or the disk failed."""
 
 
+class Saving:
+    """What goes into the file together. Whoever waits for a part shields it: others wait too."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.written: asyncio.Future[None] = loop.create_future()
+        self.durable: asyncio.Future[None] = loop.create_future()
+
+    def succeeded(self, part: asyncio.Future[None]) -> None:
+        if not part.done():
+            part.set_result(None)
+
+    def failed(self, failure: BaseException) -> None:
+        for part in (self.written, self.durable):
+            if not part.done():
+                part.set_exception(failure)
+                part.exception()  # seen, even where nobody waits
+
+
 class Checkpoint:
     """``await Checkpoint.open(path)``, then ``load``."""
 
@@ -42,9 +68,11 @@ class Checkpoint:
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._connection: apsw.Connection | None = None
+        self._log = -1  # SQLite's, beside the file
+        self._log_pages = 0
         self._noted: dict[str, bytes | None] = {}
-        self._batch: asyncio.Future[None] | None = None
-        self._running: asyncio.Future[None] | None = None
+        self._batch: Saving | None = None
+        self._running: Saving | None = None
         self._later: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -57,16 +85,14 @@ class Checkpoint:
     async def load(self) -> tuple[Allocation, ...]:
         return await self._call(self._read)
 
-    def save(self, entry: Allocation, *, soon: bool = False) -> None:
-        """Note the new state of one pod; durable once ``durable`` returns. ``soon``: nobody waits
-        for it, so it may go with the next commit."""
-        self._note(entry.uid, _encoder.encode(entry), soon=soon)
+    def save(self, entry: Allocation, *, soon: bool = False) -> Saving:
+        """Note the new state of one pod. ``soon``: nobody waits for it, so it may go with the next
+        commit."""
+        return self._note(entry.uid, _encoder.encode(entry), soon=soon)
 
-    def begin(self, entry: Allocation) -> asyncio.Future[None]:
-        """Note it, and do not wait for the end of the turn; done when it is durable."""
-        self.save(entry)
-        assert self._batch is not None, "something was noted"
-        begun = self._batch
+    def begin(self, entry: Allocation) -> Saving:
+        """Note it, and do not wait for the end of the turn."""
+        begun = self.save(entry)
         self._flush()
         return begun
 
@@ -74,13 +100,13 @@ class Checkpoint:
         self._note(uid, None)
 
     async def durable(self) -> None:
-        """Return when everything noted before the call survives kill -9."""
+        """Return when everything noted before the call is on disk."""
         if self._batch is not None:
             if self._later is not None:
                 asyncio.get_running_loop().call_soon(self._flush)
-            await asyncio.shield(self._batch)
+            await asyncio.shield(self._batch.durable)
         elif self._running is not None:
-            await asyncio.shield(self._running)
+            await asyncio.shield(self._running.durable)
 
     async def close(self) -> None:
         await self.durable()
@@ -90,16 +116,17 @@ class Checkpoint:
     async def _call(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    def _note(self, uid: str, value: bytes | None, *, soon: bool = False) -> None:
+    def _note(self, uid: str, value: bytes | None, *, soon: bool = False) -> Saving:
         self._noted[uid] = value
         loop = asyncio.get_running_loop()
         if self._batch is None:
-            self._batch = loop.create_future()
+            self._batch = Saving()
         if soon and self._later is None:
             self._later = loop.call_later(SOON_SECONDS, self._flush)
         elif not soon:
             # At the end of this turn, so that its other decisions come along.
             loop.call_soon(self._flush)
+        return self._batch
 
     def _flush(self) -> None:
         if self._later is not None:
@@ -108,22 +135,23 @@ class Checkpoint:
         if self._running is not None or self._batch is None:
             return
         noted, self._noted = self._noted, {}
-        self._running, self._batch = self._batch, None
+        saving, self._running, self._batch = self._batch, self._batch, None
         loop = asyncio.get_running_loop()
-        commit = loop.run_in_executor(self._thread, self._commit, noted)
+        tell = functools.partial(loop.call_soon_threadsafe, saving.succeeded, saving.written)
+        commit = loop.run_in_executor(self._thread, self._commit, noted, tell)
         commit.add_done_callback(functools.partial(self._committed, noted))
 
     def _committed(self, noted: dict[str, bytes | None], commit: asyncio.Future[None]) -> None:
         assert self._running is not None
-        waiters, self._running = self._running, None
+        saving, self._running = self._running, None
         failure = commit.exception()
         if failure is None:
-            waiters.set_result(None)
+            saving.succeeded(saving.written)
+            saving.succeeded(saving.durable)
         else:
             # Still to be written: it goes with the next, unless there is something newer.
             self._noted = {**noted, **self._noted}
-            waiters.set_exception(failure)
-            waiters.exception()  # seen, even where nobody waits
+            saving.failed(failure)
         self._flush()
 
     def _connect(self) -> None:
@@ -138,10 +166,18 @@ class Checkpoint:
                     " (uid TEXT PRIMARY KEY, entry BLOB NOT NULL) WITHOUT ROWID"
                 )
                 connection.pragma("user_version", SCHEMA_VERSION)
-        except apsw.Error as failure:
+            # From here on nothing is synced by a commit: that is ours to do, a moment later.
+            connection.pragma("synchronous", "normal")
+            connection.set_wal_hook(self._logged)
+            self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        except (apsw.Error, OSError) as failure:
             raise CheckpointError(f"cannot open {self._path}: {failure}") from failure
         self._path.chmod(0o600)
         self._connection = connection
+
+    def _logged(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
 
     def _check_version(self, connection: apsw.Connection) -> None:
         version = connection.pragma("user_version")
@@ -169,7 +205,7 @@ class Checkpoint:
                 " livesize that wrote it; or stop this machine's pods and remove the file"
             ) from failure
 
-    def _commit(self, noted: dict[str, bytes | None]) -> None:
+    def _commit(self, noted: dict[str, bytes | None], tell_written: Callable[[], object]) -> None:
         assert self._connection is not None, "open comes first"
         try:
             with self._connection as connection:
@@ -180,22 +216,28 @@ class Checkpoint:
                         connection.execute(
                             "INSERT OR REPLACE INTO allocations VALUES (?, ?)", (uid, entry)
                         )
-        except apsw.Error as failure:
+            tell_written()
+            os.fdatasync(self._log)
+            if self._log_pages > LOG_PAGES:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.Error, OSError) as failure:
             raise CheckpointError(f"cannot write {self._path}: {failure}") from failure
 
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            os.close(self._log)
 
 
 class SecuredEntry:
-    """One pod's entry in the checkpoint, and which state of it is known to be durable."""
+    """One pod's entry in the checkpoint, and which state of it is known to be written."""
 
     def __init__(self, checkpoint: Checkpoint, secured: Allocation | None) -> None:
         self._checkpoint = checkpoint
         self._secured = secured
-        self._begun: tuple[Allocation, asyncio.Future[None]] | None = None
+        self._begun: tuple[Allocation, Saving] | None = None
+        self._saving: Saving | None = None  # of the promise that was written last
 
     def holds(self, entry: Allocation) -> bool:
         return self._secured == entry
@@ -206,14 +248,28 @@ class SecuredEntry:
             self._begun = entry, self._checkpoint.begin(entry)
 
     async def secure(self, entry: Allocation) -> None:
+        """Return when it is written."""
         if not self.holds(entry):
             begun, self._begun = self._begun, None  # once: what failed is noted anew
-            if begun is not None and begun[0] == entry:
-                await asyncio.shield(begun[1])
-            else:
-                self._checkpoint.save(entry)
-                await self._checkpoint.durable()
+            is_begun = begun is not None and begun[0] == entry
+            saving = begun[1] if begun is not None and is_begun else self._checkpoint.save(entry)
+            self._saving = saving
+            await asyncio.shield(saving.written)
             self._secured = entry
+
+    async def durable(self) -> None:
+        """Return when what was secured is on disk, so that others may hear of it."""
+        saving = self._saving
+        if saving is None:
+            return
+        try:
+            await asyncio.shield(saving.durable)
+        except CheckpointError:
+            if self._saving is saving:
+                self._secured = None  # to be secured anew
+            raise
+        if self._saving is saving:
+            self._saving = None
 
     def note_applied(self, entry: Allocation) -> None:
         """That it was applied, the machine says too, so nobody waits for the disk. The promise it
@@ -224,6 +280,6 @@ class SecuredEntry:
         self._secured = entry if known else None
 
     async def forget(self, uid: str) -> None:
-        self._secured = self._begun = None
+        self._secured = self._begun = self._saving = None
         self._checkpoint.forget(uid)
         await self._checkpoint.durable()

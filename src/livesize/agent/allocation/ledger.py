@@ -181,6 +181,10 @@ class Ledger:
         """The footprints of all admitted pods together."""
         return self._used
 
+    def footprint(self, uid: str) -> Amounts:
+        """Of an admitted pod."""
+        return self._footprints[uid]
+
     def used_by_others(self, uid: str) -> Amounts:
         return _subtract(self._used, self._footprints.get(uid, ZERO))
 

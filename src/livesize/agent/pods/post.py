@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
@@ -24,8 +25,9 @@ class PodRecord:
     """The newest known state of the pod's object, without derived fields. ``gone``: the API
     server has it no more; ``pod`` is then the last that was seen."""
 
-    def __init__(self, outside: Outside, pod: Object) -> None:
+    def __init__(self, outside: Outside, pod: Object, entry: SecuredEntry) -> None:
         self._outside = outside
+        self._entry = entry
         self.pod = _stored(pod)
         self.gone = False
         self.changed = asyncio.Event()  # set with every news; who waits for it clears it
@@ -66,7 +68,9 @@ class PodRecord:
                     self.on_late_news()
 
     async def post_resizing(self, body: Object, *told: tuple[EventReason, str]) -> None:
-        """``told``: events, reason and message, that are true once the API server has taken it."""
+        """``told``: events, reason and message, that are true once the API server has taken it.
+        What was promised is on disk before anybody hears of it; raises CheckpointError."""
+        await self._entry.durable()
         pod, outside = self.pod, self._outside
         riding = outside.recorder.ride(pod)
         events = riding.events + [outside.compose(pod, *one) for one in told]

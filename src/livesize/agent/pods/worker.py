@@ -37,6 +37,7 @@ from livesize.agent.pods.plan import (
 )
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.probes.health import WELL
+from livesize.agent.probes.plan import has_probes
 from livesize.agent.probes.watch import PodProbes
 from livesize.agent.report import (
     Ending,
@@ -79,9 +80,9 @@ class PodWorker:
         self._outside = outside
         self._books = books
         self._room_appeared = room_appeared
-        self._record = PodRecord(outside, pod)
-        self._record.on_late_news = self.wake
         self._entry = SecuredEntry(outside.checkpoint, secured)
+        self._record = PodRecord(outside, pod, self._entry)
+        self._record.on_late_news = self.wake
         self._shape = shape = shape_of(outside, self._record)
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
         self._machine = PodMachine(outside, self._record, shape, self._volumes)
@@ -265,10 +266,13 @@ class PodWorker:
 
     def _follow_probes(self, snapshot: PodSnapshot) -> None:
         pod, views = self._record.pod, snapshot.containers
-        self._probes.forget_others({view.id for view in views.values() if _runs(view)})
+        if self._probes.any:
+            self._probes.forget_others({view.id for view in views.values() if _runs(view)})
         if self.is_leaving:
             return
         for container in (*containers_of(pod), *init_containers_of(pod)):
+            if not has_probes(container):
+                continue
             name = container["name"]
             self._probes.follow(container, views.get(name), status_told(pod, name))
 
@@ -324,6 +328,7 @@ class PodWorker:
 
         async def checkpoint() -> None:
             await self._entry.secure(entry)
+            await self._entry.durable()
 
         async def group() -> None:
             await self._machine.make_group(entry)

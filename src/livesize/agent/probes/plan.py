@@ -28,6 +28,7 @@ FIELDS = {
     ProbeKind.LIVENESS: "livenessProbe",
     ProbeKind.READINESS: "readinessProbe",
 }
+_NAMES = frozenset(FIELDS.values())
 
 
 class RunCommand(msgspec.Struct, frozen=True, tag=True):
@@ -75,6 +76,10 @@ class ProbeState(msgspec.Struct, frozen=True):
     verdict: bool | None = None
     last: bool | None = None
     in_a_row: int = 0
+
+
+def has_probes(container: Object) -> bool:
+    return not container.keys().isdisjoint(_NAMES)
 
 
 def parse_probe(container: Object, kind: ProbeKind) -> Probe | None:

@@ -47,6 +47,11 @@ class PodProbes:
             task.cancel()
         self._followed.clear()
 
+    @property
+    def any(self) -> bool:
+        """Whether any container is asked."""
+        return bool(self._followed)
+
     def health(self, view: ContainerView | None) -> Health:
         """Of a start that has no probes: well."""
         followed = None if view is None else self._followed.get(view.id)

@@ -11,8 +11,6 @@ from livesize.agent.resize.plan import (
     MemorySetting,
     ResizePlan,
     SetGroup,
-    cpu_setting,
-    memory_setting,
 )
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.runtime.interface import (
@@ -39,13 +37,10 @@ def group_step(runtime: Runtime, pod_uid: str, planned: SetGroup) -> Step:
         await runtime.write(group, change)
 
     async def read_back() -> None:
-        limits = runtime.read_limits(group)
-        setting = cpu_setting if isinstance(planned.after, CpuSetting) else memory_setting
-        found = setting(limits)
-        if found != planned.after:
+        found = runtime.read_back(group, change)
+        if found != change:
             raise StepFailedError(
-                f"{planned.name} of pod {pod_uid} was set to {planned.after},"
-                f" but the machine says {found}"
+                f"{planned.name} of pod {pod_uid} was set to {change}, but the machine says {found}"
             )
 
     return Step(planned.name, write, read_back)

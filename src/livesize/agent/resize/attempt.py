@@ -1,13 +1,14 @@
 """One attempt to bring a pod to what is allocated, from what the machine says, step by step.
 
-    checkpoint   the promise is durable on this node
+    checkpoint   the promise is written on this node
     accept       the API hears of it while the machine is changed, unless that is done at once
     stop:NAME    containers that restart by policy
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
     actuated     what was applied is in the books, and on disk soon
-    report       Done, with actual as read back, the steps and their times, in one request
+    report       the promise is on disk: Done, with actual as read back, the steps and their
+                 times, in one request
 
 Each is a step of machinery.steps, so a crash point lies between any two, and a new attempt from
 wherever the last one stopped goes on from there: what is done already has no step. The API server
@@ -42,6 +43,10 @@ log = get_logger("agent.resize")
 
 WORLD_ERRORS: tuple[type[Exception], ...] = (StepFailedError, RuntimeCallError, CheckpointError)
 POST_ERRORS: tuple[type[Exception], ...] = (ConnectionError, StatusError)
+TELL_ERRORS: tuple[type[Exception], ...] = (
+    *POST_ERRORS,
+    CheckpointError,
+)  # nothing is told of what is not on disk
 
 _ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
 
@@ -142,7 +147,7 @@ class ResizeAttempt:
             return  # report says Accepted and Done in one
         try:
             await self.record.post_resizing(accept_body(pod, target))
-        except POST_ERRORS as failure:
+        except TELL_ERRORS as failure:
             # The node's ledger is the truth: the resize goes on, and report tells it all.
             log.warning("accept not posted", pod=target.name, reason=str(failure))
 
@@ -157,7 +162,7 @@ class ResizeAttempt:
         body = progress_body(pod, self.target, progress, self._records, status)
         try:
             await self.record.post_resizing(body)
-        except POST_ERRORS as failure:
+        except TELL_ERRORS as failure:
             log.warning("progress not posted", pod=self.target.name, reason=str(failure))
 
     def _stop(self, container: str) -> Step:
@@ -211,6 +216,7 @@ class ResizeAttempt:
         await self.line.end()
         if self._accepting is not None:
             await self._accepting
+        await self.entry.durable()
         if not self._may_report():
             return  # a newer request came meanwhile, and only the newest counts
         pod = self.record.pod

@@ -19,6 +19,7 @@ from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.answers import accept_body, error_body, event_message, refusal_body
 from livesize.agent.resize.attempt import (
     POST_ERRORS,
+    TELL_ERRORS,
     WORLD_ERRORS,
     AttemptOutcome,
     PodHands,
@@ -254,7 +255,7 @@ class ResizeDriver:
         body = error_body(pod, target, message, outcome.records, self._hands.build_status())
         try:
             await self._record.post_resizing(body)
-        except POST_ERRORS as refusal:
+        except TELL_ERRORS as refusal:
             log.warning("error not posted", pod=target.name, reason=str(refusal))
 
 

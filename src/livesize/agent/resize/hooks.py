@@ -18,7 +18,7 @@ from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import EventReason
-from livesize.api.resize_hooks import Hook, hook_command, hook_seconds
+from livesize.api.resize_hooks import Hook, has_hooks, hook_command, hook_seconds
 from livesize.api.resources import Amounts, ResourceName, parse_resources, same_size
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.runtime.interface import RuntimeCallError
@@ -37,6 +37,8 @@ class ResizeHooks:
 
     def before(self, entry: Allocation, names: Iterable[str], overtaken: Overtaken) -> list[Step]:
         """For those of the containers ``names`` of which a limit falls."""
+        if not has_hooks(self._record.pod):
+            return []
         falling = [
             name
             for name in sorted(names)
@@ -45,6 +47,8 @@ class ResizeHooks:
         return self._steps(Hook.PRE_SHRINK, entry, falling, overtaken)
 
     def after(self, entry: Allocation, names: Iterable[str], overtaken: Overtaken) -> list[Step]:
+        if not has_hooks(self._record.pod):
+            return []
         changed = [
             name
             for name in sorted(names)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.pods.config import started_hash
 from livesize.api.objects import Object
-from livesize.api.resize_policy import ResizeAction, action_for, strongest
+from livesize.api.resize_policy import ResizeAction, action_for, is_always_live, strongest
 from livesize.api.resize_state import resize_state
 from livesize.api.resize_wish import Wish
 from livesize.api.resources import containers_of, parse_resources, same_size
@@ -56,6 +56,9 @@ def _changed(pod: Object, entry: Allocation) -> list[Object]:
 
 def _demanded(pod: Object, entry: Allocation) -> list[Object]:
     containers = containers_of(pod)
+    wished = _wishes_restart(pod, entry)
+    if not wished and all(map(is_always_live, containers)):
+        return []
     actions = {
         container["name"]: action_for(
             container,
@@ -65,7 +68,7 @@ def _demanded(pod: Object, entry: Allocation) -> list[Object]:
         for container in containers
     }
     action = strongest(actions.values())
-    if action is ResizeAction.RESTART_POD or (action is not None and _wishes_restart(pod, entry)):
+    if action is ResizeAction.RESTART_POD or (action is not None and wished):
         return containers
     return [
         container

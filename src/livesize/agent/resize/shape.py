@@ -23,6 +23,7 @@ from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.volumes.sizes import volume_steps
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
+from livesize.api.qos import qos_class
 from livesize.machinery.steps import Step
 from livesize.runtime.interface import ContainerGroup, Runtime
 from livesize.runtime.volumes.interface import VolumeStore
@@ -59,16 +60,16 @@ class ContainersShape:
             for name, limits in snapshot.groups.containers.items()
             if name not in leaving
         }
+        pod_limits = self.pod_limits(entry)
         plan = plan_resize(
             PodObservation(snapshot.groups.pod, staying),
             wanted_limits(entry, self.runtime.cgroup_version),
-            self.pod_limits(entry),
+            pod_limits,
         )
         binding = self._binding_steps(entry, staying)
         groups = group_steps(self.runtime, entry.uid, plan)
-        limit_bytes = self.pod_limits(entry).memory_limit_bytes
         grow, shrink = volume_steps(
-            self.volumes, self.record.pod, limit_bytes, self.node_memory_bytes
+            self.volumes, self.record.pod, pod_limits.memory_limit_bytes, self.node_memory_bytes
         )
         changing = tuple(step.name for step in (*binding, *grow, *groups, *shrink))
         steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
@@ -87,6 +88,8 @@ class ContainersShape:
     def _score_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """Where the request decides who is killed first, it does so from now on (IBM)."""
         pod, node_bytes = self.record.pod, self.node_memory_bytes
+        if qos_class(pod) != "Burstable":
+            return []  # then it is the same for every size
         steps = []
         for name in sorted(names):
             if _requested(entry.size_before(name)) == _requested(entry.size(name)):

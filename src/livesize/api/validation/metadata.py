@@ -12,6 +12,7 @@ from livesize.api.validation.names import (
 )
 
 ANNOTATIONS_BYTES = 256 * 1024
+_WRITTEN = ("labels", "annotations", "ownerReferences")
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp")
 
 
@@ -45,6 +46,9 @@ def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
 def _validate_written(obj: Object) -> list[FieldError]:
     """What users write into the metadata of any object."""
     errors: list[FieldError] = []
+    metadata = obj.get("metadata")
+    if isinstance(metadata, dict) and not any(map(metadata.get, _WRITTEN)):
+        return errors
     for key, value in lookup(obj, "metadata", "labels", default={}).items():
         errors += validate_key(key, "metadata.labels")
         errors += validate_label_value(value or "", "metadata.labels")

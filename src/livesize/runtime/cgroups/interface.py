@@ -8,16 +8,21 @@ lowering a memory limit, which may have to reclaim pages and belongs on a thread
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Protocol
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.interface import (
+    Change,
     ContainerGroup,
     Group,
     PodGroup,
     Reading,
     RuntimeCallError,
+    SetCpu,
+    SetCpus,
+    SetMemory,
 )
 
 PAGE_BYTES = 4096
@@ -27,6 +32,7 @@ CONTAINER_PREFIX = "c-"
 
 _HELD = ("inactive_anon", "active_anon", "unevictable")
 _KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
+_PATHS_KEPT = 1024
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
@@ -63,6 +69,10 @@ class CgroupDriver(Protocol):
     def read(self, path: str) -> Reading: ...
 
     def read_limits(self, path: str) -> KernelLimits: ...
+
+    def cpu_limit(self, path: str) -> tuple[int, int | None]:
+        """Weight and quota."""
+        ...
 
     def memory_limit(self, path: str) -> int | None: ...
 
@@ -107,6 +117,18 @@ class CgroupDriver(Protocol):
         ...
 
 
+def read_setting(cgroups: CgroupDriver, path: str, change: Change) -> Change:
+    """What the kernel now holds of that which ``change`` sets."""
+    match change:
+        case SetCpu():
+            return SetCpu(*cgroups.cpu_limit(path))
+        case SetMemory():
+            return SetMemory(cgroups.memory_limit(path))
+        case SetCpus():
+            return SetCpus(cgroups.read_cpus(path) or ())
+
+
+@functools.lru_cache(maxsize=_PATHS_KEPT)
 def group_path(root: str, group: Group) -> str:
     """Where a group stands below the hierarchy."""
     match group:

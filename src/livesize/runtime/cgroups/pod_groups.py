@@ -14,7 +14,7 @@ from pathlib import Path
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.cgroups.interface import CgroupDriver, group_path
+from livesize.runtime.cgroups.interface import CgroupDriver, group_path, read_setting
 from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.interface import (
     Change,
@@ -100,6 +100,9 @@ class PodGroups:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self.cgroups.read_limits(group_path(self.root, group))
+
+    def read_back(self, group: Group, change: Change) -> Change:
+        return read_setting(self.cgroups, group_path(self.root, group), change)
 
     def read_cpus(self, group: Group) -> tuple[int, ...] | None:
         return self.cgroups.read_cpus(group_path(self.root, group))

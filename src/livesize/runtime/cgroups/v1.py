@@ -92,11 +92,10 @@ class CgroupsV1:
         )
 
     def read_limits(self, path: str) -> KernelLimits:
-        return KernelLimits(
-            cpu_weight=read_number(f"{self._cpu}/{path}/cpu.shares"),
-            cpu_quota_us=self._quota(path),
-            memory_limit_bytes=self.memory_limit(path),
-        )
+        return KernelLimits(*self.cpu_limit(path), self.memory_limit(path))
+
+    def cpu_limit(self, path: str) -> tuple[int, int | None]:
+        return read_number(f"{self._cpu}/{path}/cpu.shares"), self._quota(path)
 
     def memory_limit(self, path: str) -> int | None:
         limit = read_number(f"{self._memory}/{path}/memory.limit_in_bytes")

@@ -77,12 +77,12 @@ class CgroupsV2:
         )
 
     def read_limits(self, path: str) -> KernelLimits:
+        return KernelLimits(*self.cpu_limit(path), self.memory_limit(path))
+
+    def cpu_limit(self, path: str) -> tuple[int, int | None]:
         group = f"{self._mount}/{path}"
-        return KernelLimits(
-            cpu_weight=read_number(f"{group}/cpu.weight"),
-            cpu_quota_us=parse_cpu_max(read_text(f"{group}/cpu.max")),
-            memory_limit_bytes=self.memory_limit(path),
-        )
+        quota_us = parse_cpu_max(read_text(f"{group}/cpu.max"))
+        return read_number(f"{group}/cpu.weight"), quota_us
 
     def memory_limit(self, path: str) -> int | None:
         text = read_text(f"{self._mount}/{path}/memory.max")

@@ -25,7 +25,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
-from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
+from livesize.runtime.cgroups.interface import CgroupDriver, read_setting, safe_name
 from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.commands import with_variables
 from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
@@ -299,6 +299,9 @@ class ContainerdRuntime:
 
     def read_limits(self, group: Group) -> KernelLimits:
         return self._cgroups.read_limits(self._path(group))
+
+    def read_back(self, group: Group, change: Change) -> Change:
+        return read_setting(self._cgroups, self._path(group), change)
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._cgroups.read_cpus(self._path(group))

@@ -242,6 +242,9 @@ class ProcessRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
 
+    def read_back(self, group: Group, change: Change) -> Change:
+        return self._groups.read_back(group, change)
+
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._groups.read_cpus(group)
 
