@@ -6,6 +6,8 @@ import msgspec
 
 from livesize.agent.resize.plan import PodObservation
 from livesize.api.kernel_units import KernelLimits
+from livesize.api.objects import Object
+from livesize.api.resources import containers_of, init_containers_of
 from livesize.runtime.interface import (
     ContainerGroup,
     ContainerPhase,
@@ -29,6 +31,25 @@ class PodSnapshot(msgspec.Struct, frozen=True):
     @property
     def containers(self) -> dict[str, ContainerView]:
         return {} if self.view is None else {one.name: one for one in self.view.containers}
+
+
+def all_run(pod: Object, snapshot: PodSnapshot) -> bool:
+    """Every container of a pod that has no init containers."""
+    if snapshot.view is None or init_containers_of(pod):
+        return False
+    return _running(snapshot.view) == {one["name"] for one in containers_of(pod)}
+
+
+def observe_again(runtime: Runtime, uid: str, groups: PodObservation) -> PodSnapshot:
+    """With limits that were read a moment ago, as long as the same containers run."""
+    view = runtime.pod(uid)
+    if view is not None and _running(view) == groups.containers.keys():
+        return PodSnapshot(view, groups)
+    return observe_pod(runtime, uid)
+
+
+def _running(view: PodView) -> set[str]:
+    return {one.name for one in view.containers if one.phase is ContainerPhase.RUNNING}
 
 
 def observe_pod(runtime: Runtime, uid: str, vms: VmRuntime | None = None) -> PodSnapshot:

@@ -15,6 +15,7 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
+from livesize.agent.resize.plan import PodObservation
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.steps import Step
 from livesize.runtime.vm_config import VmConfig
@@ -27,7 +28,7 @@ class MachineWork(msgspec.Struct, frozen=True):
     has no more CPU than it was promised, whatever becomes of the rest; None: only after all.
     ``quick_seconds``: what is done by then is told as done only.
     ``follows``: what all of it only follows, so that it is nobody's doing when it was in step
-    before."""
+    before. ``groups``: what the steps have read back so far, and before them; None: not known."""
 
     steps: tuple[Step, ...] = ()
     changing: tuple[str, ...] = ()
@@ -35,6 +36,7 @@ class MachineWork(msgspec.Struct, frozen=True):
     cpu_steps: int | None = None
     quick_seconds: float = 0.0
     follows: str = ""
+    groups: Callable[[], PodObservation] | None = None
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -67,7 +67,7 @@ async def _serve(
 ) -> None:
     from livesize.machinery.children import tell_ready
     from livesize.machinery.clock import SystemClock
-    from livesize.machinery.heap import settle_heap
+    from livesize.machinery.interpreter import settle_interpreter
 
     clock, stop = SystemClock(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -80,7 +80,7 @@ async def _serve(
             group.create_task(_work(server, settings, clock)),
             group.create_task(_stop_without_parent(stop)),
         ]
-        settle_heap()
+        settle_interpreter()
         tell_ready()
         await stop.wait()
         for task in background:

@@ -17,7 +17,7 @@ import click
 import uvloop
 
 from livesize.machinery.clock import Clock
-from livesize.machinery.heap import settle_heap
+from livesize.machinery.interpreter import settle_interpreter
 from livesize.machinery.notify import Notifier
 from livesize.machinery.privileges import drop_privileges
 from livesize.machinery.telemetry import get_logger
@@ -38,7 +38,7 @@ class Lifetime:
             loop.add_signal_handler(number, self._signalled)
 
     def ready(self, words: str) -> None:
-        settle_heap()
+        settle_interpreter()
         say(words)
         self._notifier.ready(words.partition("\n")[0])
 

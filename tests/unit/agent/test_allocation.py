@@ -90,25 +90,23 @@ async def test_what_was_saved_is_loaded_and_what_was_forgotten_is_not(tmp_path: 
     await again.close()
 
 
-async def test_decisions_of_one_loop_turn_share_one_commit(tmp_path: Path) -> None:
+async def test_decisions_of_one_loop_turn_share_one_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
-    commits: list[int] = []
-    connection = checkpoint._connection
-    assert connection is not None
-
-    def count() -> bool:
-        commits.append(1)
-        return False
-
-    connection.set_commit_hook(count)
+    syncs: list[int] = []
+    monkeypatch.setattr("os.fdatasync", syncs.append)
     entries = [SecuredEntry(checkpoint, None) for _ in range(20)]
+    for index, one in enumerate(entries):
+        one.secure(entry(f"u{index}"))
     async with asyncio.TaskGroup() as tasks:
-        for index, one in enumerate(entries):
-            tasks.create_task(one.secure(entry(f"u{index}")))
-    assert len(commits) == 1
+        for one in entries:
+            tasks.create_task(one.durable())
+    assert len(syncs) == 1
     assert len(await checkpoint.load()) == 20
-    await entries[0].secure(entry("u0"))
-    assert len(commits) == 1, "what is durable already costs nothing"
+    entries[0].secure(entry("u0"))
+    await entries[0].durable()
+    assert len(syncs) == 1, "what is on disk already costs nothing"
     await checkpoint.close()
 
 
@@ -119,7 +117,7 @@ async def test_a_failed_commit_reaches_those_who_wait(tmp_path: Path) -> None:
     connection.execute("DROP TABLE allocations")
     secured = SecuredEntry(checkpoint, None)
     with pytest.raises(CheckpointError, match="cannot write"):
-        await secured.secure(entry())
+        secured.secure(entry())
     assert not secured.holds(entry())
     await checkpoint.close()
 
@@ -171,7 +169,7 @@ async def test_what_was_noted_soon_is_on_disk_with_whatever_is_waited_for(tmp_pa
     checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
     early, late = SecuredEntry(checkpoint, None), SecuredEntry(checkpoint, None)
     early.note_applied(entry("early"))
-    await late.secure(entry("late"))
+    late.secure(entry("late"))
     # A second connection sees what a crash would leave.
     left = await (await Checkpoint.open(tmp_path / "checkpoint.db")).load()
     assert [one.uid for one in left] == ["early", "late"]
@@ -195,9 +193,9 @@ async def test_a_failed_commit_is_made_good_by_the_next(tmp_path: Path) -> None:
     assert connection is not None
     connection.set_commit_hook(lambda: True)  # roll back
     with pytest.raises(CheckpointError):
-        await SecuredEntry(checkpoint, None).secure(entry("first"))
+        SecuredEntry(checkpoint, None).secure(entry("first"))
     connection.set_commit_hook(None)
-    await SecuredEntry(checkpoint, None).secure(entry("second"))
+    SecuredEntry(checkpoint, None).secure(entry("second"))
     assert {one.uid for one in await checkpoint.load()} == {"first", "second"}
 
 
@@ -210,7 +208,7 @@ async def test_a_promise_that_was_begun_is_only_waited_for(tmp_path: Path) -> No
     secured = SecuredEntry(checkpoint, None)
     secured.begin(entry("u"))
     assert not secured.holds(entry("u")), "begun is not durable"
-    await secured.secure(entry("u"))
+    secured.secure(entry("u"))
     assert secured.holds(entry("u"))
     assert (len(commits), len(await checkpoint.load())) == (1, 1)
     await checkpoint.close()
@@ -225,10 +223,10 @@ async def test_a_promise_that_was_begun_and_failed_is_not_taken_for_durable(tmp_
     secured.begin(entry("u"))
     await checkpoint.load()  # on the same thread: the commit has been tried
     with pytest.raises(CheckpointError):
-        await secured.secure(entry("u"))
+        secured.secure(entry("u"))
     connection.set_commit_hook(None)
     assert not secured.holds(entry("u"))
-    await secured.secure(entry("u"))
+    secured.secure(entry("u"))
     assert len(await checkpoint.load()) == 1
     await checkpoint.close()
 
@@ -252,6 +250,6 @@ async def test_a_promise_that_was_overtaken_before_it_was_secured(tmp_path: Path
     secured = SecuredEntry(checkpoint, None)
     secured.begin(entry("u"))
     newer = msgspec.structs.replace(entry("u"), generation=entry("u").generation + 1)
-    await secured.secure(newer)
+    secured.secure(newer)
     assert await checkpoint.load() == (newer,)
     await checkpoint.close()

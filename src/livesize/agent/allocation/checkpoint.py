@@ -4,17 +4,16 @@ What is written survives the end of every process; it is on disk a moment later,
 survives a loss of power as well. The machine may be touched in between, because it loses whatever
 was done to it with its power; the API server may not be told, because it does not.
 
-A small SQLite file (WAL) on a thread of its own. ``save`` and ``forget`` only note what changed;
-``durable`` waits until all that was noted so far is on disk. What was noted in one turn of the
-event loop shares one commit, and so does what gathers while a commit runs, so that many decisions
-cost one fsync. What is noted ``soon`` waits a moment for company: order is kept, so nothing noted
-later can be durable before it. ``begin`` does not wait for the end of the turn: the commit then
-runs beside whatever is planned meanwhile.
+A small SQLite file (WAL). ``save`` and ``forget`` write at once, which waits for no disk; a thread
+syncs what was written in one turn of the event loop, and what gathers while it syncs, together.
+What is ``noted`` is written with the next, or soon by itself: order is kept, so nothing that comes
+later can be in the file without it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -26,6 +25,9 @@ import apsw
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.machinery.telemetry import get_logger
+
+log = get_logger("agent.checkpoint")
 
 SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
@@ -42,25 +44,6 @@ class CheckpointError(Exception):
     """The file cannot be used: it was written by a newer livesize, or the disk failed."""
 
 
-class Saving:
-    """What goes into the file together. Whoever waits for a part shields it: others wait too."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.written: asyncio.Future[None] = loop.create_future()
-        self.durable: asyncio.Future[None] = loop.create_future()
-
-    def succeeded(self, part: asyncio.Future[None]) -> None:
-        if not part.done():
-            part.set_result(None)
-
-    def failed(self, failure: BaseException) -> None:
-        for part in (self.written, self.durable):
-            if not part.done():
-                part.set_exception(failure)
-                part.exception()  # seen, even where nobody waits
-
-
 class Checkpoint:
     """``await Checkpoint.open(path)``, then ``load``."""
 
@@ -71,9 +54,12 @@ class Checkpoint:
         self._log = -1  # SQLite's, beside the file
         self._log_pages = 0
         self._noted: dict[str, bytes | None] = {}
-        self._batch: Saving | None = None
-        self._running: Saving | None = None
         self._later: asyncio.TimerHandle | None = None
+        self._written = self._synced = 0  # how often, and of those
+        self._unsynced: dict[str, bytes | None] = {}
+        self._lost = range(0)  # writings that a failed sync may have lost
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._syncing = False
 
     @classmethod
     async def open(cls, path: Path) -> Checkpoint:
@@ -85,74 +71,131 @@ class Checkpoint:
     async def load(self) -> tuple[Allocation, ...]:
         return await self._call(self._read)
 
-    def save(self, entry: Allocation, *, soon: bool = False) -> Saving:
-        """Note the new state of one pod. ``soon``: nobody waits for it, so it may go with the next
-        commit."""
-        return self._note(entry.uid, _encoder.encode(entry), soon=soon)
+    def save(self, entry: Allocation) -> int:
+        """Write the new state of one pod. The number is for ``durable``; raises CheckpointError."""
+        self._noted[entry.uid] = _encoder.encode(entry)
+        return self._write()
 
-    def begin(self, entry: Allocation) -> Saving:
-        """Note it, and do not wait for the end of the turn."""
-        begun = self.save(entry)
-        self._flush()
-        return begun
+    def note(self, entry: Allocation) -> None:
+        """Nobody waits for it."""
+        self._noted[entry.uid] = _encoder.encode(entry)
+        if self._later is None:
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(SOON_SECONDS, self._write_noted)
 
-    def forget(self, uid: str) -> None:
-        self._note(uid, None)
+    def forget(self, uid: str) -> int:
+        self._noted[uid] = None
+        return self._write()
 
-    async def durable(self) -> None:
-        """Return when everything noted before the call is on disk."""
-        if self._batch is not None:
-            if self._later is not None:
-                asyncio.get_running_loop().call_soon(self._flush)
-            await asyncio.shield(self._batch.durable)
-        elif self._running is not None:
-            await asyncio.shield(self._running.durable)
+    async def durable(self, number: int | None = None) -> None:
+        """Return when what was written up to ``number``, or all of it, is on disk; raises
+        CheckpointError where it never will be, and has to be written anew."""
+        number = self._written if number is None else number
+        if number in self._lost:
+            raise CheckpointError(f"the disk has lost what was written to {self._path}")
+        if number > self._synced:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append((number, waiter))
+            self.sync()
+            await waiter
 
     async def close(self) -> None:
-        await self.durable()
+        self._write_noted()
+        try:
+            await self.durable()
+        except CheckpointError as failure:
+            log.warning("promises not on disk", reason=str(failure))
         await self._call(self._close)
         self._thread.shutdown(wait=True)
 
     async def _call(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    def _note(self, uid: str, value: bytes | None, *, soon: bool = False) -> Saving:
-        self._noted[uid] = value
-        loop = asyncio.get_running_loop()
-        if self._batch is None:
-            self._batch = Saving()
-        if soon and self._later is None:
-            self._later = loop.call_later(SOON_SECONDS, self._flush)
-        elif not soon:
-            # At the end of this turn, so that its other decisions come along.
-            loop.call_soon(self._flush)
-        return self._batch
+    # Writing
 
-    def _flush(self) -> None:
+    def _write_noted(self) -> None:
+        if self._noted:
+            try:
+                self._write()
+            except CheckpointError as failure:
+                log.warning("promises not written", reason=str(failure))
+
+    def _write(self) -> int:
+        """What cannot be written stays noted, and goes with the next."""
+        assert self._connection is not None, "open comes first"
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        if self._running is not None or self._batch is None:
-            return
-        noted, self._noted = self._noted, {}
-        saving, self._running, self._batch = self._batch, self._batch, None
-        loop = asyncio.get_running_loop()
-        tell = functools.partial(loop.call_soon_threadsafe, saving.succeeded, saving.written)
-        commit = loop.run_in_executor(self._thread, self._commit, noted, tell)
-        commit.add_done_callback(functools.partial(self._committed, noted))
+        try:
+            if len(self._noted) == 1:
+                self._put(self._connection)
+            else:
+                with self._connection as connection:
+                    self._put(connection)
+        except apsw.Error as failure:
+            raise CheckpointError(f"cannot write {self._path}: {failure}") from failure
+        self._unsynced |= self._noted
+        self._noted = {}
+        self._written += 1
+        # At the end of this turn, so that its other decisions come along.
+        asyncio.get_running_loop().call_soon(self.sync)
+        return self._written
 
-    def _committed(self, noted: dict[str, bytes | None], commit: asyncio.Future[None]) -> None:
-        assert self._running is not None
-        saving, self._running = self._running, None
-        failure = commit.exception()
-        if failure is None:
-            saving.succeeded(saving.written)
-            saving.succeeded(saving.durable)
-        else:
-            # Still to be written: it goes with the next, unless there is something newer.
-            self._noted = {**noted, **self._noted}
-            saving.failed(failure)
-        self._flush()
+    def _put(self, connection: apsw.Connection) -> None:
+        for uid, entry in self._noted.items():
+            if entry is None:
+                connection.execute("DELETE FROM allocations WHERE uid = ?", (uid,))
+            else:
+                connection.execute("INSERT OR REPLACE INTO allocations VALUES (?, ?)", (uid, entry))
+
+    # Syncing
+
+    def sync(self) -> None:
+        """Begin at once, rather than at the end of this turn."""
+        if self._syncing or self._synced == self._written:
+            return
+        self._syncing = True
+        number, synced, self._unsynced = self._written, self._unsynced, {}
+        loop = asyncio.get_running_loop()
+        syncing = loop.run_in_executor(self._thread, self._sync_log, self._log_pages)
+        syncing.add_done_callback(functools.partial(self._is_synced, number, synced))
+
+    def _is_synced(
+        self, number: int, synced: dict[str, bytes | None], done: asyncio.Future[None]
+    ) -> None:
+        self._syncing = False
+        failure = done.exception()
+        if failure is not None:
+            # Once more with the next, unless there is something newer: a disk that failed once
+            # may say later that all is well, and not have it.
+            self._lost = range(self._synced + 1, number + 1)
+            again = {uid: entry for uid, entry in synced.items() if uid not in self._unsynced}
+            self._noted = {**again, **self._noted}
+        self._synced = number
+        waiting, self._waiting = self._waiting, []
+        for wanted, waiter in waiting:
+            if wanted > number:
+                self._waiting.append((wanted, waiter))
+            elif waiter.done():  # cancelled
+                continue
+            elif failure is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(failure)
+        self.sync()
+
+    def _sync_log(self, pages: int) -> None:
+        try:
+            os.fdatasync(self._log)
+            if pages > LOG_PAGES:
+                # By a connection of its own: writers do not wait for it.
+                with contextlib.closing(apsw.Connection(str(self._path))) as connection:
+                    connection.pragma("schema_version")  # so that it looks for the log at all
+                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.Error, OSError) as failure:
+            raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
+
+    # Opening
 
     def _connect(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,24 +248,6 @@ class Checkpoint:
                 " livesize that wrote it; or stop this machine's pods and remove the file"
             ) from failure
 
-    def _commit(self, noted: dict[str, bytes | None], tell_written: Callable[[], object]) -> None:
-        assert self._connection is not None, "open comes first"
-        try:
-            with self._connection as connection:
-                for uid, entry in noted.items():
-                    if entry is None:
-                        connection.execute("DELETE FROM allocations WHERE uid = ?", (uid,))
-                    else:
-                        connection.execute(
-                            "INSERT OR REPLACE INTO allocations VALUES (?, ?)", (uid, entry)
-                        )
-            tell_written()
-            os.fdatasync(self._log)
-            if self._log_pages > LOG_PAGES:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except (apsw.Error, OSError) as failure:
-            raise CheckpointError(f"cannot write {self._path}: {failure}") from failure
-
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -231,55 +256,49 @@ class Checkpoint:
 
 
 class SecuredEntry:
-    """One pod's entry in the checkpoint, and which state of it is known to be written."""
+    """One pod's entry in the checkpoint, and which state of it is known to be there."""
 
     def __init__(self, checkpoint: Checkpoint, secured: Allocation | None) -> None:
         self._checkpoint = checkpoint
         self._secured = secured
-        self._begun: tuple[Allocation, Saving] | None = None
-        self._saving: Saving | None = None  # of the promise that was written last
+        self._written = secured
+        self._number = 0  # of the writing
 
     def holds(self, entry: Allocation) -> bool:
         return self._secured == entry
 
     def begin(self, entry: Allocation) -> None:
-        """A promise was just made: it is written while its pod's worker still plans."""
-        if not self.holds(entry):
-            self._begun = entry, self._checkpoint.begin(entry)
+        """A promise was just made: it is on its way to the disk while it is planned. Where it
+        cannot be written, ``secure`` says so."""
+        with contextlib.suppress(CheckpointError):
+            self._write(entry)
+            self._checkpoint.sync()
 
-    async def secure(self, entry: Allocation) -> None:
-        """Return when it is written."""
-        if not self.holds(entry):
-            begun, self._begun = self._begun, None  # once: what failed is noted anew
-            is_begun = begun is not None and begun[0] == entry
-            saving = begun[1] if begun is not None and is_begun else self._checkpoint.save(entry)
-            self._saving = saving
-            await asyncio.shield(saving.written)
-            self._secured = entry
+    def secure(self, entry: Allocation) -> None:
+        """It is written; raises CheckpointError."""
+        self._write(entry)
+        self._secured = entry
 
     async def durable(self) -> None:
-        """Return when what was secured is on disk, so that others may hear of it."""
-        saving = self._saving
-        if saving is None:
-            return
+        """Return when it is on disk, so that others may hear of it."""
         try:
-            await asyncio.shield(saving.durable)
+            await self._checkpoint.durable(self._number)
         except CheckpointError:
-            if self._saving is saving:
-                self._secured = None  # to be secured anew
+            self._secured = self._written = None  # to be written anew
             raise
-        if self._saving is saving:
-            self._saving = None
 
     def note_applied(self, entry: Allocation) -> None:
         """That it was applied, the machine says too, so nobody waits for the disk. The promise it
-        holds is durable already, unless a newer one came meanwhile."""
-        self._checkpoint.save(entry, soon=True)
-        self._begun = None
+        holds is written already, unless a newer one came meanwhile."""
+        self._checkpoint.note(entry)
         known = self._secured is not None and self._secured.generation == entry.generation
-        self._secured = entry if known else None
+        self._secured = self._written = entry if known else None
 
     async def forget(self, uid: str) -> None:
-        self._secured = self._begun = self._saving = None
-        self._checkpoint.forget(uid)
-        await self._checkpoint.durable()
+        self._secured = self._written = None
+        await self._checkpoint.durable(self._checkpoint.forget(uid))
+
+    def _write(self, entry: Allocation) -> None:
+        if self._written != entry:
+            self._number = self._checkpoint.save(entry)
+            self._written = entry

@@ -147,6 +147,8 @@ def requests_total(sizes: Iterable[Object]) -> Amounts:
 
 def pod_requests(allocation: Allocation, running: Amounts) -> Amounts:
     """What the whole pod asks for where its containers ask for ``running``; with its overhead."""
+    if not allocation.starting:
+        return add(running, parse_amounts(allocation.overhead))
     starting = [(parse_resources(one.size).requests, one.stays) for one in allocation.starting]
     return add(whole_pod(running, starting), parse_amounts(allocation.overhead))
 

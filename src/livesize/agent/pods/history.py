@@ -41,6 +41,11 @@ class StartHistory:
         self._failures: dict[str, StartFailure] = {}
         self.ended: dict[str, ContainerView] = {}  # the newest end of each that was seen
 
+    @property
+    def any_failed(self) -> bool:
+        """Whether a container could not be started, and has not been since."""
+        return bool(self._failures)
+
     def facts(
         self, name: str, view: ContainerView | None, *, definition_changed: bool, starts: int = 0
     ) -> ContainerFacts:

@@ -17,7 +17,7 @@ import msgspec
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot, observe_pod
+from livesize.agent.observe import PodSnapshot, all_run, observe_again, observe_pod
 from livesize.agent.outside import Outside
 from livesize.agent.pods.history import StartHistory
 from livesize.agent.pods.machine import PodMachine
@@ -42,6 +42,7 @@ from livesize.agent.probes.watch import PodProbes
 from livesize.agent.report import (
     Ending,
     StatusFacts,
+    Waiting,
     build_status,
     changed_status,
     starts_told,
@@ -49,6 +50,7 @@ from livesize.agent.report import (
 )
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
 from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
+from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.shapes import shape_of
 from livesize.agent.volumes.keeper import PodVolumes
@@ -87,7 +89,7 @@ class PodWorker:
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
         self._machine = PodMachine(outside, self._record, shape, self._volumes)
         hands = PodHands(
-            self._stop_for_size, self._start_at_size, self._build_status, room_appeared
+            self._stop_for_size, self._start_at_size, self._build_status_with, room_appeared
         )
         self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
         self._crash_backoff = CrashBackoff(
@@ -327,7 +329,7 @@ class PodWorker:
         entry = self._allocation()
 
         async def checkpoint() -> None:
-            await self._entry.secure(entry)
+            self._entry.secure(entry)
             await self._entry.durable()
 
         async def group() -> None:
@@ -424,18 +426,24 @@ class PodWorker:
 
     # Reporting
 
+    def _build_status_with(self, groups: PodObservation | None) -> Object:
+        """``groups``: what was read of them a moment ago."""
+        if groups is None:
+            return self._build_status()
+        snapshot = observe_again(self._outside.runtime, self.uid, groups)
+        self._follow_probes(snapshot)
+        return self._build_status(snapshot)
+
     def _build_status(self, look: PodSnapshot | None = None) -> Object:
         snapshot = look or self._observe()
-        facts = self._facts(snapshot)
+        waiting, initialized = self._waiting(snapshot)
         return build_status(
             StatusFacts(
                 pod=self._record.pod,
                 snapshot=snapshot,
                 allocation=self._books.ledger.get(self.uid),
-                waiting=self._history.waiting(
-                    (*facts.starting, *facts.containers), facts.restart_policy
-                ),
-                initialized=is_initialized(facts),
+                waiting=waiting,
+                initialized=initialized,
                 health={
                     name: self._probes.health(view) for name, view in snapshot.containers.items()
                 },
@@ -447,6 +455,14 @@ class PodWorker:
                 now=self._outside.clock.now(),
             )
         )
+
+    def _waiting(self, snapshot: PodSnapshot) -> tuple[dict[str, Waiting], bool]:
+        """Why containers do not run that should, and whether the init containers are through."""
+        if not self._history.any_failed and all_run(self._record.pod, snapshot):
+            return {}, True
+        facts = self._facts(snapshot)
+        containers = (*facts.starting, *facts.containers)
+        return self._history.waiting(containers, facts.restart_policy), is_initialized(facts)
 
     async def _report_status(self, look: PodSnapshot | None = None) -> bool:
         """Tell what is news; False: nothing was."""

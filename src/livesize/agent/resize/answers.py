@@ -90,7 +90,7 @@ def steps_json(records: Iterable[StepRecord]) -> list[Object]:
             "name": record.name,
             "time": format_micro_time(record.started_at),
             "seconds": round(record.seconds, 6),
-            "outcome": record.outcome.value,
+            "outcome": record.outcome,
         }
         steps.append({**step, "message": record.message} if record.message else step)
     return steps

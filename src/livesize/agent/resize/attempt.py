@@ -29,6 +29,7 @@ from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.answers import accept_body, done_body, event_message, progress_body
+from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import MachineWork, Progress
 from livesize.api.errors import StatusError
@@ -65,7 +66,7 @@ class PodHands:
 
     stop: Callable[[str], Awaitable[None]]
     start: Callable[[str, int, Allocation], Awaitable[None]]
-    build_status: Callable[[], Object]
+    build_status: Callable[[PodObservation | None], Object]  # None: read the machine for it
     room_appeared: Callable[[], None]
 
 
@@ -86,7 +87,8 @@ class ResizeAttempt:
     entry: SecuredEntry
     line: ProgressLine
     _accepting: asyncio.Task[None] | None = None
-    _applied: asyncio.Event = field(default_factory=asyncio.Event)
+    _accept_later: asyncio.TimerHandle | None = None
+    _is_started_told: bool = False
     _records: list[StepRecord] = field(default_factory=list)
 
     async def run(self) -> AttemptOutcome:
@@ -100,6 +102,8 @@ class ResizeAttempt:
                 errors=WORLD_ERRORS + POST_ERRORS,
                 progress=self._records.append,
             )
+            if self._cancels_accept():
+                self._tell_started()  # and no more: it failed at once, or was overtaken
             await self.line.end()
         return AttemptOutcome(outcome.records, outcome.failure)
 
@@ -131,20 +135,44 @@ class ResizeAttempt:
         return asked == self.target.generation and unfinished and not self.record.gone
 
     async def _checkpoint(self) -> None:
-        await self.entry.secure(self.target)
+        self.entry.secure(self.target)
 
     def _accept_in(self, tasks: asyncio.TaskGroup) -> Callable[[], Awaitable[None]]:
-        async def begin() -> None:
+        """What is applied at once is told by report alone, as accepted and done in one."""
+
+        def begin() -> None:
+            self._accept_later = None
             self._accepting = tasks.create_task(self._accept())
 
-        return begin
+        async def begin_unless_done() -> None:
+            delay_seconds = self.outside.settings.accept_delay_seconds
+            if delay_seconds <= 0:
+                begin()
+                return
+            delay_seconds = max(delay_seconds, self.work.quick_seconds)
+            self._accept_later = asyncio.get_running_loop().call_later(delay_seconds, begin)
+
+        return begin_unless_done
+
+    def _cancels_accept(self) -> bool:
+        """True where it was still to come."""
+        if self._accept_later is None:
+            return False
+        self._accept_later.cancel()
+        self._accept_later = None
+        return True
+
+    def _tell_started(self) -> None:
+        self._is_started_told = True
+        self.outside.tell(self.record.pod, *self._started())
+
+    def _started(self) -> tuple[EventReason, str]:
+        told = event_message("started", self.target.allocated, self.target.generation)
+        return EventReason.RESIZE_STARTED, told
 
     async def _accept(self) -> None:
         pod, target = self.record.pod, self.target
-        message = event_message("started", target.allocated, target.generation)
-        self.outside.tell(pod, EventReason.RESIZE_STARTED, message, self.work.quick_seconds)
-        if await self._is_applied_at_once():
-            return  # report says Accepted and Done in one
+        self._tell_started()
         try:
             await self.record.post_resizing(accept_body(pod, target))
         except TELL_ERRORS as failure:
@@ -158,7 +186,7 @@ class ResizeAttempt:
         stuck = phase_of(self.record.pod) is ResizePhase.ERROR and not progress.moved
         if stuck or not self._may_report():
             return
-        pod, status = self.record.pod, self.hands.build_status()
+        pod, status = self.record.pod, self.hands.build_status(None)
         body = progress_body(pod, self.target, progress, self._records, status)
         try:
             await self.record.post_resizing(body)
@@ -177,18 +205,6 @@ class ResizeAttempt:
             await self.hands.start(restart.container, restart.attempt, self.target)
 
         return Step(f"start:{restart.container}", start)
-
-    async def _is_applied_at_once(self) -> bool:
-        delay_seconds = self.outside.settings.accept_delay_seconds
-        delay_seconds = max(delay_seconds, self.work.quick_seconds) if delay_seconds else 0.0
-        if delay_seconds <= 0:
-            return False
-        try:
-            async with asyncio.timeout(delay_seconds):
-                await self._applied.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def _actuate(self) -> None:
         """Nobody waits for the disk here: after a crash the machine itself says what was applied,
@@ -212,7 +228,7 @@ class ResizeAttempt:
             self.hands.room_appeared()
 
     async def _report(self) -> None:
-        self._applied.set()
+        news = [self._started()] if self._cancels_accept() else []
         await self.line.end()
         if self._accepting is not None:
             await self._accepting
@@ -220,9 +236,8 @@ class ResizeAttempt:
         if not self._may_report():
             return  # a newer request came meanwhile, and only the newest counts
         pod = self.record.pod
-        status = {**self.hands.build_status(), "observedGeneration": generation_of(pod)}
+        groups = None if self.work.groups is None or self.restarts else self.work.groups()
+        status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
         message = event_message("completed", self.target.allocated, self.target.generation)
-        await self.record.post_resizing(
-            done_body(pod, self.target, self._records, status),
-            (EventReason.RESIZE_COMPLETED, message),
-        )
+        news.append((EventReason.RESIZE_COMPLETED, message))
+        await self.record.post_resizing(done_body(pod, self.target, self._records, status), *news)

@@ -164,7 +164,7 @@ class ResizeDriver:
         longer. The machine tells when it is ready, and then there is something to attempt."""
         steps: list[Step] = []
         if not self._entry.holds(target):
-            steps.append(Step("checkpoint", lambda: self._entry.secure(target)))
+            steps.append(Step("checkpoint", lambda: self._secure(target)))
         state = resize_state(self._record.pod)
         told = phase_of(self._record.pod) is ResizePhase.IN_PROGRESS and state["message"] == why
         if self._is_asked(target) and not told:
@@ -177,6 +177,10 @@ class ResizeDriver:
             errors=WORLD_ERRORS + POST_ERRORS,
         )
         return AttemptOutcome(outcome.records, outcome.failure)
+
+    async def _secure(self, target: Allocation) -> None:
+        self._entry.secure(target)
+        await self._entry.durable()
 
     async def _accept_later(self, target: Allocation, why: str) -> None:
         pod = self._record.pod
@@ -252,7 +256,7 @@ class ResizeDriver:
         if self._failures == 1:
             told = event_message("error", target.allocated, target.generation, message)
             self._outside.tell(pod, EventReason.RESIZE_ERROR, told)
-        body = error_body(pod, target, message, outcome.records, self._hands.build_status())
+        body = error_body(pod, target, message, outcome.records, self._hands.build_status(None))
         try:
             await self._record.post_resizing(body)
         except TELL_ERRORS as refusal:

@@ -37,6 +37,7 @@ class ProgressLine:
     async def end(self) -> None:
         """Return when nothing is under way any more."""
         self._ended.set()
+        self._begin = None  # it knows the attempt, which knows us: a circle
         if self._posting is not None:
             await self._posting
 

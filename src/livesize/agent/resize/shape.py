@@ -16,7 +16,7 @@ from livesize.agent.pods.config import (
     wanted_pod_limits,
 )
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.apply import group_steps
+from livesize.agent.resize.apply import HeldLimits, group_steps
 from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.plan import CpuSetting, PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
@@ -61,13 +61,14 @@ class ContainersShape:
             if name not in leaving
         }
         pod_limits = self.pod_limits(entry)
+        held = HeldLimits(PodObservation(snapshot.groups.pod, staying))
         plan = plan_resize(
-            PodObservation(snapshot.groups.pod, staying),
+            held.now(),
             wanted_limits(entry, self.runtime.cgroup_version),
             pod_limits,
         )
         binding = self._binding_steps(entry, staying)
-        groups = group_steps(self.runtime, entry.uid, plan)
+        groups = group_steps(self.runtime, entry.uid, plan, held.read)
         grow, shrink = volume_steps(
             self.volumes, self.record.pod, pod_limits.memory_limit_bytes, self.node_memory_bytes
         )
@@ -77,7 +78,9 @@ class ContainersShape:
         after = self.hooks.after(entry, staying, onlookers.is_overtaken)
         of_cpu = sum(isinstance(step.after, CpuSetting) for step in plan.steps)  # they come first
         cpu_steps = len(before) + len(binding) + len(grow) + of_cpu
-        return MachineWork((*before, *steps, *after), changing, cpu_steps=cpu_steps)
+        return MachineWork(
+            (*before, *steps, *after), changing, cpu_steps=cpu_steps, groups=held.now
+        )
 
     def _binding_steps(self, entry: Allocation, names: Iterable[str]) -> list[Step]:
         """CPUs come first: what waits for memory then holds up no other pod's CPUs."""
