@@ -218,12 +218,16 @@ def _without_keys(parent: Object, items_key: str, key: str) -> Object:
     items = parent.get(items_key)
     if isinstance(items, list):
         written[items_key] = [
-            {name: value for name, value in item.items() if name != key}
-            if isinstance(item, dict) and key in item
-            else item
+            _lacking(item, key) if isinstance(item, dict) and key in item else item
             for item in items
         ]
     return written
+
+
+def _lacking(item: Object, key: str) -> Object:
+    kept = dict(item)
+    del kept[key]
+    return kept
 
 
 def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) -> list[FieldError]:

@@ -8,7 +8,7 @@ After this nobody has to look at the body again: an ``Answer`` is well formed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True):
 def parse_resizing(pod: Object, body: Object, *, from_node: bool) -> Answer:
     """The answer; raises StatusError: 422 for a body we cannot read, 403 where a scheduler says
     what only the pod's node may say."""
-    errors = _shape_errors(pod, body)
+    errors = [] if _is_plain(pod, body) else _shape_errors(pod, body)
     if errors:
         raise invalid("Resizing", "", name_of(pod), errors)
     answer = Answer(
@@ -104,6 +104,63 @@ def _check_scheduler(pod: Object, answer: Answer) -> None:
         raise forbidden(PODS, name_of(pod), why)
     if answer.allocated is not None or answer.status:
         raise forbidden(PODS, name_of(pod), "only the pod's node may write allocated and status")
+
+
+class _Sides(msgspec.Struct):
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class _Size(_Sides):
+    name: str = ""
+
+
+class _Actual(msgspec.Struct):
+    resources: _Sides = msgspec.field(default_factory=_Sides)
+
+
+class _Request(msgspec.Struct):
+    requestStatus: Literal["Accepted", "Rejected", "Done"]  # noqa: N815 - IBM's word
+    newResources: None = None  # noqa: N815
+
+
+class _Status(msgspec.Struct):
+    conditions: list[dict[str, Any]] | None = None
+    containerStatuses: list[_Actual] | None = None  # noqa: N815 - Kubernetes' word
+    virtualMachineStatus: None = None  # noqa: N815
+
+
+class _Identity(msgspec.Struct):
+    uid: str | None = None
+
+
+class _Plain(msgspec.Struct):
+    """A body as nodes send it about containers, by its types alone."""
+
+    request: _Request
+    phase: ResizePhase | None = None
+    metadata: _Identity | None = None
+    reason: str | None = None
+    message: str | None = None
+    allocated: list[_Size] | None = None
+    steps: list[dict[str, Any]] | None = None
+    status: _Status | None = None
+
+
+def _is_plain(pod: Object, body: Object) -> bool:
+    """Nothing is wrong with it, as nearly always, and that is quickly seen. False: look closer."""
+    try:
+        plain = msgspec.convert(body, _Plain)
+        for size in body.get("allocated") or ():
+            parse_resources(size)
+        for status in (body.get("status") or {}).get("containerStatuses") or ():
+            parse_resources(status.get("resources"))
+    except (msgspec.ValidationError, QuantityError):
+        return False
+    names = {container["name"] for container in containers_of(pod)}
+    generation = body.get("generation")
+    whole = generation is None or type(generation) is int
+    return whole and all(size.name in names for size in plain.allocated or ())
 
 
 def _shape_errors(pod: Object, body: Object) -> list[FieldError]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.agent.pods.plan import (
+    GO_ON,
     ContainerFacts,
     CrashBackoff,
     Exited,
@@ -239,6 +240,10 @@ def test_rules_of_init_containers_and_probes(given: PodFacts, plan: PodPlan) -> 
 def test_sidecars_stop_after_the_others_in_reverse() -> None:
     assert stop_order(("a", "b", "x", "y"), ("x", "y", "z")) == (("a", "b"), ("y",), ("x",))
     assert stop_order(("x",), ("x",)) == (("x",),)
+
+
+def test_a_pod_that_runs_goes_on() -> None:
+    assert plan_pod(facts(running("app"), running("side"))) == GO_ON
 
 
 states = st.sampled_from([Running(), Missing(), Exited(0, NOW - 5), Exited(2, NOW - 5)])

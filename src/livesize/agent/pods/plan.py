@@ -117,6 +117,10 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     stops: tuple[Stop, ...] = ()
 
 
+GO_ON = Run(make_group=False, starts=(), wait_seconds=None)
+"""All of it runs, and nothing is to be started or stopped."""
+
+
 class Finish(msgspec.Struct, frozen=True, tag=True):
     """Every container has ended for good."""
 

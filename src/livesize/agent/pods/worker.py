@@ -22,10 +22,12 @@ from livesize.agent.outside import Outside
 from livesize.agent.pods.history import StartHistory
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
+    GO_ON,
     ContainerFacts,
     CrashBackoff,
     Finish,
     PodFacts,
+    PodPlan,
     Remove,
     Rest,
     RestartPolicy,
@@ -172,7 +174,7 @@ class PodWorker:
 
     async def _turn(self) -> float:
         snapshot = self._observe()
-        match plan_pod(self._facts(snapshot)):
+        match self._plan(snapshot):
             case Remove():
                 await self._remove(snapshot)
             case Rest():
@@ -185,6 +187,23 @@ class PodWorker:
             case Run() as run:
                 return await self._run_pod(run, snapshot)
         return NEVER
+
+    def _plan(self, snapshot: PodSnapshot) -> PodPlan:
+        """As nearly always nothing is to be started or stopped, and that is quickly seen."""
+        return GO_ON if self._goes_on(snapshot) else plan_pod(self._facts(snapshot))
+
+    def _goes_on(self, snapshot: PodSnapshot) -> bool:
+        if self._probes.any or snapshot.groups is None or not self._is_running(snapshot):
+            return False
+        pod, views = self._record.pod, snapshot.containers
+        changed = [
+            one for one in containers_of(pod) if self._must_start_anew(one, views.get(one["name"]))
+        ]
+        return not changed and self._standing() is Standing.ADMITTED
+
+    def _is_running(self, snapshot: PodSnapshot) -> bool:
+        """Every container, and none has anything before it."""
+        return not self._history.any_failed and all_run(self._record.pod, snapshot)
 
     # Facts
 
@@ -313,7 +332,7 @@ class PodWorker:
         look = self._observe()
         if await self._report_status(look):
             look = self._observe()  # that took its time
-        match plan_pod(self._facts(look)):
+        match self._plan(look):
             case Run(starts=(), stops=(), wait_seconds=wait_seconds):
                 return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
             case _:
@@ -458,7 +477,7 @@ class PodWorker:
 
     def _waiting(self, snapshot: PodSnapshot) -> tuple[dict[str, Waiting], bool]:
         """Why containers do not run that should, and whether the init containers are through."""
-        if not self._history.any_failed and all_run(self._record.pod, snapshot):
+        if self._is_running(snapshot):
             return {}, True
         facts = self._facts(snapshot)
         containers = (*facts.starting, *facts.containers)
