@@ -231,6 +231,24 @@ async def test_a_promise_that_was_begun_and_failed_is_not_taken_for_durable(tmp_
     await checkpoint.close()
 
 
+async def test_what_is_loaded_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote it may have been killed before it was synced, and it is told from now on."""
+    first = await Checkpoint.open(tmp_path / "checkpoint.db")
+    first.save(entry("u"))
+    await first.durable()
+    synced: list[Path] = []
+
+    def sync(log: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{log}").readlink())
+
+    monkeypatch.setattr("os.fdatasync", sync)
+    second = await Checkpoint.open(tmp_path / "checkpoint.db")
+    assert synced == [tmp_path / "checkpoint.db-wal"]
+    assert len(await second.load()) == 1
+    await second.close()
+    await first.close()
+
+
 async def test_a_log_that_has_grown_is_brought_into_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ class Checkpoint:
             connection.pragma("synchronous", "normal")
             connection.set_wal_hook(self._logged)
             self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            os.fdatasync(self._log)  # what the last agent wrote, and may not have synced
         except (apsw.Error, OSError) as failure:
             raise CheckpointError(f"cannot open {self._path}: {failure}") from failure
         self._path.chmod(0o600)
