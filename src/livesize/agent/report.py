@@ -41,6 +41,11 @@ from livesize.api.vm_status import statuses_of
 from livesize.machinery.clock import format_time
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
+_SCHEDULED = ConditionType.POD_SCHEDULED.value
+_INITIALIZED = ConditionType.INITIALIZED.value
+_CONTAINERS_READY = ConditionType.CONTAINERS_READY.value
+_READY = ConditionType.READY.value
+
 
 class Waiting(msgspec.Struct, frozen=True):
     """Why a container does not run now, though it should."""
@@ -171,7 +176,7 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
     name = container["name"]
     view = facts.snapshot.containers.get(name)
     told = status_told(facts.pod, name)
-    state, last = _states(facts, name, view)
+    state, last = _states(facts, name, view, told)
     running = "running" in state
     health = facts.health.get(name, WELL)
     # A virtual machine is ready when its guest is heard.
@@ -210,9 +215,11 @@ def status_told(pod: Object, container: str) -> Object:
     return next((one for one in statuses if one.get("name") == container), {})
 
 
-def _states(facts: StatusFacts, name: str, view: ContainerView | None) -> tuple[Object, Object]:
+def _states(
+    facts: StatusFacts, name: str, view: ContainerView | None, told: Object
+) -> tuple[Object, Object]:
     """The state now, and how the start before this one ended."""
-    last = _last_state(facts, name, view)
+    last = _last_state(facts, name, view, told)
     waiting = facts.waiting.get(name)
     if view is None:
         begun = Reason.CONTAINER_CREATING if facts.initialized else Reason.POD_INITIALIZING
@@ -247,13 +254,12 @@ def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
     }
 
 
-def _last_state(facts: StatusFacts, name: str, view: ContainerView | None) -> Object:
+def _last_state(facts: StatusFacts, name: str, view: ContainerView | None, told: Object) -> Object:
     """The machine knows only the newest start; how the one before ended we have seen, or it was
     in our last report."""
     seen = facts.ended.get(name)
     if view is not None and seen is not None and seen.attempt < view.attempt:
         return {"terminated": _terminated(facts, seen)}
-    told = status_told(facts.pod, name)
     ended = lookup(told, "state", "terminated")
     is_another = view is None or told.get("containerID") != _container_id(facts, view)
     return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})
@@ -309,10 +315,10 @@ def _conditions(
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
     news = [
-        {"type": ConditionType.POD_SCHEDULED.value, "status": "True"},
-        {"type": ConditionType.INITIALIZED.value, **_initialized(facts, starting)},
-        {"type": ConditionType.CONTAINERS_READY.value, **readiness},
-        {"type": ConditionType.READY.value, **readiness},
+        {"type": _SCHEDULED, "status": "True"},
+        {"type": _INITIALIZED, **_initialized(facts, starting)},
+        {"type": _CONTAINERS_READY, **readiness},
+        {"type": _READY, **readiness},
     ]
     conditions = set_conditions(conditions, news, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))

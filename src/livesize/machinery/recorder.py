@@ -101,8 +101,7 @@ class EventRecorder:
 
     def compose(self, about: Object, severity: EventSeverity, reason: str, message: str) -> Object:
         """The event itself, for who writes it with something else; it is not recorded here."""
-        series = _series(about, reason, message)
-        return self._new_event(series, about, severity, self._clock.now())
+        return self._new_event(about, severity, reason, _cut(message), self._clock.now())
 
     def ride(self, about: Object) -> Riding:
         """The waiting events about this object that nobody has written yet. They are taken off
@@ -156,7 +155,7 @@ class EventRecorder:
         now = self._clock.now()
         before = self._said.pop(series, None)
         if before is None:
-            event = self._new_event(series, about, severity, now)
+            event = self._new_event(about, severity, series[3], series[4], now)
         else:
             event = {**before, "count": before["count"] + 1, "lastTimestamp": format_time(now)}
         self._said[series] = event
@@ -190,9 +189,8 @@ class EventRecorder:
         self.dropped += 1
 
     def _new_event(
-        self, series: _Series, about: Object, severity: EventSeverity, now: float
+        self, about: Object, severity: EventSeverity, reason: str, message: str, now: float
     ) -> Object:
-        reason, message = series[3], series[4]
         # Two events in one nanosecond would share a name.
         self._last_nanos = max(int(now * 1e9), self._last_nanos + 1)
         stamp = format_time(now)
@@ -217,7 +215,11 @@ class EventRecorder:
 def _series(about: Object, reason: str, message: str) -> _Series:
     whom = uid_of(about) or name_of(about)
     kind, namespace = about.get("kind", ""), namespace_of(about)
-    return kind, namespace, whom, reason, message[:_MAX_MESSAGE_CHARACTERS]
+    return kind, namespace, whom, reason, _cut(message)
+
+
+def _cut(message: str) -> str:
+    return message[:_MAX_MESSAGE_CHARACTERS]
 
 
 def _reference(about: Object) -> Object:

@@ -33,6 +33,8 @@ def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelL
     """Enough for the containers and sidecars together, and for each init container beside the
     sidecars that have started before it: as Kubernetes, the pod's group stays that large."""
     running = [parse_resources(size) for size in allocation.allocated]
+    if not allocation.starting:
+        return pod_limits(running, version)
     starting = [(parse_resources(one.size), one.stays) for one in allocation.starting]
     most, *others = (pod_limits(sizes, version) for sizes in moments(running, starting))
     for one in others:

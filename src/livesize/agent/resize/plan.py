@@ -105,13 +105,12 @@ def _plan_resource(
     wanted: Mapping[str, KernelLimits],
     pod_wanted: KernelLimits,
 ) -> list[SetGroup]:
-    changes = [
-        SetGroup(name, read(wanted[name]), read(observed.containers[name]))
-        for name in sorted(observed.containers.keys() & wanted.keys())
-        if read(wanted[name]) != read(observed.containers[name])
-    ]
-    decreases = [change for change in changes if shrinks(change)]
-    increases = [change for change in changes if not shrinks(change)]
+    decreases: list[SetGroup] = []
+    increases: list[SetGroup] = []
+    for name in sorted(observed.containers.keys() & wanted.keys()):
+        change = SetGroup(name, read(wanted[name]), read(observed.containers[name]))
+        if change.after != change.before:
+            (decreases if shrinks(change) else increases).append(change)
     containers = [*decreases, *increases]
 
     pod = SetGroup(None, read(pod_wanted), read(observed.pod))
