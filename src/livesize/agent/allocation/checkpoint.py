@@ -31,7 +31,7 @@ log = get_logger("agent.checkpoint")
 
 SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
-LOG_PAGES = 1000
+LOG_PAGES = 4000
 """So long SQLite's log may grow before it is brought into the file."""
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ class Checkpoint:
         self._syncing = True
         number, synced, self._unsynced = self._written, self._unsynced, {}
         loop = asyncio.get_running_loop()
-        syncing = loop.run_in_executor(self._thread, self._sync_log, self._log_pages)
+        syncing = loop.run_in_executor(self._thread, self._sync_log)
         syncing.add_done_callback(functools.partial(self._is_synced, number, synced))
 
     def _is_synced(
@@ -183,17 +183,23 @@ class Checkpoint:
             else:
                 waiter.set_exception(failure)
         self.sync()
+        if self._log_pages > LOG_PAGES:
+            asyncio.get_running_loop().run_in_executor(self._thread, self._empty_log)
 
-    def _sync_log(self, pages: int) -> None:
+    def _sync_log(self) -> None:
         try:
             os.fdatasync(self._log)
-            if pages > LOG_PAGES:
-                # By a connection of its own: writers do not wait for it.
-                with contextlib.closing(apsw.Connection(str(self._path))) as connection:
-                    connection.pragma("schema_version")  # so that it looks for the log at all
-                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except (apsw.Error, OSError) as failure:
+        except OSError as failure:
             raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
+
+    def _empty_log(self) -> None:
+        """By a connection of its own: nobody who writes waits for it."""
+        try:
+            with contextlib.closing(apsw.Connection(str(self._path))) as connection:
+                connection.pragma("schema_version")  # so that it looks for the log at all
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as failure:
+            log.warning("checkpoint's log not emptied", reason=str(failure))
 
     # Opening
 
