@@ -467,6 +467,44 @@ async def test_a_resize_that_is_applied_at_once_is_told_in_one_commit(world: Wor
     await world.until(lambda: world.api.phase("db") == "Done", "the resize is done")
     assert world.quota_us(uid) == 100_000
     assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
+    told = [one["reason"] for one in world.api.posts[0]["events"]]
+    assert told == ["ResizeStarted", "ResizeCompleted"]
+
+
+async def test_that_an_overtaken_resize_began_is_told_all_the_same(world: World) -> None:
+    world.settings = msgspec.structs.replace(world.settings, accept_delay_seconds=5.0)
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    world.machine.hold_writes(PodGroup(uid))
+    world.api.resize("db", "app", cpu="1")
+    await asyncio.sleep(0.02)
+    world.api.resize("db", "app", cpu="2")
+    await asyncio.sleep(0.02)
+    world.machine.release_writes(PodGroup(uid))
+    await world.phase("db", "Done")
+    await world.until(
+        lambda: world.api.event_reasons("db").count("ResizeStarted") == 2, "both have begun"
+    )
+    assert world.api.event_reasons("db").count("ResizeCompleted") == 1
+
+
+async def test_an_agent_that_ends_in_the_middle_of_a_resize_leaves_nothing_to_come(
+    world: World,
+) -> None:
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: failures.append(what))
+    world.settings = msgspec.structs.replace(world.settings, accept_delay_seconds=0.05)
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    world.machine.hold_writes(PodGroup(uid))
+    world.api.resize("db", "app", cpu="1")
+    await asyncio.sleep(0.02)
+    await world.stop()
+    await asyncio.sleep(0.08)
+    assert failures == []
+    world.machine.release_writes(PodGroup(uid))
 
 
 async def test_a_resize_that_takes_longer_is_told_while_it_lasts(world: World) -> None:

@@ -88,22 +88,26 @@ class ResizeAttempt:
     line: ProgressLine
     _accepting: asyncio.Task[None] | None = None
     _accept_later: asyncio.TimerHandle | None = None
-    _is_started_told: bool = False
+    _accept_settled: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_at_once: bool = False
     _records: list[StepRecord] = field(default_factory=list)
 
     async def run(self) -> AttemptOutcome:
         async with asyncio.TaskGroup() as tasks:
             self.line.begin(tasks, self._post_progress)
-            outcome = await run_steps(
-                "resize",
-                self._steps(tasks),
-                clock=self.outside.clock,
-                points=self.outside.points,
-                errors=WORLD_ERRORS + POST_ERRORS,
-                progress=self._records.append,
-            )
-            if self._cancels_accept():
-                self._tell_started()  # and no more: it failed at once, or was overtaken
+            try:
+                outcome = await run_steps(
+                    "resize",
+                    self._steps(tasks),
+                    clock=self.outside.clock,
+                    points=self.outside.points,
+                    errors=WORLD_ERRORS + POST_ERRORS,
+                    progress=self._records.append,
+                )
+            finally:
+                failed_at_once = self._cancels_accept()
+            if failed_at_once:
+                self.outside.tell(self.record.pod, *self._started())
             await self.line.end()
         return AttemptOutcome(outcome.records, outcome.failure)
 
@@ -143,6 +147,7 @@ class ResizeAttempt:
         def begin() -> None:
             self._accept_later = None
             self._accepting = tasks.create_task(self._accept())
+            self._accept_settled.set()
 
         async def begin_unless_done() -> None:
             delay_seconds = self.outside.settings.accept_delay_seconds
@@ -155,16 +160,14 @@ class ResizeAttempt:
         return begin_unless_done
 
     def _cancels_accept(self) -> bool:
-        """True where it was still to come."""
+        """True where it was still to come: it all went at once."""
         if self._accept_later is None:
             return False
         self._accept_later.cancel()
         self._accept_later = None
+        self._is_at_once = True
+        self._accept_settled.set()
         return True
-
-    def _tell_started(self) -> None:
-        self._is_started_told = True
-        self.outside.tell(self.record.pod, *self._started())
 
     def _started(self) -> tuple[EventReason, str]:
         told = event_message("started", self.target.allocated, self.target.generation)
@@ -172,7 +175,7 @@ class ResizeAttempt:
 
     async def _accept(self) -> None:
         pod, target = self.record.pod, self.target
-        self._tell_started()
+        self.outside.tell(pod, *self._started())
         try:
             await self.record.post_resizing(accept_body(pod, target))
         except TELL_ERRORS as failure:
@@ -180,8 +183,12 @@ class ResizeAttempt:
             log.warning("accept not posted", pod=target.name, reason=str(failure))
 
     async def _post_progress(self, progress: Progress) -> None:
+        if self._accept_later is not None:
+            await self._accept_settled.wait()
         if self._accepting is not None:
             await self._accepting
+        if self._is_at_once:
+            return
         # What failed and does not move stays an error; a retry alone is no news.
         stuck = phase_of(self.record.pod) is ResizePhase.ERROR and not progress.moved
         if stuck or not self._may_report():
@@ -233,9 +240,11 @@ class ResizeAttempt:
         if self._accepting is not None:
             await self._accepting
         await self.entry.durable()
-        if not self._may_report():
-            return  # a newer request came meanwhile, and only the newest counts
         pod = self.record.pod
+        if not self._may_report():  # a newer request came meanwhile, and only the newest counts
+            for one in news:
+                self.outside.tell(pod, *one)
+            return
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
         status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
         message = event_message("completed", self.target.allocated, self.target.generation)
