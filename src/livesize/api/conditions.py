@@ -30,13 +30,15 @@ def set_condition(conditions: Sequence[Object], condition: Object, now: str) -> 
 
 def set_conditions(conditions: Sequence[Object], news: Iterable[Object], now: str) -> list[Object]:
     """The same with several, which go to the end in their order."""
-    left = {condition["type"]: condition for condition in news}
+    by_type = {condition["type"]: condition for condition in news}
+    left = dict(by_type)
     written: list[Object] = []
     for old in conditions:
-        condition = left.pop(old.get("type"), None)
+        condition = by_type.get(old.get("type"))
         if condition is None:
             written.append(old)
             continue
+        left.pop(condition["type"], None)
         same = old.get("status") == condition.get("status")
         since = old.get("lastTransitionTime", now) if same else now
         written.append({**condition, "lastTransitionTime": since})

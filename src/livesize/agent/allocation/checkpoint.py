@@ -31,6 +31,8 @@ log = get_logger("agent.checkpoint")
 
 SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
+AGAIN_SECONDS = 1.0
+"""After a failure, where nobody else writes before."""
 LOG_PAGES = 4000
 """So long SQLite's log may grow before it is brought into the file."""
 
@@ -57,7 +59,7 @@ class Checkpoint:
         self._later: asyncio.TimerHandle | None = None
         self._written = self._synced = 0  # how often, and of those
         self._unsynced: dict[str, bytes | None] = {}
-        self._lost = range(0)  # writings that a failed sync may have lost
+        self._lost = range(0)  # writings that a failed sync may have lost, until one succeeds
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing = False
 
@@ -89,7 +91,7 @@ class Checkpoint:
 
     async def durable(self, number: int | None = None) -> None:
         """Return when what was written up to ``number``, or all of it, is on disk; raises
-        CheckpointError where it never will be, and has to be written anew."""
+        CheckpointError where the disk has lost it, until it has been written anew."""
         number = self._written if number is None else number
         if number in self._lost:
             raise CheckpointError(f"the disk has lost what was written to {self._path}")
@@ -105,6 +107,8 @@ class Checkpoint:
             await self.durable()
         except CheckpointError as failure:
             log.warning("promises not on disk", reason=str(failure))
+        if self._later is not None:
+            self._later.cancel()
         await self._call(self._close)
         self._thread.shutdown(wait=True)
 
@@ -119,6 +123,12 @@ class Checkpoint:
                 self._write()
             except CheckpointError as failure:
                 log.warning("promises not written", reason=str(failure))
+                self._write_again()
+
+    def _write_again(self) -> None:
+        if self._later is None:
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(AGAIN_SECONDS, self._write_noted)
 
     def _write(self) -> int:
         """What cannot be written stays noted, and goes with the next."""
@@ -157,7 +167,8 @@ class Checkpoint:
         self._syncing = True
         number, synced, self._unsynced = self._written, self._unsynced, {}
         loop = asyncio.get_running_loop()
-        syncing = loop.run_in_executor(self._thread, self._sync_log)
+        sync = self._sync_anew if self._lost else self._sync_log
+        syncing = loop.run_in_executor(self._thread, sync)
         syncing.add_done_callback(functools.partial(self._is_synced, number, synced))
 
     def _is_synced(
@@ -165,12 +176,16 @@ class Checkpoint:
     ) -> None:
         self._syncing = False
         failure = done.exception()
-        if failure is not None:
-            # Once more with the next, unless there is something newer: a disk that failed once
-            # may say later that all is well, and not have it.
-            self._lost = range(self._synced + 1, number + 1)
-            again = {uid: entry for uid, entry in synced.items() if uid not in self._unsynced}
-            self._noted = {**again, **self._noted}
+        if failure is None:
+            self._lost = range(0)
+        else:
+            # All of it once more: a disk that failed once may say later that all is well, and not
+            # have it. So it is with what was written while it failed.
+            number = self._written
+            self._lost = range(self._lost.start or self._synced + 1, number + 1)
+            self._noted = {**synced, **self._unsynced, **self._noted}
+            self._unsynced = {}
+            self._write_again()
         self._synced = number
         waiting, self._waiting = self._waiting, []
         for wanted, waiter in waiting:
@@ -191,6 +206,17 @@ class Checkpoint:
             os.fdatasync(self._log)
         except OSError as failure:
             raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
+
+    def _sync_anew(self) -> None:
+        """After a failure. Each record of SQLite's log vouches for the next, and one that is lost
+        takes along what follows: all of it goes into the file, and the log begins anew."""
+        try:
+            with contextlib.closing(apsw.Connection(str(self._path))) as connection:
+                connection.pragma("schema_version")  # so that it looks for the log at all
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as failure:
+            raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
+        self._sync_log()
 
     def _empty_log(self) -> None:
         """By a connection of its own: nobody who writes waits for it."""
@@ -270,6 +296,7 @@ class SecuredEntry:
         self._secured = secured
         self._written = secured
         self._number = 0  # of the writing
+        self._unwritten: Allocation | None = None  # which could not be written
 
     def holds(self, entry: Allocation) -> bool:
         return self._secured == entry
@@ -287,7 +314,9 @@ class SecuredEntry:
         self._secured = entry
 
     async def durable(self) -> None:
-        """Return when it is on disk, so that others may hear of it."""
+        """Return when it is on disk, so that others may hear of it; raises CheckpointError."""
+        if self._unwritten is not None:
+            self._write(self._unwritten)
         try:
             await self._checkpoint.durable(self._number)
         except CheckpointError:
@@ -300,12 +329,14 @@ class SecuredEntry:
         self._checkpoint.note(entry)
         known = self._secured is not None and self._secured.generation == entry.generation
         self._secured = self._written = entry if known else None
+        self._unwritten = None
 
     async def forget(self, uid: str) -> None:
-        self._secured = self._written = None
+        self._secured = self._written = self._unwritten = None
         await self._checkpoint.durable(self._checkpoint.forget(uid))
 
     def _write(self, entry: Allocation) -> None:
         if self._written != entry:
+            self._unwritten = entry
             self._number = self._checkpoint.save(entry)
-            self._written = entry
+            self._written, self._unwritten = entry, None

@@ -175,8 +175,9 @@ class ResizeAttempt:
 
     async def _accept(self) -> None:
         pod, target = self.record.pod, self.target
-        self.outside.tell(pod, *self._started())
         try:
+            await self.entry.durable()
+            self.outside.tell(pod, *self._started())
             await self.record.post_resizing(accept_body(pod, target))
         except TELL_ERRORS as failure:
             # The node's ledger is the truth: the resize goes on, and report tells it all.
@@ -235,18 +236,24 @@ class ResizeAttempt:
             self.hands.room_appeared()
 
     async def _report(self) -> None:
-        news = [self._started()] if self._cancels_accept() else []
+        started = [self._started()] if self._cancels_accept() else []
         await self.line.end()
         if self._accepting is not None:
             await self._accepting
-        await self.entry.durable()
+        is_told = False
+        try:
+            await self.entry.durable()
+            if self._may_report():  # no newer request came meanwhile: only the newest counts
+                await self._report_done(started)
+                is_told = True
+        finally:
+            for one in () if is_told else started:
+                self.outside.tell(self.record.pod, *one)
+
+    async def _report_done(self, news: list[tuple[EventReason, str]]) -> None:
         pod = self.record.pod
-        if not self._may_report():  # a newer request came meanwhile, and only the newest counts
-            for one in news:
-                self.outside.tell(pod, *one)
-            return
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
         status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
         message = event_message("completed", self.target.allocated, self.target.generation)
-        news.append((EventReason.RESIZE_COMPLETED, message))
-        await self.record.post_resizing(done_body(pod, self.target, self._records, status), *news)
+        body = done_body(pod, self.target, self._records, status)
+        await self.record.post_resizing(body, *news, (EventReason.RESIZE_COMPLETED, message))
