@@ -476,12 +476,16 @@ async def test_that_an_overtaken_resize_began_is_told_all_the_same(world: World)
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.machine.hold_writes(PodGroup(uid))
+    held = ContainerGroup(uid, "app")
+    world.machine.hold_writes(held)
     world.api.resize("db", "app", cpu="1")
-    await asyncio.sleep(0.02)
+    await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
     world.api.resize("db", "app", cpu="2")
-    await asyncio.sleep(0.02)
-    world.machine.release_writes(PodGroup(uid))
+    agent = world.agent
+    assert agent is not None
+    ledger = agent._books.ledger
+    await world.until(lambda: getattr(ledger.get(uid), "generation", 0) == 3, "overtaken")
+    world.machine.release_writes(held)
     await world.phase("db", "Done")
     await world.until(
         lambda: world.api.event_reasons("db").count("ResizeStarted") == 2, "both have begun"
