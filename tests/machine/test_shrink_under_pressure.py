@@ -28,7 +28,13 @@ pytestmark = pytest.mark.containers
 
 MIB = 1 << 20
 HELD = "/dev/shm/held"
-HOLD = f"trap 'rm -f {HELD}' USR1; head -c 50m /dev/zero > {HELD}; while :; do sleep 0.05; done"
+ONCE = "/once/held"
+"""On a volume, which outlives the container: who starts again in less memory than it held before
+would be killed for it, and not by us."""
+HOLD = (
+    f"trap 'rm -f {HELD}' USR1; [ -e {ONCE} ] || {{ touch {ONCE}; head -c 50m /dev/zero > {HELD}; }};"
+    " while :; do sleep 0.05; done"
+)
 READ = "head -c 70m /dev/zero > /big; sync; cat /big > /dev/null; while :; do sleep 0.05; done"
 
 
@@ -49,10 +55,12 @@ def _empty(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def start(up: Up, name: str, command: str, **annotations: str) -> GroupFiles:
     """A pod of 100 MiB, of which the command will have more than 50 in use."""
+    app = container("app", "500m", "100Mi", command=command)
     pod = {
         "metadata": {"name": name, "annotations": annotations},
         "spec": {
-            "containers": [container("app", "500m", "100Mi", command=command)],
+            "containers": [{**app, "volumeMounts": [{"name": "once", "mountPath": "/once"}]}],
+            "volumes": [{"name": "once", "emptyDir": {}}],
             "terminationGracePeriodSeconds": 0,
         },
     }
