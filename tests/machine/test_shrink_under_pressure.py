@@ -32,7 +32,8 @@ ONCE = "/once/held"
 """On a volume, which outlives the container: who starts again in less memory than it held before
 would be killed for it, and not by us."""
 HOLD = (
-    f"trap 'rm -f {HELD}' USR1; [ -e {ONCE} ] || {{ touch {ONCE}; head -c 50m /dev/zero > {HELD}; }};"
+    f"trap 'rm -f {HELD}' USR1;"
+    f" [ -e {ONCE} ] || {{ touch {ONCE}; head -c 50m /dev/zero > {HELD}; }};"
     " while :; do sleep 0.05; done"
 )
 READ = "head -c 70m /dev/zero > /big; sync; cat /big > /dev/null; while :; do sleep 0.05; done"
