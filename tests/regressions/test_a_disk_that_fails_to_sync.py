@@ -42,9 +42,11 @@ class Disk:
         self._sync(descriptor)
 
 
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+@pytest.fixture(params=[0.0, float("inf")], ids=["slow", "quick"])
+def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """A slow one is synced by a thread, a quick one by whoever waits for it."""
     disk = Disk()
+    monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", request.param)
     monkeypatch.setattr("os.fdatasync", disk.sync)
     monkeypatch.setattr("livesize.agent.allocation.checkpoint.AGAIN_SECONDS", 0.05)
     return disk

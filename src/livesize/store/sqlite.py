@@ -1,7 +1,8 @@
 """The embedded store: one SQLite file, made durable by one writer thread with group commit.
 
     commit ─► judged here, in the loop, against everything judged before
-           ─► writer's thread: one transaction for all that is queued, fsync
+           ─► writer's thread: one transaction for all that is queued, fsync; or, for one that
+              comes alone, the loop itself, where the disk is quick
            ─► settled here: entries, then watchers, then the answers
 
 The current entries are held in memory; get and list never touch the file, so they never wait for
@@ -211,7 +212,9 @@ class SqliteStore:
         writer's thread does not fight with the rest of the turn for the interpreter's lock."""
         if self._submitted:
             submitted, self._submitted = self._submitted, []
-            self._writer.put(submitted)
+            alone = len(self._in_flight) == 1 == len(submitted)
+            if not (alone and self._writer.write_here(submitted[0])):
+                self._writer.put(submitted)
 
     def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
         """Called by the writer, in the loop."""

@@ -11,8 +11,9 @@ the file count from 0; outside, a revision is the first of the file's epoch plus
 file that was copied, however it was done, begins a new epoch when it is opened: a backup says what
 it is, and any other copy lies in another inode than it says.
 
-Two connections: every write, sweep and checkpoint happens on ``_writing``, by the writer's thread;
-``_reading`` can only read, for history that is no longer in memory, by the reader's thread.
+Two connections: every write, sweep and checkpoint happens on ``_writing``, by the writer:
+its thread, or the loop in the thread's stead, never both at once. ``_reading`` can only read, for
+history that is no longer in memory, by the reader's thread.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
 from livesize.store.judgement import WRITES_LIMIT, Commit
 from livesize.store.snapshot import Snapshot
 from livesize.store.sqlite_open import (
+    BUSY_MILLISECONDS,
     PAGE_BYTES,
     Transaction,
     connect_to_read,
@@ -113,6 +115,7 @@ class LogFile:
             undo.callback(self._writing.close)
             self._reading = connect_to_read(path)
             undo.pop_all()
+        self._is_patient = True
         self._bytes_in_wal = 0
         self._first = 0  # of the epoch
 
@@ -150,8 +153,9 @@ class LogFile:
             sync_folder(self.path.parent)
         return here
 
-    def append(self, commits: Sequence[Commit]) -> None:
-        """The writer's thread. All or nothing; durable when it returns."""
+    def append(self, commits: Sequence[Commit], *, patient: bool = True) -> None:
+        """The writer. All or nothing; durable when it returns."""
+        self._set_patience(patient=patient)
         rows = [row for commit in commits for row in _rows(commit, self._first)]
         # One statement is its own transaction: the common case costs a single call, and after
         # each call the thread may have to wait for the interpreter's lock when the loop is busy.
@@ -164,22 +168,24 @@ class LogFile:
         self._bytes_in_wal += sum(PAGE_BYTES + len(row[4] or b"") for row in rows)
 
     def is_log_over(self, limit_bytes: int) -> bool:
-        """The writer's thread."""
+        """The writer."""
         return self._bytes_in_wal > limit_bytes
 
     def checkpoint_if_over(self, limit_bytes: int) -> None:
-        """The writer's thread. Copies the write-ahead log into the file once it has grown."""
+        """The writer. Copies the write-ahead log into the file once it has grown."""
         if self.is_log_over(limit_bytes):
             self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._bytes_in_wal = 0
 
     def set_compacted(self, revision: int) -> None:
-        """The writer's thread. From now on, also after a crash, older history may be gone."""
+        """The writer. From now on, also after a crash, older history may be gone."""
+        self._set_patience(patient=True)
         self._set_meta(compacted=str(revision - self._first))
 
     def sweep(self, swept: int, goal: int) -> int:
-        """The writer's thread. Delete a little of what was replaced by revisions after ``swept``
+        """The writer. Delete a little of what was replaced by revisions after ``swept``
         up to ``goal``; return how far it got. Interrupted, it goes on from there."""
+        self._set_patience(patient=True)
         reached = min(swept + SWEEP_REVISIONS, goal)
         with Transaction(self._writing):
             self._writing.execute(_SWEEP, self._places(swept, reached))
@@ -214,6 +220,12 @@ class LogFile:
             self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._writing.close()
         os.close(self._lock)
+
+    def _set_patience(self, *, patient: bool) -> None:
+        """Whether to wait for another process that holds the file."""
+        if patient != self._is_patient:
+            self._writing.set_busy_timeout(BUSY_MILLISECONDS if patient else 0)
+            self._is_patient = patient
 
     def _places(self, after: int, until: int) -> dict[str, int]:
         return {

@@ -1,9 +1,10 @@
 """The one thread that writes to the SQLite file, and its queue.
 
 Whatever has been queued while it wrote becomes its next transaction: one fsync for all. An idle
-thread is woken once and takes everything. Between transactions it sweeps compacted history, a
-little at a time. It copies the write-ahead log into the file when nothing was asked for a while:
-that takes longer than many commits, and the next one would have to wait for it.
+thread is woken once and takes everything; but a commit that comes alone, on a quick disk, is
+written by the loop itself (machinery/disk_pace.py). Between transactions the thread sweeps
+compacted history, a little at a time. It copies the write-ahead log into the file when nothing was
+asked for a while: that takes longer than many commits, and the next one would have to wait for it.
 
 A transaction that fails takes with it every request that was judged on top of it: requests carry
 a term, and a term ends with its first failure. Where the medium itself has failed, nothing more
@@ -23,6 +24,7 @@ from typing import Protocol, TypeAlias
 import apsw
 import msgspec
 
+from livesize.machinery.disk_pace import DiskPace
 from livesize.machinery.steps import CrashPoints
 from livesize.store.interface import ConflictError, StoreClosedError
 from livesize.store.judgement import Commit
@@ -48,11 +50,15 @@ class Compaction(msgspec.Struct, frozen=True, tag=True, eq=False):
     future: asyncio.Future[None]
 
 
+class LogGrown(msgspec.Struct, frozen=True, tag=True):
+    """By what the loop has written: it will have to be copied."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-Task: TypeAlias = Request | Compaction | Stop
+Task: TypeAlias = Request | Compaction | LogGrown | Stop
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -60,6 +66,9 @@ class Failure(msgspec.Struct, frozen=True):
 
     message: str
     final: bool
+
+
+Settled: TypeAlias = tuple[Sequence[Request], Failure | None]
 
 
 class Listener(Protocol):
@@ -99,6 +108,10 @@ class Writer:
         self._compactions: list[Compaction] = []
         self._failed_term = -1
         self._final: Failure | None = None
+        self._pace = DiskPace()
+        self._file_lock = threading.Lock()  # who has it may write, and nobody else
+        self._written_here = self._seen_here = 0  # commits by the loop; of which the thread knows
+        self._will_copy = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -107,13 +120,36 @@ class Writer:
         """Together, because each call wakes the thread, which then wants the interpreter."""
         self._queue.put(tasks)
 
+    def write_here(self, request: Request) -> bool:
+        """Write it, and settle it, before this returns; where the disk is quick and nobody else
+        is at the file. False: it is left to the thread."""
+        if not self._pace.is_quick or self._file.is_log_over(CHECKPOINT_BUSY_BYTES):
+            return False
+        if not self._file_lock.acquire(blocking=False):
+            return False
+        try:
+            settled = self._write_all([request], patient=False)
+            self._written_here += 1
+        except apsw.BusyError:
+            return False
+        except BaseException:
+            self._listener.writer_ended()  # a bug: nobody may wait for ever
+            raise
+        finally:
+            self._file_lock.release()
+        if self._file.is_log_over(CHECKPOINT_QUIET_BYTES) and not self._will_copy:
+            self._queue.put([LogGrown()])
+        for requests, failure in settled:
+            self._listener.settle(requests, failure)
+        return True
+
     async def stop(self) -> None:
         """Write what is queued, then end."""
         self._queue.put([Stop()])
         await asyncio.shield(self._ended)
         self._thread.join()
 
-    # Everything below runs in the writer's thread.
+    # Everything below runs in the writer's thread, or under the lock.
 
     def _run(self) -> None:
         try:
@@ -129,42 +165,60 @@ class Writer:
     def _turn(self) -> _Going:
         tasks = self._take(wait=self._swept >= self._goal or self._final is not None)
         requests = [task for task in tasks if isinstance(task, Request)]
-        if requests:
-            self._write_all(requests)
+        with self._file_lock:
+            settled = self._write_all(requests, patient=True)
+        for some, failure in settled:
+            self._tell(self._listener.settle, some, failure)
         self._compactions += [task for task in tasks if isinstance(task, Compaction)]
-        self._compact_some()
-        self._checkpoint(CHECKPOINT_BUSY_BYTES if tasks else CHECKPOINT_QUIET_BYTES)
+        with self._file_lock:
+            self._compact_some()
+            busy = self._is_busy(tasks)
+            self._checkpoint(CHECKPOINT_BUSY_BYTES if busy else CHECKPOINT_QUIET_BYTES)
         return _Going.STOPPED if any(isinstance(task, Stop) for task in tasks) else _Going.ON
 
     def _take(self, *, wait: bool) -> list[Task]:
         """Nothing, where nothing came: at once if it is not to wait, or after a while if there is
         a log to copy."""
-        copies = self._final is None and self._file.is_log_over(CHECKPOINT_QUIET_BYTES)
+        self._will_copy = False  # before looking, so that the loop tells of what grows after
+        if self._final is None and self._file.is_log_over(CHECKPOINT_QUIET_BYTES):
+            self._will_copy = True
         tasks: list[Task] = []
         try:
-            tasks += self._queue.get(block=wait, timeout=QUIET_SECONDS if copies else None)
+            tasks += self._queue.get(wait, QUIET_SECONDS if self._will_copy else None)
             while len(tasks) < BATCH_REQUESTS and not isinstance(tasks[-1], Stop):
                 tasks += self._queue.get_nowait()
         except queue.Empty:
             pass
         return tasks
 
-    def _write_all(self, requests: Sequence[Request]) -> None:
+    def _is_busy(self, tasks: Sequence[Task]) -> bool:
+        """Something was asked since the last turn."""
+        known, self._seen_here = self._seen_here, self._written_here
+        return bool(tasks) or known != self._written_here
+
+    def _write_all(self, requests: Sequence[Request], *, patient: bool) -> list[Settled]:
+        """Where another process holds the file, the patient wait for a while; for others it is an
+        apsw.BusyError, with nothing done."""
+        settled: list[Settled] = []
         late = [request for request in requests if request.term <= self._failed_term]
         if late:
-            self._tell(self._listener.settle, late, self._final or _FOLLOWED)
+            settled.append((late, self._final or _FOLLOWED))
         alive = [request for request in requests if request.term > self._failed_term]
         if alive:
-            failure = self._final or self._append(alive)
+            failure = self._final or self._append(alive, patient=patient)
             if failure is not None:
                 self._failed_term = alive[-1].term
-            self._tell(self._listener.settle, alive, failure)
+            settled.append((alive, failure))
+        return settled
 
-    def _append(self, requests: Sequence[Request]) -> Failure | None:
+    def _append(self, requests: Sequence[Request], *, patient: bool) -> Failure | None:
         self._points.reach("store/commit/before")
         try:
-            self._file.append([request.commit for request in requests])
+            with self._pace.measured():
+                self._file.append([request.commit for request in requests], patient=patient)
         except apsw.Error as failure:
+            if isinstance(failure, apsw.BusyError) and not patient:
+                raise
             return self._judge(failure)
         self._points.reach("store/commit/after")
         return None

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import apsw
@@ -107,6 +108,41 @@ async def test_decisions_of_one_loop_turn_share_one_sync(
     entries[0].secure(entry("u0"))
     await entries[0].durable()
     assert len(syncs) == 1, "what is on disk already costs nothing"
+    await checkpoint.close()
+
+
+async def test_one_promise_on_a_quick_disk_is_synced_by_who_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    monkeypatch.setattr("os.fdatasync", lambda _: threads.append(threading.current_thread().name))
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    threads.clear()
+    for limit_seconds, by in ((float("inf"), "MainThread"), (0.0, "checkpoint_0")):
+        monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", limit_seconds)
+        await checkpoint.durable(checkpoint.save(entry()))
+        await checkpoint.durable()
+        assert threads == [by]
+        threads.clear()
+    monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", float("inf"))
+    both = checkpoint.save(entry("a")), checkpoint.save(entry("b"))
+    for number in both:
+        await checkpoint.durable(number)
+    assert threads == ["checkpoint_0"], "where others are at work, they need not wait"
+    await checkpoint.close()
+
+
+async def test_what_nobody_waits_for_is_synced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", float("inf"))
+    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    syncs: list[int] = []
+    monkeypatch.setattr("os.fdatasync", syncs.append)
+    checkpoint.save(entry())
+    async with asyncio.timeout(10):
+        while not syncs:
+            await asyncio.sleep(0.001)
     await checkpoint.close()
 
 

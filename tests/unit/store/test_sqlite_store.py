@@ -235,7 +235,124 @@ async def test_who_gives_up_waiting_does_not_take_the_write_back(path: Path) -> 
         assert await store.commit([Check("a", 1)], [Put("a", b"2")]) == 2
 
 
+# By whom it is written
+
+
+class Hands(CrashPoints):
+    """Notes which thread writes each commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def reach(self, name: str) -> None:
+        if name == "store/commit/before":
+            self.names.append(threading.current_thread().name)
+
+
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", float("inf"))
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_one_that_comes_alone_to_a_quick_disk_needs_no_thread(path: Path) -> None:
+    hands = Hands()
+    async with opened(path, points=hands) as store:
+        for number in range(3):
+            assert await store.commit([], [Put("a", b"%d" % number)]) == number + 1
+        assert hands.names == ["MainThread"] * 3
+    async with opened(path) as store:
+        assert await store.get("a") == Entry("a", b"2", 1, 3)
+
+
+async def test_a_slow_disk_is_left_to_the_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", 0.0)
+    hands = Hands()
+    async with opened(path, points=hands) as store:
+        for _ in range(3):
+            await store.commit([], [Put("a", b"1")])
+    assert hands.names == ["store-writer"] * 3
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_those_that_come_together_are_one_transaction_of_the_thread(path: Path) -> None:
+    hands = Hands()
+    async with opened(path, points=hands) as store:
+        await asyncio.gather(*(store.commit([], [Put(f"a/{n}", b"1")]) for n in range(5)))
+        assert hands.names == ["store-writer"]
+        assert len((await store.list("a/")).entries) == 5
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_the_loop_does_not_wait_for_another_process_that_holds_the_file(path: Path) -> None:
+    async with opened(path) as store:
+        await store.commit([], [Put("a", b"1")])
+        with contextlib.closing(apsw.Connection(str(path))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = asyncio.ensure_future(store.commit([Check("a", 1)], [Put("a", b"2")]))
+            for _ in range(10):
+                await asyncio.sleep(0.01)  # would not come back for seconds
+            assert not waiting.done()
+            other.execute("COMMIT")
+        assert await waiting == 2
+        assert await store.commit([Check("a", 2)], [Put("a", b"3")]) == 3
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_what_the_loop_writes_is_copied_into_the_file_when_it_rests(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livesize.store.sqlite_writer.CHECKPOINT_QUIET_BYTES", 100_000)
+    async with opened(path) as store:
+        await put_often(store, 10)
+        async with asyncio.timeout(10):
+            while store._file.is_log_over(0):
+                await asyncio.sleep(0.01)
+        assert path.stat().st_size > 200_000
+        await put_often(store, 1)
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_a_long_log_is_the_threads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livesize.store.sqlite_writer.CHECKPOINT_BUSY_BYTES", 100_000)
+    hands = Hands()
+    async with opened(path, points=hands) as store:
+        await put_often(store, 10)
+    assert {"MainThread", "store-writer"} == set(hands.names)
+
+
 # Failures
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_a_bug_while_the_loop_writes_leaves_nobody_waiting(path: Path) -> None:
+    class Broken(CrashPoints):
+        def reach(self, name: str) -> None:
+            raise LookupError("a bug")
+
+    found: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: found.append(context["exception"])
+    )
+    async with opened(path, points=Broken()) as store:
+        for _ in range(2):
+            with pytest.raises(StoreClosedError, match="writer has ended"):
+                await store.commit([], [Put("a", b"1")])
+    assert [type(one) for one in found] == [LookupError]
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_a_medium_that_fails_under_the_loop_ends_writing_too(path: Path) -> None:
+    async with opened(path) as store:
+        await store.commit([], [Put("a", b"1")])
+        store._file._writing.close()
+        for _ in range(2):
+            with pytest.raises(StoreClosedError, match="cannot write to the store"):
+                await store.commit([], [Put("a", b"2")])
+        assert await store.get("a") == Entry("a", b"1", 1, 1)
 
 
 async def test_a_full_disk_fails_the_write_and_the_store_goes_on(path: Path) -> None:

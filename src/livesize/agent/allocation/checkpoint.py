@@ -4,17 +4,16 @@ What is written survives the end of every process; it is on disk a moment later,
 survives a loss of power as well. The machine may be touched in between, because it loses whatever
 was done to it with its power; the API server may not be told, because it does not.
 
-A small SQLite file (WAL). ``save`` and ``forget`` write at once, which waits for no disk; a thread
-syncs what was written in one turn of the event loop, and what gathers while it syncs, together.
-What is ``noted`` is written with the next, or soon by itself: order is kept, so nothing that comes
-later can be in the file without it.
+A small SQLite file (WAL). ``save`` and ``forget`` write at once, which waits for no disk. Who needs
+one promise on a quick disk syncs it on the spot (machinery/disk_pace.py); otherwise a thread syncs
+what was written, and what gathers while it syncs, together. What is ``noted`` is written with the
+next, or soon by itself: order is kept, so nothing that comes later can be in the file without it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +24,15 @@ import apsw
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.machinery.disk_pace import DiskPace
 from livesize.machinery.telemetry import get_logger
 
 log = get_logger("agent.checkpoint")
 
 SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
+SYNC_SECONDS = 0.002
+"""So long a quick disk is left alone: most often whoever needs it synced comes before."""
 AGAIN_SECONDS = 1.0
 """After a failure, where nobody else writes before."""
 LOG_PAGES = 4000
@@ -62,6 +64,8 @@ class Checkpoint:
         self._lost = range(0)  # writings that a failed sync may have lost, until one succeeds
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing = False
+        self._sync_later: asyncio.Handle | None = None
+        self._pace = DiskPace()
 
     @classmethod
     async def open(cls, path: Path) -> Checkpoint:
@@ -93,6 +97,8 @@ class Checkpoint:
         """Return when what was written up to ``number``, or all of it, is on disk; raises
         CheckpointError where the disk has lost it, until it has been written anew."""
         number = self._written if number is None else number
+        if self._may_sync_here(number):
+            self._sync_here()
         if number in self._lost:
             raise CheckpointError(f"the disk has lost what was written to {self._path}")
         if number > self._synced:
@@ -107,8 +113,9 @@ class Checkpoint:
             await self.durable()
         except CheckpointError as failure:
             log.warning("promises not on disk", reason=str(failure))
-        if self._later is not None:
-            self._later.cancel()
+        for handle in (self._later, self._sync_later):
+            if handle is not None:
+                handle.cancel()
         await self._call(self._close)
         self._thread.shutdown(wait=True)
 
@@ -147,8 +154,14 @@ class Checkpoint:
         self._unsynced |= self._noted
         self._noted = {}
         self._written += 1
-        # At the end of this turn, so that its other decisions come along.
-        asyncio.get_running_loop().call_soon(self.sync)
+        if self._sync_later is None:
+            loop = asyncio.get_running_loop()
+            # At the end of this turn at the earliest, so that its other decisions come along.
+            self._sync_later = (
+                loop.call_later(SYNC_SECONDS, self.sync)
+                if self._pace.is_quick
+                else loop.call_soon(self.sync)
+            )
         return self._written
 
     def _put(self, connection: apsw.Connection) -> None:
@@ -160,22 +173,50 @@ class Checkpoint:
 
     # Syncing
 
+    def begin_sync(self) -> None:
+        """Where the disk takes its time it begins now, rather than at the end of this turn."""
+        if not self._pace.is_quick:
+            self.sync()
+
     def sync(self) -> None:
-        """Begin at once, rather than at the end of this turn."""
+        """By the thread, from now on."""
+        if self._sync_later is not None:
+            self._sync_later.cancel()
+            self._sync_later = None
         if self._syncing or self._synced == self._written:
             return
         self._syncing = True
-        number, synced, self._unsynced = self._written, self._unsynced, {}
+        number, synced = self._written, self._take_unsynced()
         loop = asyncio.get_running_loop()
         sync = self._sync_anew if self._lost else self._sync_log
         syncing = loop.run_in_executor(self._thread, sync)
-        syncing.add_done_callback(functools.partial(self._is_synced, number, synced))
+        syncing.add_done_callback(lambda done: self._is_synced(number, synced, done.exception()))
+
+    def _may_sync_here(self, number: int) -> bool:
+        """Where more is to be synced than this one, others are at work, and need not wait."""
+        alone = number == self._written == self._synced + 1
+        threads_turn = self._syncing or self._lost or self._log_pages > LOG_PAGES
+        return alone and self._pace.is_quick and not threads_turn
+
+    def _sync_here(self) -> None:
+        number, synced = self._written, self._take_unsynced()
+        failure: CheckpointError | None = None
+        try:
+            self._sync_log()
+        except CheckpointError as error:
+            failure = error
+        self._is_synced(number, synced, failure)
+        if failure is not None:
+            raise failure
+
+    def _take_unsynced(self) -> dict[str, bytes | None]:
+        unsynced, self._unsynced = self._unsynced, {}
+        return unsynced
 
     def _is_synced(
-        self, number: int, synced: dict[str, bytes | None], done: asyncio.Future[None]
+        self, number: int, synced: dict[str, bytes | None], failure: BaseException | None
     ) -> None:
         self._syncing = False
-        failure = done.exception()
         if failure is None:
             self._lost = range(0)
         else:
@@ -183,8 +224,7 @@ class Checkpoint:
             # have it. So it is with what was written while it failed.
             number = self._written
             self._lost = range(self._lost.start or self._synced + 1, number + 1)
-            self._noted = {**synced, **self._unsynced, **self._noted}
-            self._unsynced = {}
+            self._noted = {**synced, **self._take_unsynced(), **self._noted}
             self._write_again()
         self._synced = number
         waiting, self._waiting = self._waiting, []
@@ -203,7 +243,8 @@ class Checkpoint:
 
     def _sync_log(self) -> None:
         try:
-            os.fdatasync(self._log)
+            with self._pace.measured():
+                os.fdatasync(self._log)
         except OSError as failure:
             raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
 
@@ -211,21 +252,22 @@ class Checkpoint:
         """After a failure. Each record of SQLite's log vouches for the next, and one that is lost
         takes along what follows: all of it goes into the file, and the log begins anew."""
         try:
-            with contextlib.closing(apsw.Connection(str(self._path))) as connection:
-                connection.pragma("schema_version")  # so that it looks for the log at all
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._bring_in(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as failure:
             raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
         self._sync_log()
 
     def _empty_log(self) -> None:
-        """By a connection of its own: nobody who writes waits for it."""
         try:
-            with contextlib.closing(apsw.Connection(str(self._path))) as connection:
-                connection.pragma("schema_version")  # so that it looks for the log at all
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._bring_in(apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as failure:
             log.warning("checkpoint's log not emptied", reason=str(failure))
+
+    def _bring_in(self, mode: int) -> None:
+        """The log into the file, by a connection of its own: nobody who writes waits for it."""
+        with contextlib.closing(apsw.Connection(str(self._path))) as connection:
+            connection.pragma("schema_version")  # so that it looks for the log at all
+            connection.wal_checkpoint(mode=mode)
 
     # Opening
 
@@ -306,7 +348,7 @@ class SecuredEntry:
         cannot be written, ``secure`` says so."""
         with contextlib.suppress(CheckpointError):
             self._write(entry)
-            self._checkpoint.sync()
+            self._checkpoint.begin_sync()
 
     def secure(self, entry: Allocation) -> None:
         """It is written; raises CheckpointError."""

@@ -1,0 +1,33 @@
+"""Whether to wait for the disk right here, or to let a thread wait for it.
+
+To wake a thread and be woken by it takes longer than a quick disk takes to sync, and the thread
+wants the interpreter just when its owner works on. A slow disk would hold up everybody else. The
+last time says which it is: one that was slow is left to the thread until it has been quick again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+QUICK_SECONDS = 0.002
+"""About as long as a loop is busy with one request anyway."""
+
+
+class DiskPace:
+    """One for each file. May be asked and told by any thread."""
+
+    def __init__(self) -> None:
+        self._last_seconds = float("inf")  # nobody knows yet
+
+    @property
+    def is_quick(self) -> bool:
+        return self._last_seconds <= QUICK_SECONDS
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Around whatever waits for the disk. What fails was not quick."""
+        began, self._last_seconds = time.perf_counter(), float("inf")
+        yield
+        self._last_seconds = time.perf_counter() - began
