@@ -5,7 +5,8 @@ over TLS, on a system that is otherwise at rest, until the container's own files
 values (cgroup), and until a watch has told the client that the resize is Done (status).
 
 The yardstick is the call underneath, UpdateContainerResources, to the same containerd for another
-container: one call where only CPU changes, two, one after the other, where memory changes too.
+container: one call where only CPU changes, two, one after the other, where memory changes too. The
+product makes the same calls, but reports CPU before it tells containerd (docs/adr/0062).
 """
 
 from __future__ import annotations

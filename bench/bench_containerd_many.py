@@ -3,7 +3,7 @@
 The product is a real `livesize up --runtime containerd` (root). The yardstick is the call
 underneath, UpdateContainerResources, to the same containerd for the same containers, with the
 limits they have at that moment, so that nothing drifts: one after the other, or all at once as the
-product makes them. Only CPU changes, so that one call is needed for each resize.
+product makes them. Only CPU changes, so that each resize has one call, made after it is reported.
 """
 
 from __future__ import annotations

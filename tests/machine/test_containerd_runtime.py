@@ -164,8 +164,8 @@ async def test_a_killed_containerd_is_started_again_and_goes_on_telling(
     view = await runtime.start_container(config("trap 'exit 9' TERM; sleep 1000 & wait"))
     before = daemon_pid(containerd_folder)
     os.kill(before, signal.SIGKILL)
-    await runtime.write(ContainerGroup(UID, "main"), SetCpu(256, 20_000))
-    assert runtime.read_limits(ContainerGroup(UID, "main")).cpu_quota_us == 20_000
+    await runtime.write(ContainerGroup(UID, "main"), SetMemory(32 << 20))
+    assert runtime.read_limits(ContainerGroup(UID, "main")).memory_limit_bytes == 32 << 20
     assert daemon_pid(containerd_folder) != before
     assert seen(runtime) == view
     os.kill(view.pid, signal.SIGTERM)
@@ -287,12 +287,61 @@ async def test_what_runs_for_a_client_that_has_left_is_ended(
     assert seen(runtime).phase is ContainerPhase.RUNNING
 
 
-async def test_containerd_says_which_limit_it_would_set_again(runtime: ContainerdRuntime) -> None:
+async def recorded(runtime: ContainerdRuntime, limits: KernelLimits) -> None:
+    """Return when containerd has these in its record."""
+    view = seen(runtime)
+    async with asyncio.timeout(10):
+        while await runtime._containers.recorded_limits(view.id) != limits:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_containerd_would_set_again_is_what_the_kernel_has(
+    runtime: ContainerdRuntime,
+) -> None:
     await runtime.create_pod(POD)
     view = await runtime.start_container(config())
-    assert await runtime._containers.recorded_memory(view.id) == LIMITS.memory_limit_bytes
-    await runtime.write(ContainerGroup(UID, "main"), SetMemory(32 << 20))
-    assert await runtime._containers.recorded_memory(view.id) == 32 << 20
+    group = ContainerGroup(UID, "main")
+    assert await runtime._containers.recorded_limits(view.id) == LIMITS
+    await runtime.write(group, SetMemory(32 << 20))
+    after = msgspec.structs.replace(LIMITS, memory_limit_bytes=32 << 20)
+    assert await runtime._containers.recorded_limits(view.id) == after
+    await runtime.write(group, SetCpu(700, 70_000))
+    assert runtime.read_limits(group) == KernelLimits(700, 70_000, 32 << 20)
+    await recorded(runtime, KernelLimits(700, 70_000, 32 << 20))
+    await runtime.write(group, SetCpu(700, None))
+    await recorded(runtime, KernelLimits(700, None, 32 << 20))
+
+
+async def test_cpu_is_changed_while_containerd_is_away(
+    runtime: ContainerdRuntime, containerd_folder: Path
+) -> None:
+    await runtime.create_pod(POD)
+    await runtime.start_container(config())
+    group = ContainerGroup(UID, "main")
+    os.kill(daemon_pid(containerd_folder), signal.SIGKILL)
+    await runtime.write(group, SetCpu(700, 70_000))
+    changed = KernelLimits(700, 70_000, LIMITS.memory_limit_bytes)
+    assert runtime.read_limits(group) == changed
+    await recorded(runtime, changed)
+    await runtime.write(group, SetMemory(32 << 20))
+    assert runtime.read_limits(group) == KernelLimits(700, 70_000, 32 << 20)
+
+
+async def test_what_an_agent_did_not_tell_the_next_one_tells(
+    containerd_folder: Path, root_group: str
+) -> None:
+    group = ContainerGroup(UID, "main")
+    first = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    await first.open()
+    await first.create_pod(POD)
+    await first.start_container(config())
+    path = first._path(group)
+    first._cgroups.write_cpu(path, 700, 70_000)  # and then it was killed
+    await first.close()
+    async with opened(containerd_folder, root_group) as runtime:
+        changed = KernelLimits(700, 70_000, LIMITS.memory_limit_bytes)
+        await recorded(runtime, changed)
+        assert runtime.read_limits(group) == changed
 
 
 async def test_without_cni_a_pod_network_is_refused_plainly(

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from livesize.api.kernel_units import CgroupVersion
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.containerd.ending import ENDING_DELAYS, ask_until_noticed
 from livesize.runtime.containerd.link import Link, RefusedError, UnreachableError
@@ -30,7 +30,7 @@ from livesize.runtime.containerd.requests import (
     memory_resources,
 )
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
-from livesize.runtime.containerd.views import container_view, recorded_memory_bytes
+from livesize.runtime.containerd.views import container_view, recorded_limits
 from livesize.runtime.interface import (
     CommandResult,
     CommandTimeoutError,
@@ -129,9 +129,9 @@ class Containers:
         answer = await self._status(container_id)
         return container_view(answer)
 
-    async def recorded_memory(self, container_id: str) -> int | None:
-        """The limit as containerd remembers it, which need not be the kernel's."""
-        return recorded_memory_bytes(await self._status(container_id))
+    async def recorded_limits(self, container_id: str) -> KernelLimits:
+        """As containerd remembers them, which need not be the kernel's."""
+        return recorded_limits(await self._status(container_id), self._version)
 
     async def ended_view(self, container_id: str) -> ContainerView | None:
         """Of one whose first process has ended: containerd notes that a moment later."""

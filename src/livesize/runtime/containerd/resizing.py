@@ -1,21 +1,24 @@
-"""Changes the limits of a container through containerd.
+"""Changes the limits of a container.
 
-Where the kernel would kill for a memory limit that is too low, as on version 2, the limit is first
-lowered by our own hands, in a window in which nobody can grow; containerd is then told of what is
-true already. Where containerd fails, the kernel's files say what is true now: what was changed in
-part is set back, so that a refused change has changed nothing.
+CPU is written by our own hands, and containerd told afterwards (telling.py); except where systemd
+keeps the group, and has to hear of it first. Everything else goes through containerd. Where the
+kernel would kill for a memory limit that is too low, as on version 2, the limit is first lowered
+by our own hands as well, in a window in which nobody can grow. Where containerd fails, the kernel's
+files say what is true now: what was changed in part is set back, so that a refused change has
+changed nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import RefusedError
+from livesize.runtime.containerd.telling import Telling
 from livesize.runtime.interface import (
     Change,
     MemoryInUseError,
@@ -31,13 +34,43 @@ _IN_USE_WORDS = ("unable to set memory limit", "device or resource busy")
 
 
 class Resizer:
-    def __init__(self, containers: Containers, cgroups: CgroupDriver, in_thread: InThread) -> None:
+    """``telling``: None where containerd is asked for CPU too."""
+
+    def __init__(
+        self,
+        containers: Containers,
+        cgroups: CgroupDriver,
+        in_thread: InThread,
+        telling: Telling | None,
+    ) -> None:
         self._containers = containers
         self._cgroups = cgroups
         self._in_thread = in_thread
+        self._telling = telling
 
     async def write(self, container_id: str, path: str, change: Change) -> None:
         """``path``: the container's group."""
+        telling = self._telling
+        if telling is not None and isinstance(change, SetCpu):
+            async with telling.turn(container_id):
+                telling.later(container_id, path, self._write_cpu(path, change))
+        else:
+            async with self._turn(container_id):
+                await self._write_through(container_id, path, change)
+
+    def _write_cpu(self, path: str, change: SetCpu) -> KernelLimits:
+        """What the group has now."""
+        before = self._cgroups.read_limits(path)
+        try:
+            self._cgroups.write_cpu(path, change.weight, change.quota_us)
+        except RuntimeCallError:
+            with contextlib.suppress(RuntimeCallError):
+                self._cgroups.write_cpu(path, before.cpu_weight, before.cpu_quota_us)
+            raise
+        weight = before.cpu_weight if change.weight is None else change.weight
+        return KernelLimits(weight, change.quota_us, before.memory_limit_bytes)
+
+    async def _write_through(self, container_id: str, path: str, change: Change) -> None:
         before = self._cgroups.read_limits(path)
         if isinstance(change, SetMemory) and self._would_kill(path, change.limit_bytes):
             await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
@@ -50,15 +83,28 @@ class Resizer:
             raise
 
     async def tell_again(self, container_id: str, path: str) -> None:
-        """Of a container that was found running: an agent that was killed may have lowered its
-        limit and not told containerd, which would raise it again with the next change of
+        """Of a container that was found running: an agent that was killed may have changed its
+        limits and not told containerd, which would set them back with the next change of
         anything."""
-        if self._cgroups.version is CgroupVersion.V1:
+        limits = self._cgroups.read_limits(path)
+        recorded = await self._containers.recorded_limits(container_id)
+        if self._telling is not None and _cpu(limits) != _cpu(recorded):
+            self._telling.later(container_id, path, limits)
+        memory_bytes = limits.memory_limit_bytes
+        is_lowered = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
+        if self._cgroups.version is CgroupVersion.V2 and is_lowered:
+            async with self._turn(container_id):
+                await self._containers.set_memory(container_id, memory_bytes)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, container_id: str) -> AsyncIterator[None]:
+        """To ask containerd for something."""
+        if self._telling is None:
+            yield
             return
-        limit_bytes = self._cgroups.read_limits(path).memory_limit_bytes
-        recorded = await self._containers.recorded_memory(container_id)
-        if limit_bytes is not None and limit_bytes != recorded:
-            await self._containers.set_memory(container_id, limit_bytes)
+        async with self._telling.turn(container_id):
+            await self._telling.now(container_id)
+            yield
 
     def _would_kill(self, path: str, limit_bytes: int | None) -> bool:
         """Or might: version 1 refuses by itself."""
@@ -101,3 +147,7 @@ class Resizer:
         if usage_bytes > limit_bytes or any(text in words for text in _IN_USE_WORDS):
             floor_bytes = whole_pages(limit_bytes) + PAGE_BYTES  # it may have shrunk since
             raise MemoryInUseError(path, limit_bytes, max(usage_bytes, floor_bytes))
+
+
+def _cpu(limits: KernelLimits) -> tuple[int, int | None]:
+    return limits.cpu_weight, limits.cpu_quota_us

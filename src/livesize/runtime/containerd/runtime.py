@@ -1,10 +1,10 @@
 """Runs containers through containerd, over CRI v1.
 
-The pod's group is ours (places.py); a container's limits go through containerd, CPU
-and memory in calls of their own, so that its own record of them stays true. What the limits are
-is read from the kernel's files alone. Pods and containers are known by labels in containerd:
-there is no second record, and the next agent finds what is there. Of a containerd that others
-use too, only sandboxes with this node's own label are ever looked at.
+The pod's group is ours (places.py). Of a container's limits containerd has a record, which is kept
+true: memory goes through it, of CPU it is told (resizing.py). What the limits are is read from the
+kernel's files alone. Pods and containers are known by labels in containerd: there is no second
+record, and the next agent finds what is there. Of a containerd that others use too, only sandboxes
+with this node's own label are ever looked at.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from livesize.runtime.containerd.resizing import Resizer
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
 from livesize.runtime.containerd.slice_places import SlicePlaces
 from livesize.runtime.containerd.streaming import Streaming
+from livesize.runtime.containerd.telling import Telling
 from livesize.runtime.containerd.watching import Watcher
 from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
@@ -140,6 +141,7 @@ class ContainerdRuntime:
         self._stopped: set[str] = set()  # ids of those that we ended ourselves
         self._execs = Execs(clock)
         self._connection: Connection | None = None
+        self._telling: Telling | None = None
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -182,7 +184,9 @@ class ContainerdRuntime:
             self._sandboxes = Sandboxes(link, node_uid, logs, self._places, self._clock)
             self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
             self._streaming = Streaming(link, clock, settings.logs)
-            self._resizer = Resizer(self._containers, self._cgroups, self._in_thread)
+            if connection.group_driver is GroupDriver.CGROUPFS:
+                self._telling = Telling(self._containers, self._cgroups, clock)
+            self._resizer = Resizer(self._containers, self._cgroups, self._in_thread, self._telling)
             await self._keep_driver(connection.group_driver)
             await self._places.open()
             await self._find_pods()
@@ -200,6 +204,8 @@ class ContainerdRuntime:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
             self._watching = None
+        if self._telling is not None:
+            await self._telling.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             # Where pods go on, so does containerd: it is what writes their logs.

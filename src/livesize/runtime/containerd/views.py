@@ -6,6 +6,7 @@ import json
 
 import msgspec
 
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.runtime.containerd import messages
 from livesize.runtime.containerd.messages import Message
@@ -58,11 +59,26 @@ def pod_of(sandbox: Message) -> PodConfig | None:
     return None if text is None else msgspec.json.decode(text, type=PodConfig)
 
 
-def recorded_memory_bytes(response: Message) -> int | None:
-    """The memory limit that containerd would set again with the next update, of a verbose
-    ContainerStatusResponse. None: it knows of none, or does not say."""
-    limit = lookup(_verbose(response), "runtimeSpec", "linux", "resources", "memory", "limit")
-    return limit if isinstance(limit, int) and limit > 0 else None
+def recorded_limits(response: Message, version: CgroupVersion) -> KernelLimits:
+    """The limits that containerd would set again with the next update, of a verbose
+    ContainerStatusResponse. A weight of 0: it does not say."""
+    resources = lookup(_verbose(response), "runtimeSpec", "linux", "resources", default={})
+    weight = (
+        lookup(resources, "cpu", "shares")
+        if version is CgroupVersion.V1
+        else lookup(resources, "unified", "cpu.weight")
+    )
+    return KernelLimits(
+        _positive(weight) or 0,
+        _positive(lookup(resources, "cpu", "quota")),
+        _positive(lookup(resources, "memory", "limit")),
+    )
+
+
+def _positive(value: object) -> int | None:
+    """What is not above zero is no limit."""
+    text = str(value)
+    return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
 def _pid(response: Message) -> int:
