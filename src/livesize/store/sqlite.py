@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, made durable by one writer thread with group commit.
+"""The embedded store: one SQLite file, made durable by one writer with group commit.
 
     commit ─► judged here, in the loop, against everything judged before
            ─► writer's thread: one transaction for all that is queued, fsync; or, for one that
@@ -188,10 +188,12 @@ class SqliteStore:
             return
         self._closed = True
         self._feed.end(_CLOSED)
-        self._hand_over()
-        await self._writer.stop()
-        await self._loop.run_in_executor(self._reader, self._file.close)
-        self._reader.shutdown(wait=False)
+        try:
+            self._hand_over()
+        finally:
+            await self._writer.stop()
+            await self._loop.run_in_executor(self._reader, self._file.close)
+            self._reader.shutdown(wait=False)
 
     def _latest(self, key: str) -> Entry | None:
         change = self._head.get(key)

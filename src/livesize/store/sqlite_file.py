@@ -217,6 +217,7 @@ class LogFile:
         self._reading.close()
         # What is not checkpointed stays in the write-ahead log, and is found there next time.
         with contextlib.suppress(apsw.Error):
+            self._set_patience(patient=True)
             self._writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._writing.close()
         os.close(self._lock)

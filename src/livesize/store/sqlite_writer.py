@@ -1,4 +1,4 @@
-"""The one thread that writes to the SQLite file, and its queue.
+"""The writer of the SQLite file: a thread, and its queue.
 
 Whatever has been queued while it wrote becomes its next transaction: one fsync for all. An idle
 thread is woken once and takes everything; but a commit that comes alone, on a quick disk, is
@@ -34,6 +34,8 @@ BATCH_REQUESTS = 1_024
 CHECKPOINT_QUIET_BYTES = 4 * 1024 * 1024
 CHECKPOINT_BUSY_BYTES = 10 * 1024 * 1024
 QUIET_SECONDS = 0.25
+HERE_BYTES = 64 * 1024
+"""What is larger takes longer than a sync, whatever the disk; of deleted keys the last value counts."""
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
@@ -125,6 +127,8 @@ class Writer:
         is at the file. False: it is left to the thread."""
         if not self._pace.is_quick or self._file.is_log_over(CHECKPOINT_BUSY_BYTES):
             return False
+        if sum(len(change.entry.value) for change in request.commit) > HERE_BYTES:
+            return False
         if not self._file_lock.acquire(blocking=False):
             return False
         try:
@@ -213,9 +217,11 @@ class Writer:
 
     def _append(self, requests: Sequence[Request], *, patient: bool) -> Failure | None:
         self._points.reach("store/commit/before")
+        commits = [request.commit for request in requests if request.commit]
         try:
-            with self._pace.measured():
-                self._file.append([request.commit for request in requests], patient=patient)
+            if commits:
+                with self._pace.measured():
+                    self._file.append(commits, patient=patient)
         except apsw.Error as failure:
             if isinstance(failure, apsw.BusyError) and not patient:
                 raise

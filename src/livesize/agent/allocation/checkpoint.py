@@ -344,8 +344,8 @@ class SecuredEntry:
         return self._secured == entry
 
     def begin(self, entry: Allocation) -> None:
-        """A promise was just made: it is on its way to the disk while it is planned. Where it
-        cannot be written, ``secure`` says so."""
+        """A promise was just made: a slow disk may begin while it is planned. Where it cannot be
+        written, ``secure`` says so."""
         with contextlib.suppress(CheckpointError):
             self._write(entry)
             self._checkpoint.begin_sync()

@@ -136,7 +136,7 @@ class PodWorker:
         self._wake.set()
 
     def judged(self) -> None:
-        """Its resize was judged. A new promise is on its way to the disk while it is planned."""
+        """Its resize was judged. A new promise is written before it is planned."""
         entry = self._books.ledger.get(self.uid)
         if entry is not None:
             self._entry.begin(entry)
