@@ -319,12 +319,27 @@ async def test_cpu_is_changed_while_containerd_is_away(
     await runtime.start_container(config())
     group = ContainerGroup(UID, "main")
     os.kill(daemon_pid(containerd_folder), signal.SIGKILL)
-    await runtime.write(group, SetCpu(700, 70_000))
-    changed = KernelLimits(700, 70_000, LIMITS.memory_limit_bytes)
-    assert runtime.read_limits(group) == changed
+    for quota_us in (30_000, 40_000, 70_000):
+        await runtime.write(group, SetCpu(700, quota_us))
+        changed = KernelLimits(700, quota_us, LIMITS.memory_limit_bytes)
+        assert runtime.read_limits(group) == changed
     await recorded(runtime, changed)
     await runtime.write(group, SetMemory(32 << 20))
     assert runtime.read_limits(group) == KernelLimits(700, 70_000, 32 << 20)
+
+
+async def test_containerd_is_told_of_memory_together_with_cpu(runtime: ContainerdRuntime) -> None:
+    await runtime.create_pod(POD)
+    view = await runtime.start_container(config())
+    group = ContainerGroup(UID, "main")
+    path = runtime._path(group)
+    runtime._cgroups.write_cpu(path, 700, 70_000)
+    runtime._cgroups.write_memory(path, 32 << 20)
+    changed = KernelLimits(700, 70_000, 32 << 20)
+    assert runtime._telling is not None
+    runtime._telling.later(view.id, path, changed, memory=True)
+    await recorded(runtime, changed)
+    assert runtime.read_limits(group) == changed
 
 
 async def test_what_an_agent_did_not_tell_the_next_one_tells(

@@ -6,6 +6,7 @@ The kernel's part is played by files, containerd's by what it does to them.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pytest
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.v2 import CgroupsV2
-from livesize.runtime.containerd.link import RefusedError
+from livesize.runtime.containerd.link import RefusedError, UnreachableError
 from livesize.runtime.containerd.resizing import Resizer
-from livesize.runtime.containerd.telling import Telling
+from livesize.runtime.containerd.telling import TOLD_AT_ONCE, Telling
 from livesize.runtime.interface import (
+    Change,
     GoneError,
     MemoryInUseError,
     RuntimeCallError,
@@ -38,13 +40,17 @@ class Kernel:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / PATH
         self.folder.mkdir(parents=True)
-        self.put("cpu.weight", "39")
-        self.put("cpu.max", "50000 100000")
+        self.have(LIMITS)
         self.put("cpu.stat", "usage_usec 0")
-        self.put("memory.max", str(64 * MIB))
         self.put("memory.events", "oom_kill 0")
         self.put("memory.reclaim", "")
         self.hold(10 * MIB)
+
+    def have(self, limits: KernelLimits) -> None:
+        quota_us, memory_bytes = limits.cpu_quota_us, limits.memory_limit_bytes
+        self.put("cpu.weight", str(limits.cpu_weight))
+        self.put("cpu.max", f"{'max' if quota_us is None else quota_us} 100000")
+        self.put("memory.max", "max" if memory_bytes is None else str(memory_bytes))
 
     def put(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
@@ -55,7 +61,7 @@ class Kernel:
 
 
 class Containerd:
-    """Does what it is asked, or fails after having done a part of it."""
+    """Sets all it knows with every update; or fails, having done a part of it or nothing."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -65,30 +71,78 @@ class Containerd:
         self.recorded = LIMITS
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
+        self.is_away = False
+        self.patience_ends = asyncio.Event()
+        self.under_way = 0
 
     async def set_cpu(self, container_id: str, weight: int | None, quota_us: int | None) -> None:
-        change = SetCpu(weight, quota_us)
-        self.asked.append(change)
-        await self.may_go_on.wait()
-        refusal = self.refuses(change)
-        if weight is not None and (not refusal or self.does_a_part):
-            self.kernel.put("cpu.weight", str(weight))
-        if refusal:
-            raise RefusedError(refusal)
-        self.kernel.put("cpu.max", f"{'max' if quota_us is None else quota_us} 100000")
+        await self._update(SetCpu(weight, quota_us))
 
     async def set_memory(self, container_id: str, limit_bytes: int | None) -> None:
         assert container_id == ID
-        change = SetMemory(limit_bytes)
-        self.asked.append(change)
-        refusal = self.refuses(change)
-        if refusal:
-            raise RefusedError(refusal)
-        self.kernel.put("memory.max", "max" if limit_bytes is None else str(limit_bytes))
+        await self._update(SetMemory(limit_bytes))
+
+    async def tell_limits(
+        self, container_id: str, limits: KernelLimits, *, memory: bool, patient: bool
+    ) -> None:
+        changes: tuple[Change, ...] = (SetCpu(limits.cpu_weight, limits.cpu_quota_us),)
+        if memory:
+            changes += (SetMemory(limits.memory_limit_bytes),)
+        await self._update(*changes, patient=patient)
 
     async def recorded_limits(self, container_id: str) -> KernelLimits:
         assert container_id == ID
+        await self.may_go_on.wait()
         return self.recorded
+
+    async def _update(self, *changes: Change, patient: bool = True) -> None:
+        self.asked.append(changes if len(changes) > 1 else changes[0])
+        self.under_way += 1
+        try:
+            if self.is_away:
+                if patient:
+                    await self.patience_ends.wait()
+                raise UnreachableError("away")
+            await self.may_go_on.wait()
+            self._do(changes)
+        finally:
+            self.under_way -= 1
+
+    def _do(self, changes: tuple[Change, ...]) -> None:
+        refusal = next(filter(None, map(self.refuses, changes)), "")
+        known = functools.reduce(_with_change, changes, self.recorded)
+        if self.does_a_part:
+            self.kernel.put("cpu.weight", str(known.cpu_weight))
+        if refusal:
+            raise RefusedError(refusal)
+        self.recorded = known
+        self.kernel.have(known)
+
+
+def _with_change(limits: KernelLimits, change: Change) -> KernelLimits:
+    match change:
+        case SetCpu(weight=weight, quota_us=quota_us):
+            weight = limits.cpu_weight if weight is None else weight
+            return KernelLimits(weight, quota_us, limits.memory_limit_bytes)
+        case SetMemory(limit_bytes=limit_bytes):
+            return KernelLimits(limits.cpu_weight, limits.cpu_quota_us, limit_bytes)
+        case _:
+            return limits
+
+
+class QuickClock(SystemClock):
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def settle() -> None:
+    """Until everybody has done what can be done without waiting."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def at_once(call: Callable[..., None], *arguments: object) -> None:
+    call(*arguments)
 
 
 @pytest.fixture
@@ -110,10 +164,9 @@ def cgroups(tmp_path: Path, kernel: Kernel) -> CgroupsV2:
 async def telling(
     containerd: Containerd, cgroups: CgroupsV2, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Telling]:
-    monkeypatch.setattr("livesize.runtime.containerd.telling.AGAIN_SECONDS", (0.001,))
     monkeypatch.setattr("livesize.runtime.containerd.telling.CLOSE_SECONDS", 0.2)
     stand_in: Any = containerd
-    telling = Telling(stand_in, cgroups, SystemClock())
+    telling = Telling(stand_in, cgroups, QuickClock())
     yield telling
     await telling.close()
 
@@ -121,14 +174,14 @@ async def telling(
 @pytest.fixture
 def resizer(containerd: Containerd, cgroups: CgroupsV2, telling: Telling) -> Resizer:
     stand_in: Any = containerd
-    return Resizer(stand_in, cgroups, asyncio.to_thread, telling)
+    return Resizer(stand_in, cgroups, at_once, telling)
 
 
 @pytest.fixture
 def asking(containerd: Containerd, cgroups: CgroupsV2) -> Resizer:
     """As where systemd keeps the groups: it has to hear of everything."""
     stand_in: Any = containerd
-    return Resizer(stand_in, cgroups, asyncio.to_thread, None)
+    return Resizer(stand_in, cgroups, at_once, None)
 
 
 async def test_a_change_is_asked_of_containerd_and_nobody_else(
@@ -158,10 +211,10 @@ async def test_nothing_is_written_that_an_update_under_way_would_set_back(
 ) -> None:
     containerd.may_go_on.clear()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
-    await asyncio.sleep(0.01)
+    await settle()
     assert containerd.asked == [SetCpu(50, 20_000)]
     second = asyncio.ensure_future(resizer.write(ID, PATH, SetCpu(60, 30_000)))
-    await asyncio.sleep(0.01)
+    await settle()
     assert not second.done()
     containerd.may_go_on.set()
     await second
@@ -176,7 +229,7 @@ async def test_what_is_not_told_yet_is_told_before_anything_else_is_asked(
     """containerd sets all it knows with every update: it would set the CPU back."""
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     await resizer.write(ID, PATH, SetMemory(128 * MIB))
-    await asyncio.sleep(0.01)
+    await settle()
     assert containerd.asked == [SetCpu(50, 20_000), SetMemory(128 * MIB)]
 
 
@@ -199,8 +252,7 @@ async def test_an_update_that_failed_and_set_the_cpu_back_changes_nothing(
     resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     def set_back(_: object) -> str:
-        containerd.kernel.put("cpu.max", "50000 100000")
-        containerd.kernel.put("cpu.weight", "39")
+        containerd.kernel.have(LIMITS)
         containerd.refuses = lambda _: ""
         return "no"
 
@@ -220,13 +272,103 @@ async def test_of_a_container_that_is_gone_nothing_is_told(
     assert containerd.asked == []
 
 
+async def test_while_containerd_is_away_cpu_is_written_at_once_each_time(
+    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    containerd.is_away = True
+    for quota_us in (20_000, 30_000, 40_000):
+        written = asyncio.ensure_future(resizer.write(ID, PATH, SetCpu(50, quota_us)))
+        await settle()
+        assert written.done()
+        assert cgroups.read_limits(PATH) == KernelLimits(50, quota_us, 64 * MIB)
+        assert SetCpu(50, quota_us) in containerd.asked, "it is tried each time"
+    containerd.is_away = False
+    containerd.asked.clear()
+    await telling.close()
+    assert containerd.asked == [SetCpu(50, 40_000)]
+
+
+async def test_no_more_are_told_at_once_than_there_are_places(
+    telling: Telling, containerd: Containerd
+) -> None:
+    """After an absence of containerd's there may be hundreds."""
+    containerd.may_go_on.clear()
+    for number in range(2 * TOLD_AT_ONCE + 1):
+        telling.later(f"c{number}", PATH, LIMITS)
+    await settle()
+    assert containerd.under_way == TOLD_AT_ONCE
+    containerd.may_go_on.set()
+    await telling.close()
+    assert len(containerd.asked) == 2 * TOLD_AT_ONCE + 1
+
+
+async def test_cpu_is_written_at_once_also_of_one_that_waits_for_a_place(
+    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    containerd.may_go_on.clear()
+    for number in range(TOLD_AT_ONCE):
+        telling.later(f"c{number}", PATH, LIMITS)
+    for quota_us in (20_000, 30_000):
+        written = asyncio.ensure_future(resizer.write(ID, PATH, SetCpu(50, quota_us)))
+        await settle()
+        assert written.done()
+        assert cgroups.cpu_limit(PATH) == (50, quota_us)
+    containerd.may_go_on.set()
+    await telling.close()
+    assert containerd.asked[TOLD_AT_ONCE:] == [SetCpu(50, 30_000)]
+
+
+async def test_a_bug_in_telling_is_no_end_of_it(
+    resizer: Resizer, telling: Telling, containerd: Containerd
+) -> None:
+    def stumble(_: object) -> str:
+        containerd.refuses = lambda _: ""
+        raise ValueError("a bug")
+
+    containerd.refuses = stumble
+    await resizer.write(ID, PATH, SetCpu(50, 20_000))
+    await telling.close()
+    assert containerd.asked == [SetCpu(50, 20_000)] * 2
+
+
+# The end of it
+
+
 async def test_who_closes_does_not_wait_for_a_containerd_that_is_away(
     resizer: Resizer, telling: Telling, containerd: Containerd
 ) -> None:
-    containerd.may_go_on.clear()
+    containerd.is_away = True
+    before = asyncio.all_tasks()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     async with asyncio.timeout(5):
         await telling.close()
+    assert asyncio.all_tasks() == before, "nobody goes on telling"
+
+
+async def test_an_update_that_is_cut_off_sets_nothing_back(
+    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    containerd.may_go_on.clear()
+    await resizer.write(ID, PATH, SetCpu(50, 20_000))
+    await settle()
+    containerd.kernel.have(LIMITS)  # as runc does that fails
+    async with asyncio.timeout(5):
+        await telling.close()
+    assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
+
+
+async def test_what_begins_while_it_closes_ends_with_it(
+    resizer: Resizer, telling: Telling, containerd: Containerd
+) -> None:
+    containerd.may_go_on.clear()
+    before = asyncio.all_tasks()
+    telling.later("c0", PATH, LIMITS)
+    closing = asyncio.ensure_future(telling.close())
+    await settle()
+    await resizer.write(ID, PATH, SetCpu(50, 20_000))
+    async with asyncio.timeout(5):
+        await closing
+    assert asyncio.all_tasks() == before
 
 
 async def test_cpu_that_was_written_in_part_is_set_back(
@@ -244,7 +386,7 @@ async def test_cpu_that_was_written_in_part_is_set_back(
     with pytest.raises(RuntimeCallError):
         await resizer.write(ID, PATH, SetCpu(50, 20_000))
     assert cgroups.read_limits(PATH) == LIMITS
-    await asyncio.sleep(0.01)
+    await settle()
     assert containerd.asked == []
 
 
@@ -261,6 +403,79 @@ async def test_a_limit_that_would_kill_is_never_asked_for(
     assert refused.value.usage_bytes >= 40 * MIB
     assert containerd.asked == []
     assert cgroups.read_limits(PATH) == LIMITS
+
+
+@pytest.fixture
+def given_back(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 MiB that are held, 30 come back when somebody asks for them."""
+    kernel.hold(40 * MIB)
+    narrow = CgroupsV2.write_memory
+
+    def reclaim(cgroups: CgroupsV2, path: str, limit_bytes: int | None) -> None:
+        kernel.hold(10 * MIB)
+        narrow(cgroups, path, limit_bytes)
+
+    monkeypatch.setattr(CgroupsV2, "write_memory", reclaim)
+
+
+@pytest.mark.usefixtures("given_back")
+async def test_memory_that_was_lowered_and_could_not_be_told_is_told_with_the_cpu(
+    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    """Told of the CPU alone, containerd would raise it again."""
+    containerd.is_away = True
+    containerd.patience_ends.set()
+    with pytest.raises(UnreachableError):
+        await resizer.write(ID, PATH, SetMemory(32 * MIB))
+    assert cgroups.read_limits(PATH) == KernelLimits(39, 50_000, 32 * MIB)
+    await resizer.write(ID, PATH, SetCpu(50, 20_000))
+    containerd.is_away = False
+    containerd.asked.clear()
+    await telling.close()
+    assert containerd.asked == [(SetCpu(50, 20_000), SetMemory(32 * MIB))]
+    assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 32 * MIB)
+
+
+@pytest.mark.usefixtures("given_back")
+async def test_memory_is_told_as_the_kernel_has_it_by_then(
+    resizer: Resizer, telling: Telling, containerd: Containerd, kernel: Kernel
+) -> None:
+    """The workload may have grown into what a failed update gave back: told what was wanted once,
+    containerd would kill it."""
+    containerd.is_away = True
+    containerd.patience_ends.set()
+    with pytest.raises(UnreachableError):
+        await resizer.write(ID, PATH, SetMemory(32 * MIB))
+
+    def set_back(_: object) -> str:
+        kernel.have(LIMITS)
+        kernel.hold(50 * MIB)
+        containerd.refuses = lambda _: ""
+        return "no"
+
+    containerd.refuses = set_back
+    containerd.is_away = False
+    await telling.close()
+    assert containerd.asked[-1] == (SetCpu(39, 50_000), SetMemory(64 * MIB))
+
+
+async def test_a_limit_that_containerd_noted_and_did_not_set_is_not_set_later(
+    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    """It is killed between the two: with the next change of CPU it would set that limit, whatever
+    is held by then."""
+    containerd.is_away = True
+    writing = asyncio.ensure_future(resizer.write(ID, PATH, SetMemory(32 * MIB)))
+    await settle()
+    containerd.recorded = KernelLimits(39, 50_000, 32 * MIB)
+    containerd.patience_ends.set()
+    with pytest.raises(UnreachableError):
+        await writing
+    await resizer.write(ID, PATH, SetCpu(50, 20_000))
+    containerd.is_away = False
+    await telling.close()
+    assert containerd.asked[-1] == (SetCpu(50, 20_000), SetMemory(64 * MIB))
+    assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
 
 
 async def test_what_was_done_in_part_is_set_back(
@@ -311,13 +526,13 @@ async def test_a_container_that_is_gone_is_told_as_gone(
         pytest.param(
             "67108864",
             KernelLimits(39, 50_000, 128 * MIB),
-            [SetMemory(64 * MIB)],
+            [(SetCpu(39, 50_000), SetMemory(64 * MIB))],
             id="lowered, and not told",
         ),
         pytest.param(
             "67108864",
             KernelLimits(39, 50_000, None),
-            [SetMemory(64 * MIB)],
+            [(SetCpu(39, 50_000), SetMemory(64 * MIB))],
             id="no limit is known to it",
         ),
         pytest.param("67108864", LIMITS, [], id="they agree"),
@@ -331,7 +546,7 @@ async def test_a_container_that_is_gone_is_told_as_gone(
         pytest.param(
             "67108864",
             KernelLimits(0, None, None),
-            [SetCpu(39, 50_000), SetMemory(64 * MIB)],
+            [(SetCpu(39, 50_000), SetMemory(64 * MIB))],
             id="it knows of nothing",
         ),
     ],
@@ -342,10 +557,26 @@ async def test_containerd_is_told_what_a_killed_agent_did_not_tell(
     containerd: Containerd,
     limit: str,
     recorded: KernelLimits,
-    told: list[SetCpu | SetMemory],
+    told: list[object],
 ) -> None:
     containerd.kernel.put("memory.max", limit)
     containerd.recorded = recorded
     await resizer.tell_again(ID, PATH)
     await telling.close()
     assert containerd.asked == told
+
+
+async def test_what_is_written_while_somebody_compares_is_not_set_back(
+    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    containerd.recorded = KernelLimits(39, 40_000, 64 * MIB)
+    containerd.may_go_on.clear()
+    comparing = asyncio.ensure_future(resizer.tell_again(ID, PATH))
+    await settle()
+    writing = asyncio.ensure_future(resizer.write(ID, PATH, SetCpu(50, 20_000)))
+    containerd.may_go_on.set()
+    await comparing
+    await writing
+    await telling.close()
+    assert containerd.recorded == KernelLimits(50, 20_000, 64 * MIB)
+    assert cgroups.read_limits(PATH) == containerd.recorded

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import hierarchy_mounts
 from livesize.runtime.containerd import messages
+from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
-from livesize.runtime.containerd.link import plain_words
+from livesize.runtime.containerd.link import CALL_SECONDS, Link, UnreachableError, plain_words
 from livesize.runtime.containerd.requests import (
     CONFIG_ANNOTATION,
     NODE_LABEL,
@@ -85,6 +89,45 @@ def test_a_change_of_memory_touches_nothing_else(limit_bytes: int | None) -> Non
     made = memory_resources(limit_bytes)
     assert made.memory_limit_in_bytes == (-1 if limit_bytes is None else limit_bytes)
     assert (made.cpu_quota, made.cpu_period, made.cpu_shares, dict(made.unified)) == (0, 0, 0, {})
+
+
+class Listening:
+    """A link that only notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+
+    async def call(self, name: str, **fields: Any) -> None:
+        assert name == "UpdateContainerResources"
+        self.fields = fields
+
+
+@pytest.mark.parametrize(("memory", "limit_bytes"), [(False, 0), (True, 64 * MIB)])
+async def test_cpu_and_memory_are_told_in_one_call(memory: bool, limit_bytes: int) -> None:
+    link = Listening()
+    containers = Containers(
+        cast("Link", link), "n1", Path("/logs"), CgroupVersion.V1, SystemClock()
+    )
+    await containers.tell_limits("c1", LIMITS, memory=memory, patient=False)
+    told = messages.LinuxContainerResources(
+        cpu_period=100_000,
+        cpu_quota=50_000,
+        cpu_shares=512,
+        memory_limit_in_bytes=limit_bytes,
+    )
+    assert link.fields == {"container_id": "c1", "linux": told, "patient": False}
+
+
+async def test_who_is_not_patient_does_not_wait_for_a_containerd_that_is_away(
+    tmp_path: Path,
+) -> None:
+    link = Link(tmp_path / "nobody.sock", SystemClock())
+    try:
+        async with asyncio.timeout(CALL_SECONDS / 3):
+            with pytest.raises(UnreachableError):
+                await link.call("UpdateContainerResources", patient=False, container_id="c1")
+    finally:
+        await link.close()
 
 
 @pytest.mark.parametrize(("score", "sent"), [(None, 1), (0, 1), (-997, -997), (500, 500)])

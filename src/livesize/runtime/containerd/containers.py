@@ -158,6 +158,15 @@ class Containers:
     async def set_cpu(self, container_id: str, weight: int | None, quota_us: int | None) -> None:
         await self._update(container_id, cpu_resources(weight, quota_us, self._version))
 
+    async def tell_limits(
+        self, container_id: str, limits: KernelLimits, *, memory: bool, patient: bool
+    ) -> None:
+        """What the kernel has already, in one call: CPU, and where that is said ``memory``."""
+        resources = cpu_resources(limits.cpu_weight, limits.cpu_quota_us, self._version)
+        if memory:
+            resources.MergeFrom(memory_resources(limits.memory_limit_bytes))
+        await self._update(container_id, resources, patient=patient)
+
     async def set_memory(self, container_id: str, limit_bytes: int | None) -> None:
         await self._update(container_id, memory_resources(limit_bytes))
 
@@ -185,9 +194,12 @@ class Containers:
     async def set_cpus(self, container_id: str, cpus: tuple[int, ...]) -> None:
         await self._update(container_id, cpu_list_resources(cpus))
 
-    async def _update(self, container_id: str, resources: Message) -> None:
+    async def _update(self, container_id: str, resources: Message, *, patient: bool = True) -> None:
         await self._link.call(
-            "UpdateContainerResources", container_id=container_id, linux=resources
+            "UpdateContainerResources",
+            patient=patient,
+            container_id=container_id,
+            linux=resources,
         )
 
     async def _stop(self, container_id: str, grace: int) -> None:

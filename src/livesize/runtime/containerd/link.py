@@ -1,8 +1,8 @@
 """Calls to containerd over its socket: CRI v1, and its stream of events.
 
 A call waits while containerd is away or still starting, up to its time limit, because it is
-started again in a fraction of a second. A call that was under way when the connection broke is
-asked again only where asking twice does no harm.
+started again in a fraction of a second; unless who calls is not patient. A call that was under way
+when the connection broke is asked again only where asking twice does no harm.
 """
 
 from __future__ import annotations
@@ -101,16 +101,22 @@ class Link:
             _EVENTS, SubscribeRequest.SerializeToString, Envelope.FromString
         )
 
-    async def call(self, name: str, *, seconds: float = CALL_SECONDS, **fields: Any) -> Message:
-        """Ask NAME with these fields of its request; returns the response."""
+    async def call(
+        self, name: str, *, seconds: float = CALL_SECONDS, patient: bool = True, **fields: Any
+    ) -> Message:
+        """Ask NAME with these fields of its request; returns the response. Who is not ``patient``
+        does not wait for a containerd that is away."""
         request = request_of(name)(**fields)
         deadline = self._clock.monotonic() + seconds
         while True:
             left_seconds = max(deadline - self._clock.monotonic(), 0.001)
             try:
-                return await self._calls[name](request, timeout=left_seconds, wait_for_ready=True)
+                return await self._calls[name](
+                    request, timeout=left_seconds, wait_for_ready=patient
+                )
             except grpc.aio.AioRpcError as failure:
-                if not _may_ask_again(name, failure) or self._clock.monotonic() >= deadline:
+                may_ask_again = patient and _may_ask_again(name, failure)
+                if not may_ask_again or self._clock.monotonic() >= deadline:
                     raise self._failed(name, seconds, failure) from failure
             await self._clock.sleep(_PAUSE_SECONDS)
 

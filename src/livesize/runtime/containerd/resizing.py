@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
-from livesize.runtime.containerd.link import RefusedError
+from livesize.runtime.containerd.link import RefusedError, UnreachableError
 from livesize.runtime.containerd.telling import Telling
 from livesize.runtime.interface import (
     Change,
@@ -81,20 +81,27 @@ class Resizer:
             if isinstance(change, SetMemory):
                 self._raise_if_in_use(path, change, str(refusal))
             raise
+        except UnreachableError:
+            # It may have noted this limit or the one before, and sets that with its next update.
+            if isinstance(change, SetMemory) and self._telling is not None:
+                self._telling.later(container_id, path, before, memory=True)
+            raise
 
     async def tell_again(self, container_id: str, path: str) -> None:
         """Of a container that was found running: an agent that was killed may have changed its
         limits and not told containerd, which would set them back with the next change of
         anything."""
-        limits = self._cgroups.read_limits(path)
-        recorded = await self._containers.recorded_limits(container_id)
-        if self._telling is not None and _cpu(limits) != _cpu(recorded):
-            self._telling.later(container_id, path, limits)
-        memory_bytes = limits.memory_limit_bytes
-        is_lowered = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
-        if self._cgroups.version is CgroupVersion.V2 and is_lowered:
-            async with self._turn(container_id):
-                await self._containers.set_memory(container_id, memory_bytes)
+        async with self._turn(container_id):
+            limits = self._cgroups.read_limits(path)
+            recorded = await self._containers.recorded_limits(container_id)
+            memory_bytes = limits.memory_limit_bytes
+            is_other = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
+            is_lowered = is_other and self._cgroups.version is CgroupVersion.V2
+            if self._telling is None:
+                if is_lowered:
+                    await self._containers.set_memory(container_id, memory_bytes)
+            elif is_lowered or _cpu(limits) != _cpu(recorded):
+                self._telling.later(container_id, path, limits, memory=is_lowered)
 
     @contextlib.asynccontextmanager
     async def _turn(self, container_id: str) -> AsyncIterator[None]:

@@ -1,11 +1,13 @@
-"""Tells containerd what a container's CPU limits are already.
+"""Tells containerd what a container's limits are already: CPU, which is written without it, and
+memory where containerd was asked for a change and could not be reached.
 
 The kernel has them at once; containerd, which starts a program for every update, hears of it while
 nobody waits. With each update it sets everything it knows again, and an update that fails sets back
 what was known before. So whoever changes a container has its turn: nothing is written while an
 update is under way, and what is not told yet is told before anything else is asked. What cannot be
-told is written once more, and told again for as long as the container has a group. An agent that
-ends before is followed by one that compares.
+told is written once more, and told again for as long as the container has a group. Of memory it is
+told what the kernel has by then, since any other limit might kill. An agent that ends before is
+followed by one that compares.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from livesize.runtime.interface import GoneError, RuntimeCallError
 
 log = get_logger("runtime.telling")
 
-AGAIN_SECONDS = (0.1, 1.0, 10.0)
+AGAIN_SECONDS = (0.05, 0.2, 1.0)
 CLOSE_SECONDS = 5.0
+TOLD_AT_ONCE = 16
+"""Each starts a program; after an absence of containerd's, all of them would."""
 
 
 class Telling:
@@ -39,6 +43,7 @@ class Telling:
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._untold: dict[str, _Untold] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(TOLD_AT_ONCE)
 
     def turn(self, container_id: str) -> asyncio.Lock:
         turn = self._turns.get(container_id)
@@ -46,21 +51,31 @@ class Telling:
             turn = self._turns[container_id] = asyncio.Lock()
         return turn
 
-    def later(self, container_id: str, path: str, limits: KernelLimits) -> None:
-        """Its group has the CPU of these limits."""
-        self._untold[container_id] = _Untold(path, limits.cpu_weight, limits.cpu_quota_us)
+    def later(
+        self, container_id: str, path: str, limits: KernelLimits, *, memory: bool = False
+    ) -> None:
+        """By whoever has the turn: its group has the CPU of these limits, and containerd does not
+        know of it; nor, where that is said, or was said before, what its ``memory`` is."""
+        before = self._untold.get(container_id)
+        memory = memory or (before is not None and before.memory)
+        self._untold[container_id] = _Untold(path, limits.cpu_weight, limits.cpu_quota_us, memory)
         if container_id not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._tell(container_id))
             self._tasks[container_id] = task
 
-    async def now(self, container_id: str) -> None:
-        """What is left to tell of it; by whoever has the turn. Raises RuntimeCallError."""
+    async def now(self, container_id: str, *, patient: bool = True) -> None:
+        """What is left to tell of it; by whoever has the turn. ``patient``: wait for a containerd
+        that is away. Raises RuntimeCallError."""
         untold = self._untold.get(container_id)
         if untold is None:
             return
+        memory_bytes = self._cgroups.memory_limit(untold.path)
+        limits = KernelLimits(untold.weight, untold.quota_us, memory_bytes)
         try:
-            await self._containers.set_cpu(container_id, untold.weight, untold.quota_us)
-        except RuntimeCallError:
+            await self._containers.tell_limits(
+                container_id, limits, memory=untold.memory, patient=patient
+            )
+        except BaseException:
             with contextlib.suppress(RuntimeCallError):
                 self._cgroups.write_cpu(untold.path, untold.weight, untold.quota_us)
             raise
@@ -68,13 +83,12 @@ class Telling:
 
     async def close(self) -> None:
         """What is under way is finished, if that takes no longer than a moment."""
-        tasks = tuple(self._tasks.values())
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-        for task in tasks:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=CLOSE_SECONDS)
+        if self._tasks:  # also what began meanwhile
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.wait(self._tasks.values())
 
     async def _tell(self, container_id: str) -> None:
         failures = 0
@@ -84,27 +98,27 @@ class Telling:
                     delay = AGAIN_SECONDS[min(failures, len(AGAIN_SECONDS)) - 1]
                     await self._clock.sleep(delay)
                 failures += 1
-                async with self.turn(container_id):
-                    await self._tell_once(container_id)
+                async with self._places, self.turn(container_id):
+                    await self._tell_once(container_id, is_first=failures == 1)
         finally:
             del self._tasks[container_id]
 
-    async def _tell_once(self, container_id: str) -> None:
-        untold = self._untold.get(container_id)
-        if untold is None:
-            return
+    async def _tell_once(self, container_id: str, *, is_first: bool) -> None:
+        """Not patient: who writes CPU waits for the turn meanwhile."""
         try:
-            if self._cgroups.exists(untold.path):
-                await self.now(container_id)
-            else:
-                del self._untold[container_id]
+            await self.now(container_id, patient=False)
         except GoneError:
             del self._untold[container_id]
         except RuntimeCallError as failure:
-            log.warning("containerd not told", container=container_id, reason=str(failure))
+            if is_first:
+                log.warning("containerd not told", container=container_id, reason=str(failure))
+        except Exception:
+            if is_first:
+                log.exception("telling containerd failed", container=container_id)
 
 
 class _Untold(msgspec.Struct, frozen=True):
     path: str
     weight: int
     quota_us: int | None
+    memory: bool
