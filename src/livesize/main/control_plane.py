@@ -67,7 +67,7 @@ async def _serve(
 ) -> None:
     from livesize.machinery.children import tell_ready
     from livesize.machinery.clock import SystemClock
-    from livesize.machinery.interpreter import settle_interpreter
+    from livesize.machinery.interpreter import collect_in_pauses, settle_interpreter
 
     clock, stop = SystemClock(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -79,6 +79,7 @@ async def _serve(
         background = [
             group.create_task(_work(server, settings, clock)),
             group.create_task(_stop_without_parent(stop)),
+            group.create_task(collect_in_pauses(clock)),
         ]
         settle_interpreter()
         tell_ready()

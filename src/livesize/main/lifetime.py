@@ -17,7 +17,7 @@ import click
 import uvloop
 
 from livesize.machinery.clock import Clock
-from livesize.machinery.interpreter import settle_interpreter
+from livesize.machinery.interpreter import collect_in_pauses, settle_interpreter
 from livesize.machinery.notify import Notifier
 from livesize.machinery.privileges import drop_privileges
 from livesize.machinery.telemetry import get_logger
@@ -49,7 +49,10 @@ class Lifetime:
         log.info("stopping")
 
     async def beat(self) -> None:
-        await self._notifier.keep_alive(self._clock)
+        """What goes on beside the work, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._notifier.keep_alive(self._clock))
+            group.create_task(collect_in_pauses(self._clock))
 
     async def run(self, words: str, *work: Coroutine[Any, Any, None]) -> None:
         """Say ``words``, and let ``work`` go on until a signal ends it."""

@@ -35,7 +35,8 @@ CHECKPOINT_QUIET_BYTES = 4 * 1024 * 1024
 CHECKPOINT_BUSY_BYTES = 10 * 1024 * 1024
 QUIET_SECONDS = 0.25
 HERE_BYTES = 64 * 1024
-"""What is larger takes longer than a sync, whatever the disk; of deleted keys the last value counts."""
+"""What is larger takes longer than a sync, whatever the disk. Deleted keys count with their last
+value."""
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
