@@ -462,12 +462,12 @@ async def test_memory_is_told_as_the_kernel_has_it_by_then(
 async def test_a_limit_that_containerd_noted_and_did_not_set_is_not_set_later(
     resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
-    """It is killed between the two: with the next change of CPU it would set that limit, whatever
-    is held by then."""
+    """It is killed between the two: with the next change of CPU it would set that limit, though
+    nobody may want it by then."""
     containerd.is_away = True
-    writing = asyncio.ensure_future(resizer.write(ID, PATH, SetMemory(32 * MIB)))
+    writing = asyncio.ensure_future(resizer.write(ID, PATH, SetMemory(128 * MIB)))
     await settle()
-    containerd.recorded = KernelLimits(39, 50_000, 32 * MIB)
+    containerd.recorded = KernelLimits(39, 50_000, 128 * MIB)
     containerd.patience_ends.set()
     with pytest.raises(UnreachableError):
         await writing
@@ -476,6 +476,21 @@ async def test_a_limit_that_containerd_noted_and_did_not_set_is_not_set_later(
     await telling.close()
     assert containerd.asked[-1] == (SetCpu(50, 20_000), SetMemory(64 * MIB))
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
+
+
+async def test_a_lower_limit_does_not_wait_for_a_containerd_that_is_away(
+    resizer: Resizer, containerd: Containerd, cgroups: CgroupsV2
+) -> None:
+    """It fits now; by the time containerd is back the workload may have grown, and would die."""
+    containerd.is_away = True
+    writing = asyncio.ensure_future(resizer.write(ID, PATH, SetMemory(48 * MIB)))
+    async with asyncio.timeout(5):
+        while not containerd.under_way:
+            await asyncio.sleep(0.001)
+    assert cgroups.read_limits(PATH) == KernelLimits(39, 50_000, 48 * MIB)
+    containerd.patience_ends.set()
+    with pytest.raises(UnreachableError):
+        await writing
 
 
 async def test_what_was_done_in_part_is_set_back(

@@ -2,10 +2,10 @@
 
 CPU is written by our own hands, and containerd told afterwards (telling.py); except where systemd
 keeps the group, and has to hear of it first. Everything else goes through containerd. Where the
-kernel would kill for a memory limit that is too low, as on version 2, the limit is first lowered
-by our own hands as well, in a window in which nobody can grow. Where containerd fails, the kernel's
-files say what is true now: what was changed in part is set back, so that a refused change has
-changed nothing.
+kernel kills for a memory limit that is too low, as on version 2, a lower limit is first set by our
+own hands as well: with a look at what is in use and, where that is much, in a window in which
+nobody can grow. Where containerd fails, the kernel's files say what is true now: what was changed
+in part is set back, so that a refused change has changed nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Resizer:
 
     async def _write_through(self, container_id: str, path: str, change: Change) -> None:
         before = self._cgroups.read_limits(path)
-        if isinstance(change, SetMemory) and self._would_kill(path, change.limit_bytes):
+        if isinstance(change, SetMemory) and self._may_kill(change.limit_bytes, before):
             await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
         try:
             await self._ask(container_id, change)
@@ -113,11 +113,12 @@ class Resizer:
             await self._telling.now(container_id)
             yield
 
-    def _would_kill(self, path: str, limit_bytes: int | None) -> bool:
-        """Or might: version 1 refuses by itself."""
-        if self._cgroups.version is CgroupVersion.V1:
+    def _may_kill(self, limit_bytes: int | None, before: KernelLimits) -> bool:
+        """Every lower limit may: what fits now may no longer when containerd, which was away,
+        gets to it. Version 1 refuses by itself."""
+        if self._cgroups.version is CgroupVersion.V1 or limit_bytes is None:
             return False
-        return self._cgroups.must_reclaim(path, limit_bytes)
+        return before.memory_limit_bytes is None or limit_bytes < before.memory_limit_bytes
 
     async def _ask(self, container_id: str, change: Change) -> None:
         match change:
