@@ -7,7 +7,6 @@ that hangs would otherwise never be known from one that has nothing to tell.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
@@ -41,17 +40,10 @@ class Addresses:
         for cut in [cut for cut, where in self._watches.items() if where == server]:
             cut()
 
-    @contextlib.contextmanager
-    def asked(self, server: str) -> Iterator[None]:
-        """Around one request."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            yield
-        except asyncio.CancelledError:
-            if loop.time() - began >= PATIENCE_SECONDS:
-                self.leave(server)
-            raise
+    def given_up(self, server: str, waited_seconds: float) -> None:
+        """Whoever asked ``server`` does not wait for its answer any longer."""
+        if waited_seconds >= PATIENCE_SECONDS:
+            self.leave(server)
 
     @contextlib.contextmanager
     def watched(self, server: str, cut: Callable[[], None]) -> Iterator[None]:

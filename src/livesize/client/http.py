@@ -1,34 +1,32 @@
 """Speaks to an API server over HTTPS, plain HTTP or a Unix socket: ours or any Kubernetes.
 
-``client = await HttpClient.open(ConnectionConfig(server=...))``. Connections are kept alive and
-shared; a watch splits its lines itself, so that no line limit applies to an object. Refusals are
-StatusError; UnreachableError (a ConnectionError) means that no whole answer came. Where there are
-several servers, one that cannot be reached is left for the next (livesize.client.addresses).
+``client = await HttpClient.open(ConnectionConfig(server=...))``. Connections are our own, kept
+alive and shared (livesize.client.connections); only what becomes a WebSocket goes over a library. A
+watch splits its lines itself, so that no line limit applies to an object. Refusals are StatusError;
+UnreachableError (a ConnectionError) means that no whole answer came. Where there are several
+servers, one that cannot be reached is left for the next (livesize.client.addresses).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
-import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 import orjson
-from yarl import URL
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.client.addresses import Addresses
+from livesize.client.connections import Connections, Identity, NotConnectedError
 from livesize.client.direct import delete_options
 from livesize.client.interface import (
     EVERYTHING,
@@ -38,20 +36,18 @@ from livesize.client.interface import (
     Selection,
     WatchEvent,
 )
+from livesize.client.wire import ClosedError, LostError
 from livesize.machinery.clock import Clock
+
+if TYPE_CHECKING:
+    from aiohttp import ClientWebSocketResponse
 
 CONNECT_SECONDS = 3.0
 REQUEST_SECONDS = 30.0
-KEEP_ALIVE_SECONDS = 60.0
 REQUESTS_AT_ONCE = 32
 """More wait for their turn: each would open a connection of its own, and a handshake costs more
 than a request. Watches do not count."""
 MAX_WATCH_LINE_BYTES = 32 * 1024 * 1024
-_DEAD_PEER_IDLE_SECONDS = 15
-_DEAD_PEER_PROBE_SECONDS = 5
-_DEAD_PEER_PROBES = 3
-_UNIX = "unix://"
-_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 _REASONS = {
     400: "BadRequest",
@@ -102,18 +98,16 @@ class UnreachableError(ConnectionError):
 class HttpClient:
     """Client over HTTP/1.1 with a pool of kept-alive connections."""
 
-    def __init__(self, config: ConnectionConfig, session: aiohttp.ClientSession) -> None:
+    def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
-        self._session = session
+        self._connections = Connections(_identity(config))
         self._addresses = Addresses((config.server, *config.others))
         self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
-        self._server_name = config.server_name or None
-        self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=config.connect_seconds)
 
     @classmethod
     async def open(cls, config: ConnectionConfig) -> HttpClient:
         """Make ready; the first request connects."""
-        return cls(config, _session(config))
+        return cls(config)
 
     async def become(self, config: ConnectionConfig, clock: Clock) -> None:
         """Go on with the credentials of ``config``. Requests under way end as they began; watches
@@ -124,11 +118,11 @@ class HttpClient:
             client_certificate_pem=config.client_certificate_pem,
             client_key_pem=config.client_key_pem,
         )
-        before, self._session = self._session, _session(self._config)
+        before, self._connections = self._connections, Connections(_identity(self._config))
         try:
             await clock.sleep(self._config.request_seconds)
         finally:
-            await before.close()
+            before.close("this client goes on with other credentials")
 
     @property
     def server(self) -> str:
@@ -160,24 +154,22 @@ class HttpClient:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
         }
-        path, server = resource.path(selection.namespace), self.server
+        target, server = _target(resource.path(selection.namespace), query), self.server
+        lines = _Lines()
         with self._reaching(server):
+            connections = self._connections.to(server)
             async with asyncio.timeout(self._config.request_seconds):
-                response = await self._session.get(
-                    _url(server, path, query),
-                    timeout=self._watch_timeout,
-                    server_hostname=self._server_name,
-                )
-            hang_up = functools.partial(_hang_up, response)
-            async with response:
-                if response.status >= 400:
-                    raise _refusal(response.status, await response.read())
-                try:
-                    with self._addresses.watched(server, hang_up):
-                        async for line in _lines(response.content):
+                connection = await connections.begin(target)
+            try:
+                if connection.status >= 300:
+                    raise _refusal(connection.status, await connection.rest())
+                with self._addresses.watched(server, connection.abort):
+                    while piece := await connection.read():
+                        for line in lines.take(piece):
                             yield _watch_event(orjson.loads(line))
-                finally:
-                    hang_up()
+                    lines.end()
+            finally:
+                connections.give_back(connection)
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
@@ -226,7 +218,7 @@ class HttpClient:
 
     async def ask(self, path: str) -> Any:
         """GET a path that is no object: /version, /readyz. JSON where it is JSON, else text."""
-        status, body = await self._send("GET", path, None, "")
+        status, body = await self._send("GET", _target(path, None), None, "")
         if status >= 400:
             raise _refusal(status, body)
         try:
@@ -242,36 +234,37 @@ class HttpClient:
         """GET what is no object and may go on for ever, as it comes."""
         server = self.server
         with self._reaching(server):
-            async with self._session.get(
-                _url(server, path, query),
-                timeout=self._watch_timeout,
-                server_hostname=self._server_name,
-            ) as response:
-                if response.status >= 400:
-                    raise _refusal(response.status, await response.read())
-                async for piece in response.content.iter_any():
+            connections = self._connections.to(server)
+            connection = await connections.begin(_target(path, query))
+            try:
+                if connection.status >= 300:
+                    raise _refusal(connection.status, await connection.rest())
+                while piece := await connection.read():
                     yield piece
+            finally:
+                connections.give_back(connection)
 
     @contextlib.asynccontextmanager
     async def switched(
         self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
-    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    ) -> AsyncIterator[ClientWebSocketResponse]:
         """A WebSocket, for as long as this is entered."""
+        from livesize.client.switching import SwitchRefusedError, open_websocket
+
         server = self.server
-        url = _url(server, path, None).with_query(query)
         with self._reaching(server):
+            self._connections.to(server)  # who was closed opens nothing
+            opening = open_websocket(_identity(self._config), server, path, query, protocols)
             # A refusal has a body, which a WebSocket's handshake would not show: it is asked for.
             try:
-                async with self._session.ws_connect(
-                    url, protocols=protocols, max_msg_size=0, server_hostname=self._server_name
-                ) as opened:
+                async with opening as opened:
                     yield opened
-            except aiohttp.WSServerHandshakeError as failure:
-                status, body = await self._send("GET", path, None, "", dict(query))
+            except SwitchRefusedError as failure:
+                status, body = await self._send("GET", _target(path, dict(query)), None, "")
                 raise _refusal(status if status >= 400 else failure.status, body) from failure
 
     async def close(self) -> None:
-        await self._session.close()
+        self._connections.close("this client was closed")
 
     async def _request(
         self,
@@ -284,7 +277,7 @@ class HttpClient:
     ) -> Object:
         payload = None if body is None else orjson.dumps(body)
         async with self._turns:
-            status, answer = await self._send(method, path, payload, body_type, query)
+            status, answer = await self._send(method, _target(path, query), payload, body_type)
         if status >= 400:
             raise _refusal(status, answer)
         try:
@@ -293,93 +286,60 @@ class HttpClient:
             raise UnreachableError(self.server, f"the answer is not JSON ({failure})") from failure
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        payload: bytes | None,
-        body_type: str,
-        query: Mapping[str, str] | None = None,
+        self, method: str, target: str, payload: bytes | None, body_type: str
     ) -> tuple[int, bytes]:
         """Ask the server, or the next one where nobody takes the connection: nothing was sent to
         the first then. What was sent is not sent again: it may have happened."""
-        headers = {"Content-Type": body_type} if payload is not None else None
+        loop = asyncio.get_running_loop()
         for others in reversed(range(len(self.servers))):
             server = self.server
+            began = loop.time()
             try:
-                with self._addresses.asked(server), self._reaching(server):
-                    async with self._session.request(
-                        method,
-                        _url(server, path, query),
-                        data=payload,
-                        headers=headers,
-                        allow_redirects=False,
-                        server_hostname=self._server_name,
-                    ) as response:
-                        return response.status, await response.read()
-            except UnreachableError as failure:
-                if not others or not isinstance(failure.__cause__, _NOT_CONNECTED):
-                    raise
+                async with asyncio.timeout(self._config.request_seconds):
+                    connections = self._connections.to(server)
+                    return await connections.ask(method, target, payload, body_type)
+            except asyncio.CancelledError:
+                self._addresses.given_up(server, loop.time() - began)
+                raise
+            except OSError as failure:
+                unreachable = self._leave(server, failure)
+                if not others or not isinstance(failure, NotConnectedError):
+                    raise unreachable from failure
         raise AssertionError("there is at least one server")
 
     @contextlib.contextmanager
     def _reaching(self, server: str) -> Iterator[None]:
-        """Turn every way a connection can fail into one error with a sentence; the next request
-        goes to the next server."""
+        """Turn every way a connection can fail into one error with a sentence."""
         try:
             yield
-        except (aiohttp.ClientError, OSError) as failure:
-            self._addresses.leave(server)
-            raise UnreachableError(server, _why(failure)) from failure
-        except RuntimeError as failure:
-            if self._session.closed:
-                raise UnreachableError(server, "this client was closed") from failure
+        except UnreachableError:
             raise
+        except OSError as failure:
+            raise self._leave(server, failure) from failure
+
+    def _leave(self, server: str, failure: OSError) -> UnreachableError:
+        """The next request goes to the next server, unless it was us who ended this one."""
+        if not isinstance(failure, ClosedError):
+            self._addresses.leave(server)
+        return UnreachableError(server, _why(failure))
 
 
-def _url(server: str, path: str, query: Mapping[str, str] | None) -> URL:
-    address = "http://localhost" if server.startswith(_UNIX) else server.rstrip("/")
-    text = f"{address}{path}"
-    return URL(f"{text}?{urlencode(query)}" if query else text, encoded=True)
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
-def _session(config: ConnectionConfig) -> aiohttp.ClientSession:
+def _identity(config: ConnectionConfig) -> Identity:
+    # Nothing is said of encodings: answers stay uncompressed, the wire is short and the
+    # milliseconds count.
     headers = {"Accept": "application/json", "User-Agent": config.user_agent}
     if config.token:
         headers["Authorization"] = f"Bearer {config.token}"
-    return aiohttp.ClientSession(
-        connector=_connector(config),
+    return Identity(
         headers=headers,
-        # Answers stay uncompressed: the wire is short and the milliseconds count.
-        skip_auto_headers=("Accept-Encoding",),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(
-            total=config.request_seconds, sock_connect=config.connect_seconds
-        ),
+        tls=_tls(config) if config.server.startswith("https://") else None,
+        server_name=config.server_name,
+        connect_seconds=config.connect_seconds,
     )
-
-
-def _connector(config: ConnectionConfig) -> aiohttp.BaseConnector:
-    if config.server.startswith(_UNIX):
-        path = config.server.removeprefix(_UNIX)
-        return aiohttp.UnixConnector(path, limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
-    return aiohttp.TCPConnector(
-        limit=0,
-        ssl=_tls(config) if config.server.startswith("https://") else False,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        socket_factory=_socket,
-    )
-
-
-def _socket(address: Any) -> socket.socket:
-    """A socket that notices a peer that vanished, even in a watch that is silent for hours."""
-    family, kind, protocol = address[0], address[1], address[2]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _DEAD_PEER_IDLE_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _DEAD_PEER_PROBE_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _DEAD_PEER_PROBES)
-    return made
 
 
 def _tls(config: ConnectionConfig) -> ssl.SSLContext:
@@ -392,6 +352,7 @@ def _tls(config: ConnectionConfig) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if config.client_certificate_pem:
         _load_identity(context, config)
+    context.set_alpn_protocols(["http/1.1"])
     return context
 
 
@@ -420,32 +381,29 @@ def _with_kind(item: Object, resource: Resource) -> Object:
     return {"kind": resource.kind, "apiVersion": resource.api_version, **item}
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines, however the server cut them into chunks."""
-    begun: list[bytes] = []
-    begun_bytes = 0
-    async for chunk in content.iter_any():
-        if b"\n" not in chunk:
-            begun.append(chunk)
-            begun_bytes += len(chunk)
-            if begun_bytes > MAX_WATCH_LINE_BYTES:
-                raise aiohttp.ClientPayloadError("a line of the watch is too long")
-            continue
-        *lines, rest = (b"".join([*begun, chunk]) if begun else chunk).split(b"\n")
-        begun = [rest] if rest else []
-        begun_bytes = len(rest)
-        for line in lines:
-            if line.strip():
-                yield line
-    if begun:
-        raise aiohttp.ClientPayloadError("the watch ended in the middle of a line")
+class _Lines:
+    """Whole lines, however the server cut them into pieces."""
 
+    def __init__(self) -> None:
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
 
-def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Leave a watch at once: a polite end of TLS would wait for a server that is still talking."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
+    def take(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece."""
+        if b"\n" not in piece:
+            self._begun.append(piece)
+            self._begun_bytes += len(piece)
+            if self._begun_bytes > MAX_WATCH_LINE_BYTES:
+                raise LostError("a line of the watch is too long")
+            return []
+        *lines, rest = b"".join([*self._begun, piece]).split(b"\n")
+        self._begun = [rest] if rest else []
+        self._begun_bytes = len(rest)
+        return [line for line in lines if line.strip()]
+
+    def end(self) -> None:
+        if self._begun:
+            raise LostError("the watch ended in the middle of a line")
 
 
 def _watch_event(event: Object) -> WatchEvent:
@@ -467,12 +425,14 @@ def _refusal(code: int, body: bytes) -> StatusError:
 
 
 def _why(failure: Exception) -> str:
-    if isinstance(failure, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not trusted ({failure.certificate_error})"
-    if isinstance(failure, aiohttp.ClientConnectorError):
-        number = failure.os_error.errno or 0
-        # asyncio hides the ordinary words behind a "Connect call failed"
-        return os.strerror(number).lower() if number > 0 else str(failure.os_error)
+    if isinstance(failure, NotConnectedError):
+        failure = failure.failure
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({failure})"
     if isinstance(failure, TimeoutError):
         return "it did not answer in time"
+    if isinstance(failure, OSError) and not isinstance(failure, ssl.SSLError):
+        number = failure.errno or 0
+        # asyncio hides the ordinary words behind a "Connect call failed"
+        return os.strerror(number).lower() if number > 0 else str(failure)
     return str(failure) or type(failure).__name__

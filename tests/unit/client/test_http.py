@@ -228,6 +228,17 @@ async def test_a_watch_that_is_too_old_raises_410_from_the_answer_or_from_the_st
             assert caught.value.code == 410
 
 
+async def test_a_watch_that_is_sent_elsewhere_is_refused() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "/login"}, text="<a>elsewhere</a>")
+
+    async with serving() as served, speaking(served) as client:
+        served.answer = answer
+        with pytest.raises(StatusError, match=r"302.*elsewhere"):
+            await collect(client)
+        assert len(served.asked) == 1
+
+
 async def test_a_connection_lost_in_a_watch_is_a_connection_error_after_the_events() -> None:
     async with serving() as served, speaking(served) as client:
         served.answer = stream(event("ADDED", "a") + b"\n", event("ADDED", "b")[:9], cut=True)
