@@ -21,7 +21,7 @@ from livesize.api.channels import (
 )
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.spdy import Accepted, Data, Framer, Parser
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.clock import Clock, SystemClock
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.fake_streams import FakeSession
 from livesize.runtime.interface import ContainerConfig, PodConfig, RuntimeCallError
@@ -64,7 +64,7 @@ class Node:
         return self.client.ws_connect(f"http://node{path}", protocols=protocols or PROTOCOLS)
 
 
-async def serve(path: Path, users: set[int]) -> AsyncIterator[Node]:
+async def serve(path: Path, users: set[int], clock: Clock | None = None) -> AsyncIterator[Node]:
     behaviours = {
         RUNS: Behaviour(output="one\ntwo\nthree\n"),
         ("fails",): Behaviour(exit_code=3, output="said\n"),
@@ -82,7 +82,9 @@ async def serve(path: Path, users: set[int]) -> AsyncIterator[Node]:
         listener.bind(str(path))
         listener.listen()
         endpoint = Endpoint(listener, users=frozenset(users))
-        server = asyncio.create_task(EndpointServer(endpoint, runtime, SystemClock()).run())
+        server = asyncio.create_task(
+            EndpointServer(endpoint, runtime, clock or SystemClock()).run()
+        )
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client:
             yield Node(runtime, client)
         server.cancel()

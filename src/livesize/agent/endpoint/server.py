@@ -35,6 +35,9 @@ from livesize.runtime.streams import AttachRequest, ExecRequest, LogQuery, NotRu
 
 MAX_SERVED = 500
 STOP_SECONDS = 2.0
+LISTENING_SECONDS = 0.03
+"""So long nothing is said on a new session: kubectl begins to read before it knows its streams, and
+throws away what comes in between."""
 APISERVER_GROUP = "livesize:apiserver"
 _NAMES = {"logs": 2, "exec": 2, "attach": 2, "portforward": 1}
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of who connected (unix(7))
@@ -162,6 +165,7 @@ class EndpointServer:
         stream = make_socket()
         try:
             await stream.prepare(request)
+            await self._clock.sleep(LISTENING_SECONDS)
         except BaseException:
             if session is not None:
                 await apart(session.close())
