@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from guest.workload import POD, Workload, container_group, make_pod, remove_pod
-from livesize.api.kernel_units import CPU_PERIOD_US
+from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
 from livesize.runtime.cgroups.v2 import CgroupsV2
-from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.interface import GoneError, RuntimeCallError
 
 pytestmark = pytest.mark.cgroup_v2
 
@@ -44,6 +44,24 @@ def test_a_quota_bounds_a_running_process_and_is_changed_live(driver: CgroupsV2)
         assert driver.read(group).limits.cpu_quota_us is None
         assert cores_used(driver, group) > 0.85
         assert workload.is_alive
+
+
+def test_a_group_made_anew_is_not_taken_for_the_one_before(driver: CgroupsV2) -> None:
+    group, somebody_else = container_group("main"), CgroupsV2("/sys/fs/cgroup")
+    for weight, quota_us, limit_bytes in ((50, 25_000, 64 << 20), (25, 50_000, 32 << 20)):
+        driver.write_cpu(group, weight, quota_us)
+        driver.write_memory(group, limit_bytes)
+        assert somebody_else.read_limits(group) == KernelLimits(weight, quota_us, limit_bytes)
+        assert driver.read_limits(group) == KernelLimits(weight, quota_us, limit_bytes)
+        assert somebody_else.remove(group)
+        with pytest.raises(GoneError):
+            driver.read_limits(group)
+        with pytest.raises(GoneError):
+            driver.write_cpu(group, 50, None)
+        with pytest.raises(GoneError):
+            driver.write_memory(group, None)
+        somebody_else.make(group)
+        assert driver.read_limits(group) == KernelLimits(100, None, None)
 
 
 def test_the_quota_of_the_pod_bounds_its_containers(driver: CgroupsV2) -> None:

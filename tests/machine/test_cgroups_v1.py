@@ -79,6 +79,24 @@ def test_limits_stand_in_the_kernels_files(cgroups: CgroupDriver, pod: str) -> N
     assert cgroups.read(group).limits == KernelLimits(512, 25_000, 99_999_744)
 
 
+def test_a_group_made_anew_is_not_taken_for_the_one_before(cgroups: CgroupDriver, pod: str) -> None:
+    group, somebody_else = f"{pod}/c-main", open_cgroups()
+    for weight, quota_us, limit_bytes in ((512, 25_000, 100 * MIB), (256, 50_000, 64 * MIB)):
+        cgroups.write_cpu(group, weight, quota_us)
+        cgroups.write_memory(group, limit_bytes)
+        assert somebody_else.read_limits(group) == KernelLimits(weight, quota_us, limit_bytes)
+        assert cgroups.read_limits(group) == KernelLimits(weight, quota_us, limit_bytes)
+        assert somebody_else.remove(group)
+        with pytest.raises(GoneError):
+            cgroups.read_limits(group)
+        with pytest.raises(GoneError):
+            cgroups.write_cpu(group, 512, None)
+        with pytest.raises(GoneError):
+            cgroups.write_memory(group, MIB)
+        somebody_else.make(group)
+        assert cgroups.read_limits(group) == KernelLimits(1024, None, None)
+
+
 def test_a_burst_stands_beside_the_quota(cgroups: CgroupDriver, pod: str) -> None:
     cgroups.write_cpu(pod, 1024, 100_000)
     cgroups.write_burst(pod, 20_000)

@@ -175,15 +175,24 @@ class Agent:
             log.warning("container not stopped", container=name, reason=str(failure))
 
     async def _begin(self, loaded: tuple[Allocation, ...]) -> None:
-        """The first list is complete: admit all, then judge resizes, then let the workers go."""
+        """The first list is complete: remember what was told, admit all, then judge resizes, then
+        let the workers go."""
         await self._informer.synced.wait()
         self._is_live = True
         self._meet_leftovers(loaded)
         pods = self._informer.items()
+        for pod in pods:
+            _guarded(self._recall, pod)
         for pod in sorted(pods, key=self._order_of_admission):
             _guarded(self._meet, pod)
         for pod in sorted(pods, key=_order_of_request):
             _guarded(self._books.judge.consider, pod)
+
+    def _recall(self, pod: Object) -> None:
+        entry = self._books.judge.recall(pod)
+        if entry is not None:
+            log.warning("promise recalled", pod=f"{entry.namespace}/{entry.name}")
+            self.checkpoint.save(entry)
 
     def _meet_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
         """Pods whose objects went while no agent was looking: off the machine with them."""

@@ -91,6 +91,22 @@ class Judge:
                 pass
         return verdict
 
+    def recall(self, pod: Object) -> Allocation | None:
+        """A resize that is Done, by what the API server was told, and that this node has forgotten.
+        It lost its power before the promise was on disk, and with it all that ran here: nothing is
+        held of what was before. Others may have been given the room by now."""
+        entry = self._ledger.get(uid_of(pod))
+        done = int(resize_state(pod).get("generation", 0))
+        if entry is None or done <= entry.generation or phase_of(pod) is not ResizePhase.DONE:
+            return None
+        told = tuple(allocated_sizes(pod).values())
+        assigned = self._assign(pod, told)
+        if not isinstance(assigned, Assigned):
+            return None  # it is judged anew, like any other
+        entry = entry.accepted(told, done, assigned.cpus).applied(told)
+        self._ledger.record(entry)
+        return entry
+
     def is_open(self, pod: Object) -> bool:
         """A resize was asked that has not been judged, neither here nor by the scheduler."""
         entry = self._ledger.get(uid_of(pod))

@@ -5,6 +5,7 @@ A file that cannot be used is refused with StoreOpenError before anything in it 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -18,6 +19,8 @@ SCHEMA_VERSION = 2
 BUSY_MILLISECONDS = 5_000
 PAGE_BYTES = 4_096
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+WAL_ROOM_BYTES = 12 * 1024 * 1024
+"""About as far as the log grows before it is copied, while the server is busy."""
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -143,3 +146,19 @@ def _set_up(connection: apsw.Connection, size_limit_bytes: int) -> None:
         with Transaction(connection):
             connection.execute("UPDATE meta SET value = '0' WHERE name = 'epoch'")
             connection.execute("UPDATE meta SET value = '2' WHERE name = 'schema'")
+    _make_room(connection.filename_wal)
+
+
+def _make_room(log: str) -> None:
+    """Zeros at the end of the log. To sync what was written over concerns the disk alone; what was
+    appended also has to wait for a thread of the kernel, which enters it in the file system's
+    books. SQLite reads a log up to the first record that is not one, and zeros are none."""
+    zeros = bytes(1024 * 1024)
+    with contextlib.suppress(OSError):  # a disk that is full, say: then it is appended to
+        descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for start in range(os.fstat(descriptor).st_size, WAL_ROOM_BYTES, len(zeros)):
+                os.pwrite(descriptor, zeros[: WAL_ROOM_BYTES - start], start)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -11,6 +11,7 @@ import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
+from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2, parse_cpu_max
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
 
@@ -78,7 +79,7 @@ def test_a_group_is_read_whole(mount: Path) -> None:
 
 
 def test_limits_are_written_where_the_kernel_reads_them(mount: Path) -> None:
-    driver = CgroupsV2(str(mount))
+    driver = CgroupsV2(str(mount), files=KeptFiles(0))  # plain files keep what is not overwritten
     driver.write_cpu(GROUP, 100, 20_000)
     driver.write_pids(GROUP, 4096)
     driver.write_memory(GROUP, 128 * MIB)

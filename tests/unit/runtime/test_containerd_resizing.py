@@ -15,6 +15,7 @@ import pytest
 
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
+from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.containerd.link import RefusedError, UnreachableError
 from livesize.runtime.containerd.resizing import Resizer
@@ -157,7 +158,7 @@ def containerd(kernel: Kernel) -> Containerd:
 
 @pytest.fixture
 def cgroups(tmp_path: Path, kernel: Kernel) -> CgroupsV2:
-    return CgroupsV2(str(tmp_path))
+    return CgroupsV2(str(tmp_path), files=KeptFiles(0))  # no kernel says which are gone
 
 
 @pytest.fixture
@@ -377,12 +378,12 @@ async def test_cpu_that_was_written_in_part_is_set_back(
     cgroups: CgroupsV2,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(path: str, text: str) -> None:
+    def refuse(_files: KeptFiles, path: str, text: str) -> None:
         if text == "50":
             raise RuntimeCallError(f"cannot write {path}")
         Path(path).write_text(text)
 
-    monkeypatch.setattr("livesize.runtime.cgroups.v2.write_text", refuse)
+    monkeypatch.setattr(KeptFiles, "write_text", refuse)
     with pytest.raises(RuntimeCallError):
         await resizer.write(ID, PATH, SetCpu(50, 20_000))
     assert cgroups.read_limits(PATH) == LIMITS

@@ -155,7 +155,7 @@ async def test_the_write_ahead_log_is_emptied_while_the_store_is_open(path: Path
             await store.commit([], [Put("a", bytes([number]) * 500_000)])
         await store.compact(60)
         wal = path.with_name("store.db-wal")
-        assert wal.stat().st_size < 12_000_000
+        assert wal.stat().st_size < 15_000_000, "of 30 million that were written"
         assert path.stat().st_size > 10_000_000
 
 

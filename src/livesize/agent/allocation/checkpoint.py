@@ -1,8 +1,10 @@
-"""Keeps the ledger in a file: written before the machine is touched, on disk before it is told.
+"""Keeps the ledger in a file: written before the machine is touched, on disk soon after.
 
 What is written survives the end of every process; it is on disk a moment later, and from then on
 survives a loss of power as well. The machine may be touched in between, because it loses whatever
-was done to it with its power; the API server may not be told, because it does not.
+was done to it with its power. The API server does not, so it is told of most promises only once
+they are on disk; that a resize is Done it may be told before, because from that the next agent
+knows what was promised (``Judge.recall``).
 
 A small SQLite file (WAL). ``save`` and ``forget`` write at once, which waits for no disk. Who needs
 one promise on a quick disk syncs it on the spot (machinery/disk_pace.py); otherwise a thread syncs
@@ -31,8 +33,8 @@ log = get_logger("agent.checkpoint")
 
 SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
-SYNC_SECONDS = 0.002
-"""So long a quick disk is left alone: most often whoever needs it synced comes before."""
+SYNC_SECONDS = 0.01
+"""So long the disk is left alone: whoever needs it sooner says so, and what is Done was told."""
 AGAIN_SECONDS = 1.0
 """After a failure, where nobody else writes before."""
 LOG_PAGES = 4000
@@ -156,12 +158,7 @@ class Checkpoint:
         self._written += 1
         if self._sync_later is None:
             loop = asyncio.get_running_loop()
-            # At the end of this turn at the earliest, so that its other decisions come along.
-            self._sync_later = (
-                loop.call_later(SYNC_SECONDS, self.sync)
-                if self._pace.is_quick
-                else loop.call_soon(self.sync)
-            )
+            self._sync_later = loop.call_later(SYNC_SECONDS, self.sync)
         return self._written
 
     def _put(self, connection: apsw.Connection) -> None:
@@ -173,10 +170,10 @@ class Checkpoint:
 
     # Syncing
 
-    def begin_sync(self) -> None:
-        """Where the disk takes its time it begins now, rather than at the end of this turn."""
-        if not self._pace.is_quick:
-            self.sync()
+    @property
+    def is_sound(self) -> bool:
+        """The disk has not lost anything that is not there anew by now."""
+        return not self._lost
 
     def sync(self) -> None:
         """By the thread, from now on."""
@@ -344,16 +341,22 @@ class SecuredEntry:
         return self._secured == entry
 
     def begin(self, entry: Allocation) -> None:
-        """A promise was just made: a slow disk may begin while it is planned. Where it cannot be
-        written, ``secure`` says so."""
+        """A promise was just made. Where it cannot be written, ``secure`` says so."""
         with contextlib.suppress(CheckpointError):
             self._write(entry)
-            self._checkpoint.begin_sync()
 
     def secure(self, entry: Allocation) -> None:
         """It is written; raises CheckpointError."""
         self._write(entry)
         self._secured = entry
+
+    async def kept(self) -> None:
+        """Return when it is written, so that others may hear that it is done; on a disk that has
+        failed, when it is there. Raises CheckpointError."""
+        if self._unwritten is not None:
+            self._write(self._unwritten)
+        if not self._checkpoint.is_sound:
+            await self.durable()
 
     async def durable(self) -> None:
         """Return when it is on disk, so that others may hear of it; raises CheckpointError."""

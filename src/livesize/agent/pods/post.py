@@ -8,7 +8,7 @@ its resize: one request and one commit instead of several, and they tell no more
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.outside import Outside
@@ -71,6 +71,15 @@ class PodRecord:
         """``told``: events, reason and message, that are true once the API server has taken it.
         What was promised is on disk before anybody hears of it; raises CheckpointError."""
         await self._entry.durable()
+        await self._post(body, told)
+
+    async def post_done(self, body: Object, *told: tuple[EventReason, str]) -> None:
+        """The same, but it need not be on disk yet: a node that loses power hears of it from the
+        API server, which has it all from here."""
+        await self._entry.kept()
+        await self._post(body, told)
+
+    async def _post(self, body: Object, told: Sequence[tuple[EventReason, str]]) -> None:
         pod, outside = self.pod, self._outside
         riding = outside.recorder.ride(pod)
         events = riding.events + [outside.compose(pod, *one) for one in told]

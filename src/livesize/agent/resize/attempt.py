@@ -7,8 +7,8 @@
     freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
     actuated     what was applied is in the books, and on disk soon
-    report       the promise is on disk: Done, with actual as read back, the steps and their
-                 times, in one request
+    report       Done, with allocated, actual as read back, the steps and their times, in one
+                 request
 
 Each is a step of machinery.steps, so a crash point lies between any two, and a new attempt from
 wherever the last one stopped goes on from there: what is done already has no step. The API server
@@ -47,7 +47,7 @@ POST_ERRORS: tuple[type[Exception], ...] = (ConnectionError, StatusError)
 TELL_ERRORS: tuple[type[Exception], ...] = (
     *POST_ERRORS,
     CheckpointError,
-)  # nothing is told of what is not on disk
+)  # nothing is told of what a crash could take
 
 _ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
 
@@ -242,7 +242,7 @@ class ResizeAttempt:
             await self._accepting
         is_told = False
         try:
-            await self.entry.durable()
+            await self.entry.kept()
             if self._may_report():  # no newer request came meanwhile: only the newest counts
                 await self._report_done(started)
                 is_told = True
@@ -256,4 +256,4 @@ class ResizeAttempt:
         status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
         message = event_message("completed", self.target.allocated, self.target.generation)
         body = done_body(pod, self.target, self._records, status)
-        await self.record.post_resizing(body, *news, (EventReason.RESIZE_COMPLETED, message))
+        await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))

@@ -25,10 +25,10 @@ from livesize.runtime.cgroups.files import (
     read_number,
     read_table,
     remove_directory,
-    write_raw,
     write_text,
 )
 from livesize.runtime.cgroups.interface import PAGE_BYTES, whole_pages
+from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.interface import GoneError, MemoryInUseError, Reading
 
 REQUIRED_CONTROLLERS = ("cpu", "cpuacct", "memory", "pids")
@@ -47,6 +47,7 @@ class CgroupsV1:
             dict.fromkeys((self._cpu, self._cpuacct, self._memory, self._pids))
         )
         self._cpuset = CpusetV1(mounts.get("cpuset"))
+        self._files = KeptFiles()
 
     @property
     def version(self) -> CgroupVersion:
@@ -60,7 +61,10 @@ class CgroupsV1:
             write_text(period, str(CPU_PERIOD_US))
 
     def remove(self, path: str) -> bool:
-        removed = [remove_directory(f"{hierarchy}/{path}") for hierarchy in self._all()]
+        folders = [f"{hierarchy}/{path}" for hierarchy in self._all()]
+        for folder in folders:
+            self._files.forget(folder)
+        removed = [remove_directory(folder) for folder in folders]
         return all(removed)
 
     def exists(self, path: str) -> bool:
@@ -95,15 +99,15 @@ class CgroupsV1:
         return KernelLimits(*self.cpu_limit(path), self.memory_limit(path))
 
     def cpu_limit(self, path: str) -> tuple[int, int | None]:
-        return read_number(f"{self._cpu}/{path}/cpu.shares"), self._quota(path)
+        return self._files.read_number(f"{self._cpu}/{path}/cpu.shares"), self._quota(path)
 
     def memory_limit(self, path: str) -> int | None:
-        limit = read_number(f"{self._memory}/{path}/memory.limit_in_bytes")
+        limit = self._files.read_number(f"{self._memory}/{path}/memory.limit_in_bytes")
         return None if limit >= _UNLIMITED_FROM else limit
 
     def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
         usage = f"{self._memory}/{path}/memory.usage_in_bytes"
-        return limit_bytes is not None and limit_bytes < read_number(usage)
+        return limit_bytes is not None and limit_bytes < self._files.read_number(usage)
 
     def oom_kills(self, path: str) -> int:
         """Version 1 counts a kill only in the victim's own group, so those below are added."""
@@ -118,9 +122,10 @@ class CgroupsV1:
 
     def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:
         group = f"{self._cpu}/{path}"
-        write_text(f"{group}/cpu.cfs_quota_us", str(-1 if quota_us is None else quota_us))
+        quota = str(-1 if quota_us is None else quota_us)
+        self._files.write_text(f"{group}/cpu.cfs_quota_us", quota)
         if weight is not None:
-            write_text(f"{group}/cpu.shares", str(weight))
+            self._files.write_text(f"{group}/cpu.shares", str(weight))
 
     def write_burst(self, path: str, burst_us: int) -> None:
         with contextlib.suppress(GoneError):
@@ -133,16 +138,16 @@ class CgroupsV1:
         swap_limit = self._swap_limit(swap)
         swap_first = swap_limit is not None and (limit_bytes is None or swap_limit < limit_bytes)
         if swap_first:
-            write_text(swap, value)
+            self._files.write_text(swap, value)
         try:
-            write_raw(f"{group}/memory.limit_in_bytes", value)
+            self._files.write_raw(f"{group}/memory.limit_in_bytes", value)
         except OSError as failure:
             if failure.errno == errno.EBUSY and limit_bytes is not None:
                 raise self._in_use(path, limit_bytes) from failure
             where = f"{group}/memory.limit_in_bytes"
             raise call_failed(f"write {value} to", where, failure) from failure
         if swap_limit is not None and not swap_first:
-            write_text(swap, value)
+            self._files.write_text(swap, value)
 
     def machine_cpus(self) -> tuple[int, ...]:
         return affinity_of(self._cpuset.machine_cpus())
@@ -183,16 +188,16 @@ class CgroupsV1:
 
     def _quota(self, path: str) -> int | None:
         group = f"{self._cpu}/{path}"
-        quota_us = read_number(f"{group}/cpu.cfs_quota_us")
+        quota_us = self._files.read_number(f"{group}/cpu.cfs_quota_us")
         if quota_us < 0:
             return None
-        period_us = read_number(f"{group}/cpu.cfs_period_us")
+        period_us = self._files.read_number(f"{group}/cpu.cfs_period_us")
         return quota_us if period_us == CPU_PERIOD_US else quota_us * CPU_PERIOD_US // period_us
 
     def _swap_limit(self, swap: str) -> int | None:
         """Of memory and swap together; None where it is not counted or not set."""
         try:
-            limit = read_number(swap)
+            limit = self._files.read_number(swap)
         except GoneError:
             return None
         return None if limit >= _UNLIMITED_FROM else limit
@@ -204,6 +209,6 @@ class CgroupsV1:
             return 0
 
     def _in_use(self, path: str, limit_bytes: int) -> MemoryInUseError:
-        usage_bytes = read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
+        usage_bytes = self._files.read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
         floor_bytes = whole_pages(limit_bytes) + PAGE_BYTES  # it may have shrunk since the refusal
         return MemoryInUseError(path, limit_bytes, max(usage_bytes, floor_bytes))

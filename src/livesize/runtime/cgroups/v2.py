@@ -25,6 +25,7 @@ from livesize.runtime.cgroups.files import (
     write_text,
 )
 from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
+from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.narrow import mend, narrow
 from livesize.runtime.interface import GoneError, Reading, RuntimeCallError
 
@@ -34,10 +35,13 @@ REQUIRED_CONTROLLERS = ("cpu", "memory", "pids")
 class CgroupsV2:
     """``mount`` is where the tree is mounted, usually /sys/fs/cgroup."""
 
-    def __init__(self, mount: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, mount: str, clock: Clock | None = None, files: KeptFiles | None = None
+    ) -> None:
         self._mount = mount
         self._cpuset = CpusetV2(mount)
         self._clock = clock or SystemClock()
+        self._files = files or KeptFiles()
 
     @property
     def version(self) -> CgroupVersion:
@@ -52,6 +56,7 @@ class CgroupsV2:
             make_directory(above)
 
     def remove(self, path: str) -> bool:
+        self._files.forget(f"{self._mount}/{path}")
         return remove_directory(f"{self._mount}/{path}")
 
     def exists(self, path: str) -> bool:
@@ -81,17 +86,17 @@ class CgroupsV2:
 
     def cpu_limit(self, path: str) -> tuple[int, int | None]:
         group = f"{self._mount}/{path}"
-        quota_us = parse_cpu_max(read_text(f"{group}/cpu.max"))
-        return read_number(f"{group}/cpu.weight"), quota_us
+        quota_us = parse_cpu_max(self._files.read_text(f"{group}/cpu.max"))
+        return self._files.read_number(f"{group}/cpu.weight"), quota_us
 
     def memory_limit(self, path: str) -> int | None:
-        text = read_text(f"{self._mount}/{path}/memory.max")
+        text = self._files.read_text(f"{self._mount}/{path}/memory.max")
         return None if text == "max" else int(text)
 
     def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
         if limit_bytes is None:
             return False
-        usage_bytes = read_number(f"{self._mount}/{path}/memory.current")
+        usage_bytes = self._files.read_number(f"{self._mount}/{path}/memory.current")
         return limit_bytes < usage_bytes + shrink_margin(limit_bytes)
 
     def oom_kills(self, path: str) -> int:
@@ -101,9 +106,9 @@ class CgroupsV2:
     def write_cpu(self, path: str, weight: int | None, quota_us: int | None) -> None:
         group = f"{self._mount}/{path}"
         quota = "max" if quota_us is None else str(quota_us)
-        write_text(f"{group}/cpu.max", f"{quota} {CPU_PERIOD_US}")
+        self._files.write_text(f"{group}/cpu.max", f"{quota} {CPU_PERIOD_US}")
         if weight is not None:
-            write_text(f"{group}/cpu.weight", str(weight))
+            self._files.write_text(f"{group}/cpu.weight", str(weight))
 
     def write_burst(self, path: str, burst_us: int) -> None:
         with contextlib.suppress(GoneError):
@@ -112,13 +117,13 @@ class CgroupsV2:
     def write_memory(self, path: str, limit_bytes: int | None) -> None:
         group = f"{self._mount}/{path}"
         if limit_bytes is None:
-            write_text(f"{group}/memory.max", "max")
+            self._files.write_text(f"{group}/memory.max", "max")
             return
         before = self.memory_limit(path)
         if before is None or limit_bytes < before:
             narrow(group, limit_bytes, self._clock)
         else:
-            write_text(f"{group}/memory.max", str(limit_bytes))
+            self._files.write_text(f"{group}/memory.max", str(limit_bytes))
 
     def machine_cpus(self) -> tuple[int, ...]:
         return affinity_of(self._cpuset.machine_cpus())

@@ -1,0 +1,136 @@
+"""That a resize is done is told before it is on disk: a node that loses its power hears of it
+again, from whoever it told, before it gives the room to anybody or takes it from anybody."""
+
+from __future__ import annotations
+
+import shutil
+
+import msgspec
+import pytest
+
+from livesize.agent.allocation.checkpoint import Checkpoint
+from unit.agent.world import World, container
+
+GIB = 1024**3
+
+
+@pytest.fixture
+def node(world: World) -> World:
+    """As in production: what is applied at once is told as done only."""
+    world.settings = msgspec.structs.replace(world.settings, accept_delay_seconds=5.0)
+    return world
+
+
+async def resized(world: World, **amounts: str) -> None:
+    """Resize, and lose the power before the disk has it; the agent is not running."""
+    await world.stop()
+    before = world.path.with_name("before.db")
+    shutil.copy(world.path, before)
+    await world.start()
+    world.api.resize("db", "app", **amounts)
+    await world.phase("db", "Done")
+    await world.stop()
+    shutil.copy(before, world.path)
+    world.machine.pods.clear()
+    world.machine.groups.clear()
+
+
+@pytest.mark.parametrize(("memory", "size_bytes"), [("1Gi", GIB), ("3Gi", 3 * GIB)])
+async def test_a_pod_has_what_was_told(node: World, memory: str, size_bytes: int) -> None:
+    await node.start()
+    await node.api.run_pod("db", container(memory="2Gi"))
+    uid = await node.running("db")
+    await resized(node, memory=memory)
+    await node.start()
+    await node.until(lambda: uid in node.machine.pods, "started again")
+    await node.until(lambda: node.memory_bytes(uid) == size_bytes, "at the size that was told")
+    assert node.api.phase("db") == "Done"
+    await node.stop()
+    entries = await node.checkpointed()
+    assert [entry.allocated[0]["requests"]["memory"] for entry in entries] == [memory]
+    assert [entry.generation for entry in entries] == [2]
+
+
+async def test_the_room_that_was_given_up_is_still_given_up(node: World) -> None:
+    await node.start()
+    await node.api.run_pod("db", container(memory="3Gi"))
+    await node.running("db")
+    await resized(node, memory="1Gi")
+    await node.api.run_pod("late", container(memory="2Gi"))
+    await node.start()
+    await node.running("late")
+
+
+async def test_what_was_grown_into_goes_to_nobody_else(node: World) -> None:
+    await node.start()
+    await node.api.run_pod("db", container(memory="1Gi"))
+    await node.running("db")
+    await resized(node, memory="3Gi")
+    await node.api.run_pod("late", container(memory="2Gi"))
+    await node.start()
+    await node.until(lambda: node.api.pod("late")["status"].get("reason"), "judged")
+    assert node.api.pod("late")["status"]["reason"] == "OutOfmemory"
+
+
+async def test_what_was_asked_since_is_judged_anew(node: World) -> None:
+    await node.start()
+    await node.api.run_pod("db", container(memory="1Gi"))
+    uid = await node.running("db")
+    await resized(node, memory="2Gi")
+    node.api.resize("db", "app", memory="3Gi")
+    await node.start()
+    await node.phase("db", "Done")
+    assert node.memory_bytes(uid) == 3 * GIB
+
+
+async def test_an_older_word_of_the_api_server_changes_nothing(node: World) -> None:
+    """A promise that was made and not told: the checkpoint is newer."""
+    await node.start()
+    await node.api.run_pod("db", container(memory="1Gi"))
+    uid = await node.running("db")
+    node.api.resize("db", "app", memory="2Gi")
+    await node.phase("db", "Done")
+    node.api.is_down = True
+    node.api.resize("db", "app", memory="3Gi")
+    await node.until(lambda: node.memory_bytes(uid) == 3 * GIB, "applied")
+    await node.stop()
+    node.api.is_down = False
+    await node.start()
+    await node.phase("db", "Done")
+    assert node.memory_bytes(uid) == 3 * GIB
+
+
+async def test_done_is_told_before_it_is_on_disk(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.start()
+    await node.api.run_pod("db", container())
+    await node.running("db")
+    monkeypatch.setattr(Checkpoint, "sync", lambda _: None)  # the disk never gets to it
+    node.api.resize("db", "app", cpu="1")
+    await node.phase("db", "Done")
+    monkeypatch.undo()
+
+
+async def test_a_disk_that_has_failed_is_waited_for(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.start()
+    await node.api.run_pod("db", container())
+    uid = await node.running("db")
+    failures: list[int] = []
+
+    def fail(descriptor: int) -> None:
+        failures.append(descriptor)
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fdatasync", fail)
+        node.api.resize("db", "app", cpu="1")
+        await node.until(lambda: failures, "the disk has failed")
+        node.api.resize("db", "app", cpu="2")
+        await node.until(lambda: node.quota_us(uid) == 200_000, "applied")
+        tried = len(failures)
+        await node.until(lambda: len(failures) > tried + 2, "tried again and again")
+        assert node.api.phase("db") == "Requested", "not told before it is on disk"
+    await node.phase("db", "Done")
