@@ -2,7 +2,8 @@
 
 To wake a thread and be woken by it takes longer than a quick disk takes to sync, and the thread
 wants the interpreter just when its owner works on. A slow disk would hold up everybody else. The
-last time says which it is: one that was slow is left to the thread until it has been quick again.
+last two times say which it is: one that was slow twice is left to the thread until it has been
+quick again. Slow once means little: every disk is, now and then.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from contextlib import contextmanager
 
 QUICK_SECONDS = 0.002
 """About as long as a loop is busy with one request anyway."""
+_UNKNOWN = float("inf")
 
 
 class DiskPace:
     """One for each file. May be asked and told by any thread."""
 
     def __init__(self) -> None:
-        self._last_seconds = float("inf")  # nobody knows yet
+        self._last_seconds = self._before_seconds = _UNKNOWN
 
     @property
     def is_quick(self) -> bool:
-        return self._last_seconds <= QUICK_SECONDS
+        return min(self._last_seconds, self._before_seconds) <= QUICK_SECONDS
 
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Around whatever waits for the disk. What fails was not quick."""
-        began, self._last_seconds = time.perf_counter(), float("inf")
+        began, before_seconds = time.perf_counter(), self._last_seconds
+        self._last_seconds = self._before_seconds = _UNKNOWN
         yield
         self._last_seconds = time.perf_counter() - began
+        self._before_seconds = before_seconds
