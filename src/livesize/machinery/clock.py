@@ -9,6 +9,8 @@ import math
 import time
 from typing import Protocol
 
+_MICROS = 1_000_000  # of a second
+
 
 class Clock(Protocol):
     def now(self) -> float:
@@ -40,8 +42,11 @@ def format_time(seconds: float) -> str:
 
 def format_micro_time(seconds: float) -> str:
     """RFC 3339 to the microsecond: leases, events, steps of a resize."""
-    moment = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    second = math.floor(seconds)
+    micros = round((seconds - second) * 1e6)
+    if micros == _MICROS:
+        second, micros = second + 1, 0
+    return f"{_format_second(second)[:-1]}.{micros:06}Z"
 
 
 @functools.lru_cache(maxsize=256)
