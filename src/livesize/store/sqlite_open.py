@@ -5,7 +5,6 @@ A file that cannot be used is refused with StoreOpenError before anything in it 
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -154,11 +153,17 @@ def _make_room(log: str) -> None:
     appended also has to wait for a thread of the kernel, which enters it in the file system's
     books. SQLite reads a log up to the first record that is not one, and zeros are none."""
     zeros = bytes(1024 * 1024)
-    with contextlib.suppress(OSError):  # a disk that is full, say: then it is appended to
+    try:
         descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # SQLite keeps no log in a file here
+    try:
+        length = os.fstat(descriptor).st_size
         try:
-            for start in range(os.fstat(descriptor).st_size, WAL_ROOM_BYTES, len(zeros)):
+            for start in range(length, WAL_ROOM_BYTES, len(zeros)):
                 os.pwrite(descriptor, zeros[: WAL_ROOM_BYTES - start], start)
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, length)  # the disk is full: what is left is for who needs it
+    finally:
+        os.close(descriptor)

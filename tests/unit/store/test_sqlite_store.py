@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from livesize.store.interface import (
     StoreClosedError,
 )
 from livesize.store.sqlite import SqliteLimits, SqliteStore, StoreOpenError
+from livesize.store.sqlite_open import WAL_ROOM_BYTES
 
 
 class Gate(CrashPoints):
@@ -167,6 +170,33 @@ async def test_the_write_ahead_log_is_copied_when_nothing_is_asked(path: Path) -
         async with asyncio.timeout(20):
             while path.stat().st_size < 5_000_000:
                 await asyncio.sleep(0.02)
+
+
+async def test_the_log_has_its_length_from_the_beginning(path: Path) -> None:
+    log = path.with_name("store.db-wal")
+    async with opened(path) as store:
+        length = log.stat().st_size
+        for number in range(20):
+            await store.commit([], [Put(f"a/{number}", b"v" * 10_000)])
+        assert log.stat().st_size == length == WAL_ROOM_BYTES, "written over, not appended to"
+    async with opened(path) as store:
+        assert len((await store.list("a/")).entries) == 20
+
+
+async def test_a_disk_that_is_full_is_not_filled_up_with_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, log = os.pwrite, path.with_name("store.db-wal")
+
+    def full(descriptor: int, content: bytes, start: int) -> int:
+        if start > WAL_ROOM_BYTES // 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content, start)
+
+    monkeypatch.setattr("os.pwrite", full)
+    async with opened(path) as store:
+        assert log.stat().st_size < 1_000_000
+        await store.commit([], [Put("a", b"1")])
 
 
 # Group commit
