@@ -21,6 +21,13 @@ def node(world: World) -> World:
     return world
 
 
+async def running(world: World, **size: str) -> str:
+    """An agent, and one pod on its node; return the pod's uid."""
+    await world.start()
+    await world.api.run_pod("db", container(**size))
+    return await world.running("db")
+
+
 async def resized(world: World, **amounts: str) -> None:
     """Resize, and lose the power before the disk has it; the agent is not running."""
     await world.stop()
@@ -37,9 +44,7 @@ async def resized(world: World, **amounts: str) -> None:
 
 @pytest.mark.parametrize(("memory", "size_bytes"), [("1Gi", GIB), ("3Gi", 3 * GIB)])
 async def test_a_pod_has_what_was_told(node: World, memory: str, size_bytes: int) -> None:
-    await node.start()
-    await node.api.run_pod("db", container(memory="2Gi"))
-    uid = await node.running("db")
+    uid = await running(node, memory="2Gi")
     await resized(node, memory=memory)
     await node.start()
     await node.until(lambda: uid in node.machine.pods, "started again")
@@ -52,9 +57,7 @@ async def test_a_pod_has_what_was_told(node: World, memory: str, size_bytes: int
 
 
 async def test_the_room_that_was_given_up_is_still_given_up(node: World) -> None:
-    await node.start()
-    await node.api.run_pod("db", container(memory="3Gi"))
-    await node.running("db")
+    await running(node, memory="3Gi")
     await resized(node, memory="1Gi")
     await node.api.run_pod("late", container(memory="2Gi"))
     await node.start()
@@ -62,9 +65,7 @@ async def test_the_room_that_was_given_up_is_still_given_up(node: World) -> None
 
 
 async def test_what_was_grown_into_goes_to_nobody_else(node: World) -> None:
-    await node.start()
-    await node.api.run_pod("db", container(memory="1Gi"))
-    await node.running("db")
+    await running(node, memory="1Gi")
     await resized(node, memory="3Gi")
     await node.api.run_pod("late", container(memory="2Gi"))
     await node.start()
@@ -73,9 +74,7 @@ async def test_what_was_grown_into_goes_to_nobody_else(node: World) -> None:
 
 
 async def test_what_was_asked_since_is_judged_anew(node: World) -> None:
-    await node.start()
-    await node.api.run_pod("db", container(memory="1Gi"))
-    uid = await node.running("db")
+    uid = await running(node, memory="1Gi")
     await resized(node, memory="2Gi")
     node.api.resize("db", "app", memory="3Gi")
     await node.start()
@@ -85,9 +84,7 @@ async def test_what_was_asked_since_is_judged_anew(node: World) -> None:
 
 async def test_an_older_word_of_the_api_server_changes_nothing(node: World) -> None:
     """A promise that was made and not told: the checkpoint is newer."""
-    await node.start()
-    await node.api.run_pod("db", container(memory="1Gi"))
-    uid = await node.running("db")
+    uid = await running(node, memory="1Gi")
     node.api.resize("db", "app", memory="2Gi")
     await node.phase("db", "Done")
     node.api.is_down = True
@@ -103,9 +100,7 @@ async def test_an_older_word_of_the_api_server_changes_nothing(node: World) -> N
 async def test_done_is_told_before_it_is_on_disk(
     node: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await node.start()
-    await node.api.run_pod("db", container())
-    await node.running("db")
+    await running(node)
     monkeypatch.setattr(Checkpoint, "sync", lambda _: None)  # the disk never gets to it
     node.api.resize("db", "app", cpu="1")
     await node.phase("db", "Done")
@@ -115,9 +110,7 @@ async def test_done_is_told_before_it_is_on_disk(
 async def test_a_disk_that_has_failed_is_waited_for(
     node: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await node.start()
-    await node.api.run_pod("db", container())
-    uid = await node.running("db")
+    uid = await running(node)
     failures: list[int] = []
 
     def fail(descriptor: int) -> None:

@@ -353,10 +353,10 @@ class SecuredEntry:
     async def kept(self) -> None:
         """Return when it is written, so that others may hear that it is done; on a disk that has
         failed, when it is there. Raises CheckpointError."""
-        if self._unwritten is not None:
-            self._write(self._unwritten)
         if not self._checkpoint.is_sound:
             await self.durable()
+        elif self._unwritten is not None:
+            self._write(self._unwritten)
 
     async def durable(self) -> None:
         """Return when it is on disk, so that others may hear of it; raises CheckpointError."""

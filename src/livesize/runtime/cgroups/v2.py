@@ -167,9 +167,6 @@ class CgroupsV2:
             )
         write_text(control, " ".join(f"+{name}" for name in missing))
 
-    def _unreclaimable(self, group: str) -> int:
-        return unreclaimable_bytes(read_table(f"{group}/memory.stat"))
-
 
 def parse_cpu_max(text: str) -> int | None:
     """``quota period`` as a quota per CPU_PERIOD_US; None for no limit."""
