@@ -227,17 +227,19 @@ async def test_an_api_outage_does_not_stop_a_resize_already_seen(world: World) -
 
 
 class Disk:
-    """A disk that takes its time, or fails."""
+    """A disk that takes its time, or fails. It was slow before, so a thread waits for it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._free = threading.Event()
         self.fails = False
+        monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", -1.0)
         monkeypatch.setattr("os.fdatasync", self._sync)
 
     def release(self) -> None:
         self._free.set()
 
     def _sync(self, _descriptor: int) -> None:
+        assert threading.current_thread() is not threading.main_thread(), "the loop stands still"
         assert self._free.wait(10)
         if self.fails:
             raise OSError(5, "Input/output error")
