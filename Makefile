@@ -40,14 +40,14 @@ check-types:
 # Three on two cores: tests wait a third of their time.
 check-unit:
 	@$(BIN)/pytest -q --tier none -n 3 --dist worksteal -p no:schemathesis \
-		--ignore tests/machine --ignore tests/integration
+		--ignore tests/machine --ignore tests/integration --ignore tests/security
 
 test: check test-machine ## check, then every machine test: real API server, cgroups, guests
 
 test-machine: setup
 	@$(BIN)/pytest --tier machine || { code=$$?; [ $$code = 5 ] && echo "no machine tests yet"; }
 
-test-all: setup ## everything, long matrices too; AREA=door|containers|cgroup_v2|vms|workloads|screens
+test-all: setup ## everything, long matrices too; AREA=door|security|containers|cgroup_v2|vms|workloads|screens
 	@$(BIN)/pytest --matrix $(if $(AREA),--tier $(AREA))
 
 bench: setup ## measure, and compare with the raw calls underneath

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-IDS = [*(f"F{number}" for number in range(1, 80)), *(f"B{number}" for number in range(1, 14))]
+IDS = [*(f"F{number}" for number in range(1, 101)), *(f"B{number}" for number in range(1, 18))]
 PLANNED = "planned"
 PARTLY = "partly:"
 
