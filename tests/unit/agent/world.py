@@ -311,7 +311,7 @@ def quick_settings(seconds: float, **more: Any) -> AgentSettings:
         post_backoff_seconds=seconds / 2,
         post_backoff_maximum_seconds=seconds,
         crash_backoff_seconds=2 * seconds,
-        **more,
+        **{"event_delay_seconds": 0.0, **more},
     )
 
 
