@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 import livesize
+from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
@@ -57,6 +58,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     event_terms: EventTerms = EventTerms()
     budget: Budget = Budget()
+    arrivals: ArrivalLimits = ArrivalLimits()
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
     node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
@@ -132,7 +134,7 @@ class ApiServer:
             app = self._app()
             background.append(group.create_task(app.run_loop_lag(), name="loop lag"))
             told = stack.enter_context(audited(app, self._config.audit, self._clock))
-            server = make_web_server(self._config.http, told, tls)
+            server = make_web_server(self._config.http, told, tls, self._config.arrivals)
             web = group.create_task(server.run(listener), name="web server")
             await server.listening.wait()
             self._ready = True
