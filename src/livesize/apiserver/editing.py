@@ -33,7 +33,6 @@ from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
-from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
@@ -114,7 +113,7 @@ class Editing:
                     seen = Seen.of(record)
                     new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
-                around = around_of(self._ground.cache, edit.access)
+                around = self._ground.around(edit.access)
                 admit_or_refuse(
                     Attempt(edit.identity, edit.access, record.stored, new, node, around)
                 )

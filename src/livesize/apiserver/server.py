@@ -59,6 +59,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     event_terms: EventTerms = EventTerms()
     budget: Budget = Budget()
     arrivals: ArrivalLimits = ArrivalLimits()
+    trusts_editors: bool = True  # to run programs as processes of a machine (design 5.6)
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
     node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
@@ -87,7 +88,14 @@ class ApiServer:
         self._port = 0
         self._ready = False
         self._cache = ObjectsCache(store)
-        self.service = Service(store, self._cache, self._clock, ids or RandomIds(), points)
+        self.service = Service(
+            store,
+            self._cache,
+            self._clock,
+            ids or RandomIds(),
+            points,
+            trusts_editors=config.trusts_editors,
+        )
         committer = Committer(store, self._cache, points)
         self._events = EventKeeper(self._cache, committer, self._clock, config.event_terms)
 
@@ -160,7 +168,12 @@ class ApiServer:
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
             budget=self._config.budget,
-            streams=NodeStreams(self._cache, self._endpoints(), self._clock),
+            streams=NodeStreams(
+                self._cache,
+                self._endpoints(),
+                self._clock,
+                trusts_editors=self._config.trusts_editors,
+            ),
             joining=Joining(
                 Authority(self._config.tls_dir),
                 tokens,
