@@ -101,6 +101,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     points: CrashPoints
     accelerator: Accelerator
     on_change: Callable[[str], None]  # told the pod's uid
+    node_uid: str = ""
 
 
 class Vm:
@@ -199,6 +200,7 @@ class Vm:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
             console = self._around.daemon.inside(self.console)
             model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
+            model = msgspec.structs.replace(model, node_uid=self._around.node_uid)
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
             self._around.groups.allow_burst(self.group, BURST_US)
