@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,65 @@ def test_a_second_one_of_the_same_name_refuses_and_touches_nothing(
     first.start()
     first.wait_running("db")
     assert start_time(pid) == began, "its own data directory takes over"
+
+
+def livesize_clean(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LIVESIZE, "clean", *words], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_what_a_dead_directory_left_is_shown_and_removed_and_nothing_else(
+    first: Up, tmp_path: Path
+) -> None:
+    other = Up(tmp_path / "other")
+    other.start()
+    other.create_pod("web", [container("app", "100m", "32Mi")])
+    bystander = group_of(other, "web", "app").main_pid()
+    first.create_pod(
+        "cache",
+        [container("app", "100m", "32Mi") | {"volumeMounts": [{"name": "m", "mountPath": "/m"}]}],
+        volumes=[{"name": "m", "emptyDir": {"medium": "Memory"}}],
+    )
+    pid = group_of(first, "db", "app").main_pid()
+    began = start_time(pid)
+
+    alive = livesize_clean("--node-name", first.node, "--yes")
+    assert alive.returncode == 1
+    assert f"is alive: process {first.pid}" in alive.stderr
+    alive = livesize_clean("--data-dir", str(first.directory), "--yes")
+    assert alive.returncode == 1
+    assert start_time(pid) == began
+
+    first.kill()
+    uid = first_uid(first)
+    shown = livesize_clean("--node-name", first.node)
+    assert shown.returncode == 0, shown.stderr
+    assert "/c-app" in shown.stdout
+    assert f"  process        {pid} " in shown.stdout
+    assert f"  mount          {first.directory}/agent/volumes" in shown.stdout
+    assert start_time(pid) == began, "it was only shown"
+
+    removed = livesize_clean("--node-name", first.node, "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert not Path(f"/proc/{pid}").exists()
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/livesize/*{uid}*"))
+    assert str(first.directory) not in Path("/proc/self/mountinfo").read_text()
+    assert Path(f"/proc/{bystander}").exists(), "the other node's pods go on"
+
+    again = livesize_clean("--data-dir", str(first.directory), "--yes")
+    assert "Nothing of" in again.stdout
+    second = Up(tmp_path / "second")
+    second.node, second._arguments[-1] = first.node, first.node
+    second.start()
+    second.stop()
+    other.end()
+    first.start()
+    first.wait_running("db")
+
+
+def first_uid(up: Up) -> str:
+    return str(json.loads((up.directory / "agent/node.json").read_text())["uid"])
 
 
 def test_groups_that_another_removes_are_made_again_within_a_second(first: Up) -> None:
