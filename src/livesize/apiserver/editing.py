@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import StatusError, conflict
-from livesize.api.kinds import NODES, RESOURCE_QUOTAS
+from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
+from livesize.api.resize_state import accepted_on_the_way
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -172,10 +173,19 @@ class Editing:
         also = self._ground.books.unchanged(target.resource, target.namespace)
         if is_finished(target, new):
             return await self._ground.committer.remove(record, also, beside)
-        made = await self._ground.committer.put(target.resource, new, record, also, beside)
+        made = await self._ground.committer.put(
+            target.resource, new, record, also, beside, _on_the_way(target, record.stored, new)
+        )
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return await self._ground.recounted(made)
         return made
+
+
+def _on_the_way(target: Target, stored: Object, new: Object) -> Object | None:
+    """What is told between the two: a resize that was Done at once has been Accepted first."""
+    if (target.resource, target.subresource) != (PODS, "resizing"):
+        return None
+    return accepted_on_the_way(stored, new)
 
 
 def merge_applied_part(edit: Edit, seen: Seen) -> Object:

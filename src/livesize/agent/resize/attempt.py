@@ -28,10 +28,17 @@ from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.answers import accept_body, done_body, event_message, progress_body
+from livesize.agent.resize.answers import (
+    accept_body,
+    done_body,
+    event_message,
+    progress_body,
+    waiting_body,
+)
 from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import MachineWork, Progress
+from livesize.api.container_state import yet_to_run
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, generation_of
 from livesize.api.reasons import EventReason
@@ -49,6 +56,7 @@ TELL_ERRORS: tuple[type[Exception], ...] = (
     CheckpointError,
 )  # nothing is told of what a crash could take
 
+NOT_RUNNING = "Allocated. The resize is done when what does not run now runs at its new size:"
 _ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
 
 
@@ -254,6 +262,20 @@ class ResizeAttempt:
         pod = self.record.pod
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
         status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
+        asked = [size["name"] for size in resize_state(pod).get("desired") or ()]
+        waiting = yet_to_run({**pod, "status": status}, asked)
+        if waiting:
+            await self._report_waiting(f"{NOT_RUNNING} {waiting}", news, status)
+            return
         message = event_message("completed", self.target.allocated, self.target.generation)
         body = done_body(pod, self.target, self._records, status)
         await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))
+
+    async def _report_waiting(
+        self, why: str, news: list[tuple[EventReason, str]], status: Object
+    ) -> None:
+        """All is ready for it; what does not run gets its size when it starts."""
+        pod, state = self.record.pod, resize_state(self.record.pod)
+        if phase_of(pod) is not ResizePhase.IN_PROGRESS or state.get("message") != why:
+            body = waiting_body(pod, self.target, why, self._records, status)
+            await self.record.post_resizing(body, *news)
