@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from livesize.api.objects import Object, lookup
-from livesize.api.vm_status import statuses_of
+from livesize.api.vm_status import resizable_statuses_of
 
 
 def is_running(status: Object) -> bool:
@@ -29,7 +29,7 @@ def has_ended_for_good(pod: Object, status: Object) -> bool:
 def yet_to_run(pod: Object, names: Collection[str]) -> str:
     """Which of the containers so named do not run though they are going to, and why, for people;
     empty where there are none."""
-    statuses = {status.get("name"): status for status in statuses_of(pod)}
+    statuses = {status.get("name"): status for status in resizable_statuses_of(pod)}
     waiting = []
     for name in names:
         status = statuses.get(name, {})

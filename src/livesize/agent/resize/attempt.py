@@ -27,6 +27,7 @@ import msgspec
 from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
+from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.answers import (
     accept_body,
@@ -43,6 +44,7 @@ from livesize.api.errors import StatusError
 from livesize.api.objects import Object, generation_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
+from livesize.api.resources import sidecars_of
 from livesize.machinery.steps import Step, StepFailedError, StepRecord, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
@@ -125,7 +127,7 @@ class ResizeAttempt:
             steps.append(Step("checkpoint", self._checkpoint))
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
-        steps += [self._stop(one.container) for one in self.restarts if one.running]
+        steps += [self._stop(name) for name in self._stopping()]
         steps += self._machine_steps()
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
@@ -133,6 +135,12 @@ class ResizeAttempt:
         if self._may_report():
             steps.append(Step("report", self._report))
         return steps
+
+    def _stopping(self) -> list[str]:
+        """Sidecars last; they also start first: ``restarts`` is in that order."""
+        running = tuple(one.container for one in self.restarts if one.running)
+        together = stop_order(running, sidecars_of(self.record.pod))
+        return [name for names in together for name in names]
 
     def _machine_steps(self) -> list[Step]:
         steps, of_cpu = list(self.work.steps), self.work.cpu_steps
@@ -178,8 +186,12 @@ class ResizeAttempt:
         return True
 
     def _started(self) -> tuple[EventReason, str]:
-        told = event_message("started", self.target.allocated, self.target.generation)
+        told = self._event("started")
         return EventReason.RESIZE_STARTED, told
+
+    def _event(self, what: str) -> str:
+        sizes, generation = self.target.allocated, self.target.generation
+        return event_message(what, self.record.pod, sizes, generation)
 
     async def _accept(self) -> None:
         pod, target = self.record.pod, self.target
@@ -267,7 +279,7 @@ class ResizeAttempt:
         if waiting:
             await self._report_waiting(f"{NOT_RUNNING} {waiting}", news, status)
             return
-        message = event_message("completed", self.target.allocated, self.target.generation)
+        message = self._event("completed")
         body = done_body(pod, self.target, self._records, status)
         await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))
 
