@@ -255,5 +255,6 @@ class ResizeAttempt:
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
         status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
         message = event_message("completed", self.target.allocated, self.target.generation)
-        body = done_body(pod, self.target, self._records, status)
+        remark = "" if self.work.remark is None else self.work.remark()
+        body = done_body(pod, self.target, self._records, status, remark)
         await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))
