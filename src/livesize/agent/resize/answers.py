@@ -87,10 +87,16 @@ def waiting_body(
 
 
 def done_body(
-    pod: Object, allocation: Allocation, records: Iterable[StepRecord], status: Object
+    pod: Object,
+    allocation: Allocation,
+    records: Iterable[StepRecord],
+    status: Object,
+    message: str = "",
 ) -> Object:
+    """``message``: there is more to say than that it is done."""
     return {
         **_body(pod, ResizePhase.DONE, allocation.generation),
+        **({"message": message} if message else {}),
         "allocated": list(allocation.allocated),
         "steps": steps_json(records),
         "status": _present(status),

@@ -280,7 +280,8 @@ class ResizeAttempt:
             await self._report_waiting(f"{NOT_RUNNING} {waiting}", news, status)
             return
         message = self._event("completed")
-        body = done_body(pod, self.target, self._records, status)
+        remark = "" if self.work.remark is None else self.work.remark()
+        body = done_body(pod, self.target, self._records, status, remark)
         await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))
 
     async def _report_waiting(
