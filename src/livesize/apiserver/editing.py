@@ -40,7 +40,8 @@ from livesize.store.interface import ConflictError
 
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
-    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain."""
+    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
+    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0068)."""
 
     identity: Identity
     target: Target
@@ -49,6 +50,7 @@ class Edit(msgspec.Struct, frozen=True):
     versioned: bool = True
     applied: Object | None = None
     sizes: Sizes | None = None
+    knows_policies: bool = False
 
     @classmethod
     def of(
@@ -147,7 +149,8 @@ class Editing:
         if edit.versioned:
             check_version(target, record.stored, sent)
         now = format_time(self._ground.clock.now())
-        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now))
+        knows = edit.knows_policies
+        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return self._ground.books.counted(new)

@@ -17,6 +17,8 @@ from livesize.apiserver.http.requests import Scope
 
 IDENTITY = "livesize.identity"
 """Where the application leaves who asked, for the audit log."""
+IMPERSONATED = "livesize.impersonated"
+"""Where it leaves whom an admin acted as."""
 SWITCHED = "livesize.switched"
 """Where the audit log leaves what to call when a connection switches to another language."""
 TAKE_OVER = "livesize.take_over"
