@@ -34,7 +34,6 @@ from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
-from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
@@ -42,7 +41,8 @@ from livesize.store.interface import ConflictError
 
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
-    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain."""
+    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
+    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0068)."""
 
     identity: Identity
     target: Target
@@ -51,6 +51,7 @@ class Edit(msgspec.Struct, frozen=True):
     versioned: bool = True
     applied: Object | None = None
     sizes: Sizes | None = None
+    knows_policies: bool = False
 
     @classmethod
     def of(
@@ -115,7 +116,7 @@ class Editing:
                     seen = Seen.of(record)
                     new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
-                around = around_of(self._ground.cache, edit.access)
+                around = self._ground.around(edit.access)
                 admit_or_refuse(
                     Attempt(edit.identity, edit.access, record.stored, new, node, around)
                 )
@@ -149,7 +150,8 @@ class Editing:
         if edit.versioned:
             check_version(target, record.stored, sent)
         now = format_time(self._ground.clock.now())
-        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now))
+        knows = edit.knows_policies
+        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return self._ground.books.counted(new)
