@@ -103,7 +103,12 @@ class PodWorker:
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
         self._machine = PodMachine(outside, self._record, shape, self._volumes)
         hands = PodHands(
-            self._stop_for_size, self._start_at_size, self._build_status_with, room_appeared
+            self._stop_for_size,
+            self._machine.mounts_memory,
+            self._machine.clear,
+            self._start_at_size,
+            self._build_status_with,
+            room_appeared,
         )
         self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
         self._crash_backoff = CrashBackoff(
@@ -393,6 +398,8 @@ class PodWorker:
         async def begin() -> None:
             if start.stop_first:
                 await self._machine.stop(start.container, "its definition was changed")
+            if view is not None and is_due(entry, view):
+                await self._machine.clear(start.container)  # a resize has stopped it
             await self._machine.start(start.container, start.attempt, entry, in_full=False)
 
         try:

@@ -3,6 +3,7 @@
     checkpoint   the promise is written on this node
     accept       the API hears of it while the machine is changed, unless that is done at once
     stop:NAME    containers that restart by policy
+    clear:NAME   what they left in volumes in memory, which would count in the smaller pod
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
@@ -75,6 +76,8 @@ class PodHands:
     """What an attempt asks of the pod's worker."""
 
     stop: Callable[[str], Awaitable[None]]
+    mounts_memory: Callable[[str], bool]
+    clear: Callable[[str], Awaitable[None]]  # what it left in volumes in memory
     start: Callable[[str, int, Allocation], Awaitable[None]]
     build_status: Callable[[PodObservation | None], Object]  # None: read the machine for it
     room_appeared: Callable[[], None]
@@ -128,6 +131,8 @@ class ResizeAttempt:
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
         steps += [self._stop(name) for name in self._stopping()]
+        mounts_memory = self.hands.mounts_memory
+        steps += [self._clear(one) for one in self.restarts if mounts_memory(one.container)]
         steps += self._machine_steps()
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
@@ -226,6 +231,12 @@ class ResizeAttempt:
             await self.hands.stop(container)
 
         return Step(f"stop:{container}", stop)
+
+    def _clear(self, restart: Restart) -> Step:
+        async def clear() -> None:
+            await self.hands.clear(restart.container)
+
+        return Step(f"clear:{restart.container}", clear)
 
     def _start(self, restart: Restart) -> Step:
         async def start() -> None:
