@@ -43,7 +43,13 @@ from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.ids import Ids
-from livesize.apiserver.intake import apply_patch, plain_sizes, take_in, take_part
+from livesize.apiserver.intake import (
+    apply_patch,
+    names_policy,
+    plain_sizes,
+    take_in,
+    take_part,
+)
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
     applying_owner,
@@ -195,7 +201,8 @@ class Service:
         options: WriteOptions = PLAIN_WRITE,
     ) -> Record:
         sizes = plain_sizes(target, patch, patch_type, options)
-        edit = Edit.of(identity, "patch", target, options, sizes=sizes)
+        knows = sizes is None and names_policy(patch)
+        edit = Edit.of(identity, "patch", target, options, sizes=sizes, knows_policies=knows)
         rule = change_rule(target.resource, target.subresource)
         with_owners = names_owners(patch)
 
@@ -212,7 +219,7 @@ class Service:
         """Make the object say what ``part`` says, and whatever of it others have said; create it
         where it is not there."""
         part = take_part(target, part, options)
-        edit = Edit.of(identity, "patch", target, options, applied=part)
+        edit = Edit.of(identity, "patch", target, options, applied=part, knows_policies=True)
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:

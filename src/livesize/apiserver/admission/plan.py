@@ -43,7 +43,7 @@ from livesize.api.limits import claim_problems, limit_problems
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
 from livesize.api.resize_state import is_bound, resize_state
-from livesize.api.resources import containers_of
+from livesize.api.resources import resizable_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
 from livesize.apiserver.admission.node_restriction import forbids_creation, forbids_update
 from livesize.apiserver.admission.storage import forbids_growth, forbids_node
@@ -286,7 +286,7 @@ def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
 
 
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:
-    resources = [container.get("resources") or {} for container in containers_of(pod)]
+    resources = [container.get("resources") or {} for container in resizable_of(pod)]
     return [(one.get("requests"), one.get("limits")) for one in resources]
 
 
