@@ -120,6 +120,11 @@ class PodWorker:
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
         )
+        self._machine_backoff = Backoff(
+            settings.resize_backoff_seconds,
+            settings.resize_backoff_maximum_seconds,
+            outside.random,
+        )
         self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0
         self._ending: Ending | None = None
@@ -180,18 +185,22 @@ class PodWorker:
         try:
             wait_seconds = await self._turn()
         except WORLD_ERRORS as failure:
+            backoff = self._machine_backoff
             self._log.warning("pod not in step yet", reason=str(failure))
             with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS):
                 await self._report_status()  # what could not be done is not said to be so
         except POST_ERRORS as failure:
+            unfinished = self._driver.is_unfinished()
+            backoff = self._machine_backoff if unfinished else self._backoff
             self._log.warning("pod not in step yet", reason=str(failure))
         except Exception:
+            backoff = self._backoff
             log.exception("a turn of the pod failed", pod=name_of(self._record.pod))
         else:
             self._failures = 0
             return wait_seconds
         self._failures += 1
-        return self._backoff.seconds(self._failures)
+        return backoff.seconds(self._failures)
 
     async def _turn(self) -> float:
         snapshot = self._observe()
