@@ -11,7 +11,7 @@ from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
-from livesize.api.resize_state import accepted_on_the_way
+from livesize.api.resize_state import accepted_on_the_way, remember_request
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -173,6 +173,8 @@ class Editing:
         self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
     ) -> Record:
         also = self._ground.books.unchanged(target.resource, target.namespace)
+        if target.resource == PODS:
+            new = remember_request(record.stored, new)
         if is_finished(target, new):
             return await self._ground.committer.remove(record, also, beside)
         made = await self._ground.committer.put(
