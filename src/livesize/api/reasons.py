@@ -84,6 +84,7 @@ class EventReason(enum.StrEnum):
     BACK_OFF = "BackOff"
     FAILED = "Failed"
     FAILED_SANDBOX = "FailedCreatePodSandBox"
+    SANDBOX_CHANGED = "SandboxChanged"
     UNHEALTHY = "Unhealthy"
     EVICTED = "Evicted"
     FAILED_POST_START = "FailedPostStartHook"
@@ -114,6 +115,7 @@ _WARNINGS = frozenset(
         EventReason.BACK_OFF,
         EventReason.FAILED,
         EventReason.FAILED_SANDBOX,
+        EventReason.SANDBOX_CHANGED,
         EventReason.UNHEALTHY,
         EventReason.EVICTED,
         EventReason.FAILED_POST_START,

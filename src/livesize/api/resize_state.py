@@ -40,6 +40,7 @@ __all__ = [
     "IllegalTransitionError",
     "RequestStatus",
     "ResizePhase",
+    "accepted_on_the_way",
     "allocated_sizes",
     "apply_resizing",
     "asked_state",
@@ -183,6 +184,25 @@ def apply_resizing(
         state["allocated"] = _allocated_after(stored_pod, answer)
     status = {**(stored_pod.get("status") or {}), **answer.status}
     return {**stored_pod, "status": {**status, "resizeState": state}}
+
+
+def accepted_on_the_way(stored_pod: Object, answered_pod: Object) -> Object | None:
+    """The pod between the two, where the answer was Done and nobody was told Accepted before:
+    allocated as the answer says, the machine as it was. Whoever watches is shown both, in order
+    (IBM: Requested, Accepted, Done). None where there is nothing in between."""
+    if phase_of(answered_pod) is not ResizePhase.DONE or phase_of(stored_pod) in APPLYING:
+        return None
+    done = resize_state(answered_pod)
+    state: Object = {
+        **resize_state(stored_pod),
+        "phase": ResizePhase.IN_PROGRESS.value,
+        "message": MESSAGES[ResizePhase.IN_PROGRESS],
+        "transitionTime": done["transitionTime"],
+        "allocated": done["allocated"],
+        "observedGeneration": done["observedGeneration"],
+    }
+    state.pop("reason", None)
+    return evolve(stored_pod, _STATE, state)
 
 
 def _answered(state: Object, answer: Answer, now: str) -> Object:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from livesize.api.conditions import find_condition
+from livesize.api.container_state import is_running
 from livesize.api.kind_cells import (
     access_modes,
     claim_reference,
@@ -161,8 +162,8 @@ def _allocated(pod: Object, _now: float) -> str:
 
 
 def _actual(pod: Object, _now: float) -> str:
-    statuses = resizable_statuses_of(pod)
-    return resources_words([status.get("resources") or {} for status in statuses])
+    running = [status for status in resizable_statuses_of(pod) if is_running(status)]
+    return resources_words([one.get("resources") or {} for one in running]) if running else "-"
 
 
 def _node_status(node: Object, _now: float) -> str:

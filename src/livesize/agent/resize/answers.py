@@ -74,11 +74,30 @@ def error_body(
     }
 
 
-def done_body(
-    pod: Object, allocation: Allocation, records: Iterable[StepRecord], status: Object
+def waiting_body(
+    pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
 ) -> Object:
+    """Applied as far as it can be; ``message`` says what has yet to run at its size."""
+    return {
+        **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
+        "message": message,
+        "allocated": list(allocation.allocated),
+        "steps": steps_json(records),
+        "status": _present(status),
+    }
+
+
+def done_body(
+    pod: Object,
+    allocation: Allocation,
+    records: Iterable[StepRecord],
+    status: Object,
+    message: str = "",
+) -> Object:
+    """``message``: there is more to say than that it is done."""
     return {
         **_body(pod, ResizePhase.DONE, allocation.generation),
+        **({"message": message} if message else {}),
         "allocated": list(allocation.allocated),
         "steps": steps_json(records),
         "status": _present(status),

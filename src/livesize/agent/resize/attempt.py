@@ -3,6 +3,7 @@
     checkpoint   the promise is written on this node
     accept       the API hears of it while the machine is changed, unless that is done at once
     stop:NAME    containers that restart by policy
+    clear:NAME   what they left in volumes in memory, which would count in the smaller pod
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
@@ -30,10 +31,17 @@ from livesize.agent.outside import Outside
 from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.report import caught_up
-from livesize.agent.resize.answers import accept_body, done_body, event_message, progress_body
+from livesize.agent.resize.answers import (
+    accept_body,
+    done_body,
+    event_message,
+    progress_body,
+    waiting_body,
+)
 from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import MachineWork, Progress
+from livesize.api.container_state import yet_to_run
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
@@ -52,6 +60,7 @@ TELL_ERRORS: tuple[type[Exception], ...] = (
     CheckpointError,
 )  # nothing is told of what a crash could take
 
+NOT_RUNNING = "Allocated. The resize is done when what does not run now runs at its new size:"
 _ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
 
 
@@ -68,6 +77,8 @@ class PodHands:
     """What an attempt asks of the pod's worker."""
 
     stop: Callable[[str], Awaitable[None]]
+    mounts_memory: Callable[[str], bool]
+    clear: Callable[[str], Awaitable[None]]  # what it left in volumes in memory
     start: Callable[[str, int, Allocation], Awaitable[None]]
     build_status: Callable[[PodObservation | None], Object]  # None: read the machine for it
     room_appeared: Callable[[], None]
@@ -121,6 +132,8 @@ class ResizeAttempt:
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
         steps += [self._stop(name) for name in self._stopping()]
+        mounts_memory = self.hands.mounts_memory
+        steps += [self._clear(one) for one in self.restarts if mounts_memory(one.container)]
         steps += self._machine_steps()
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
@@ -220,6 +233,12 @@ class ResizeAttempt:
 
         return Step(f"stop:{container}", stop)
 
+    def _clear(self, restart: Restart) -> Step:
+        async def clear() -> None:
+            await self.hands.clear(restart.container)
+
+        return Step(f"clear:{restart.container}", clear)
+
     def _start(self, restart: Restart) -> Step:
         async def start() -> None:
             # At the size the pod's group was just made ready for: there may be a newer promise.
@@ -267,6 +286,21 @@ class ResizeAttempt:
         pod = self.record.pod
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
         status = caught_up(pod, self.hands.build_status(groups))
+        asked = [size["name"] for size in resize_state(pod).get("desired") or ()]
+        waiting = yet_to_run({**pod, "status": status}, asked)
+        if waiting:
+            await self._report_waiting(f"{NOT_RUNNING} {waiting}", news, status)
+            return
         message = self._event("completed")
-        body = done_body(pod, self.target, self._records, status)
+        remark = "" if self.work.remark is None else self.work.remark()
+        body = done_body(pod, self.target, self._records, status, remark)
         await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))
+
+    async def _report_waiting(
+        self, why: str, news: list[tuple[EventReason, str]], status: Object
+    ) -> None:
+        """All is ready for it; what does not run gets its size when it starts."""
+        pod, state = self.record.pod, resize_state(self.record.pod)
+        if phase_of(pod) is not ResizePhase.IN_PROGRESS or state.get("message") != why:
+            body = waiting_body(pod, self.target, why, self._records, status)
+            await self.record.post_resizing(body, *news)

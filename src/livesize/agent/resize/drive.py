@@ -36,7 +36,7 @@ from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resources import init_containers_of, resizable_of, size_of
 from livesize.machinery.clock import parse_time
-from livesize.machinery.steps import Backoff, Step, run_steps
+from livesize.machinery.steps import Backoff, Step, StepWaitsError, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase
 
@@ -240,9 +240,23 @@ class ResizeDriver:
             reason=str(outcome.failure),
             seconds=wait_seconds,
         )
-        if not is_post and not isinstance(outcome.failure, CheckpointError):
+        if isinstance(outcome.failure, StepWaitsError):
+            await self._post_waiting(target, str(outcome.failure))
+        elif not is_post and not isinstance(outcome.failure, CheckpointError):
             await self._post_error(target, outcome, outcome.failure)
         return wait_seconds
+
+    async def _post_waiting(self, target: Allocation, why: str) -> None:
+        """Nothing failed, and it may take for ever: what it waits for is said, once."""
+        pod = self._record.pod
+        state = resize_state(pod)
+        told = phase_of(pod) is ResizePhase.IN_PROGRESS and state.get("message") == why
+        if told or not self._is_asked(target):
+            return
+        try:
+            await self._record.post_resizing(accept_body(pod, target, why))
+        except TELL_ERRORS as refusal:
+            log.warning("waiting not posted", pod=target.name, reason=str(refusal))
 
     async def _post_error(
         self, target: Allocation, outcome: AttemptOutcome, failure: Exception

@@ -29,8 +29,9 @@ _RESIZABLE_PARTS = ("containers", "initContainers", "virtualMachine", "resources
 _NONE: Object = {}
 
 
-def prepare_resize(old: Object, incoming: Object) -> Object:
+def prepare_resize(old: Object, incoming: Object, *, keeps_policies: bool = True) -> Object:
     """``old`` with the resources and policies of ``incoming``; what else it says is dropped.
+    ``keeps_policies``: a policy that it does not name stays (``keep_policies``).
 
     Containers that were added, removed, renamed or moved stay so, for validation to refuse, and so
     do the resources of init containers that are no sidecars.
@@ -41,31 +42,34 @@ def prepare_resize(old: Object, incoming: Object) -> Object:
     prepared = dict(old["spec"])
     for kind in ("containers", "initContainers"):
         if kind in spec:
-            prepared[kind] = _take_sizes(prepared.get(kind) or [], spec[kind])
+            taken = _take_sizes(prepared.get(kind) or [], spec[kind], keeps_policies)
+            prepared[kind] = taken
     if "virtualMachine" in spec:
-        prepared["virtualMachine"] = _take_vm(prepared, spec["virtualMachine"])
+        vm = _take_vm(prepared.get("virtualMachine"), spec["virtualMachine"], keeps_policies)
+        prepared["virtualMachine"] = vm
     if prepared.get("initContainers") == []:
         del prepared["initContainers"]
     return {**old, "spec": prepared}
 
 
-def _take_sizes(old: list[Object], incoming: Any) -> Any:
+def _take_sizes(old: list[Object], incoming: Any, keeps_policies: bool) -> Any:
     if not isinstance(incoming, list) or not all(isinstance(item, dict) for item in incoming):
         return incoming
     if [item.get("name") for item in incoming] != [item.get("name") for item in old]:
         return incoming
-    return [_take_size(before, after) for before, after in zip(old, incoming, strict=True)]
+    pairs = zip(old, incoming, strict=True)
+    return [_take_size(before, after, keeps_policies) for before, after in pairs]
 
 
-def _take_vm(old: Object, incoming: Any) -> Any:
-    before = old.get("virtualMachine")
+def _take_vm(before: Object | None, incoming: Any, keeps_policies: bool) -> Any:
     if before is None or not isinstance(incoming, dict):
         return incoming
-    return _take_size(before, incoming)
+    return _take_size(before, incoming, keeps_policies)
 
 
-def _take_size(before: Object, after: Object) -> Object:
-    after = _keep_policy(before, after)
+def _take_size(before: Object, after: Object, keeps_policies: bool) -> Object:
+    if keeps_policies:
+        after = _keep_policy(before, after)
     taken = dict(before)
     taken.pop("resizePolicy", None)
     taken["resources"] = after.get("resources") or {}
@@ -76,7 +80,8 @@ def _take_size(before: Object, after: Object) -> Object:
 
 def keep_policies(old: Object, new: Object) -> Object:
     """``new`` with the resize policies of ``old`` for containers that say nothing about theirs: an
-    older client does not know them and must not erase them (F27)."""
+    older client does not know them and must not erase them (F27). Not for a change that speaks of
+    policies, and an apply: there, what is left out is meant to go (ADR 0068)."""
     if is_vm(old) and is_vm(new):
         path = ("spec", "virtualMachine")
         return evolve(new, path, _keep_policy(lookup(old, *path), lookup(new, *path)))
