@@ -36,7 +36,6 @@ from livesize.agent.pods.plan import (
     PodPlan,
     Remove,
     Rest,
-    RestartPolicy,
     Run,
     Standing,
     Start,
@@ -67,6 +66,7 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import containers_of, init_containers_of, stays
+from livesize.api.restart_policy import own_policy, own_rules, policy_of_pod
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
@@ -261,7 +261,7 @@ class PodWorker:
         pod = self._record.pod
         return PodFacts(
             standing=self._standing(),
-            restart_policy=RestartPolicy(lookup(pod, "spec", "restartPolicy", default="Always")),
+            restart_policy=policy_of_pod(pod),
             containers=self._container_facts(snapshot),
             has_group=snapshot.groups is not None,
             now=self._outside.clock.now(),
@@ -309,6 +309,10 @@ class PodWorker:
         )
         if view is not None and has_lost_group(view, snapshot):
             return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
+        if container.get("restartPolicy") is not None:
+            facts = msgspec.structs.replace(
+                facts, own_policy=own_policy(container), rules=own_rules(container)
+            )
         health = self._probes.health(view)
         if health is WELL:
             return facts
