@@ -136,6 +136,14 @@ def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class()
             {"containers": [{"readinessProbe": {"grpc": {"port": 1}}}]},
         ),
         (
+            "spec.securityContext.seccompProfile.type",
+            {"securityContext": {"seccompProfile": {"type": "Localhost"}}},
+        ),
+        (
+            "spec.containers[0].securityContext.seccompProfile.type",
+            {"containers": [{"securityContext": {"seccompProfile": {"type": "Localhost"}}}]},
+        ),
+        (
             "spec.containers[0].env[0].valueFrom",
             {"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}]},
         ),
