@@ -17,6 +17,7 @@ from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growi
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import Reason
 from livesize.api.resources import Amounts, ResourceName, is_vm
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 UNSUPPORTED = "UnsupportedByNode"
 
@@ -57,9 +58,11 @@ class NodeRoom(msgspec.Struct, frozen=True):
     used_by_others: Amounts
 
 
-def judge_new(pod: Object, room: NodeRoom, *, runs_vms: bool = False) -> Admission:
+def judge_new(
+    pod: Object, room: NodeRoom, *, runs_vms: bool = False, powers: Powers = NO_POWERS
+) -> Admission:
     """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
-    unsupported = unsupported_field(pod)
+    unsupported = unsupported_field(pod, powers)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:

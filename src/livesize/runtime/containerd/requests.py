@@ -56,7 +56,7 @@ def sandbox_config(
         metadata=messages.PodSandboxMetadata(
             name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt
         ),
-        hostname="" if pod.host_network else pod.name[:_HOSTNAME_LENGTH],
+        hostname="" if pod.host_network else (pod.hostname or pod.name)[:_HOSTNAME_LENGTH],
         log_directory=log_directory,
         labels=pod_labels(node_uid, pod.uid),
         annotations={POD_ANNOTATION: msgspec.json.encode(pod).decode()},
@@ -64,8 +64,10 @@ def sandbox_config(
             cgroup_parent=cgroup_parent,
             security_context=messages.LinuxSandboxSecurityContext(
                 namespace_options=_namespaces(host_network=pod.host_network),
+                privileged=pod.privileged,
                 seccomp=messages.SecurityProfile(),
             ),
+            sysctls=dict(pod.sysctls),
         ),
     )
 
@@ -163,6 +165,8 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
         readonly_paths=_READ_ONLY_PATHS,
         seccomp=messages.SecurityProfile(),
     )
+    if config.privileged:
+        _unbind(security)
     if config.run_as_user is not None:
         security.run_as_user.value = config.run_as_user
     elif config.run_as_group is not None:
@@ -170,6 +174,15 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
     if config.run_as_group is not None:
         security.run_as_group.value = config.run_as_group
     return security
+
+
+def _unbind(security: Message) -> None:
+    """Whoever is privileged may all that root may: every capability, every device, /proc and /sys
+    as the machine has them."""
+    security.privileged = True
+    security.no_new_privs = False
+    for field in ("capabilities", "masked_paths", "readonly_paths", "seccomp"):
+        security.ClearField(field)
 
 
 def _namespaces(*, host_network: bool) -> Message:
