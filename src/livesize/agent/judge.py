@@ -28,7 +28,6 @@ from livesize.agent.allocation.ledger import (
     Ledger,
     StartingSize,
     pod_requests,
-    requests_total,
 )
 from livesize.agent.cpus.books import CpuBooks
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
@@ -41,7 +40,7 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resources import containers_of, init_containers_of, size_of, stays
+from livesize.api.resources import init_containers_of, resizable_of, size_of, stays
 from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
@@ -163,7 +162,7 @@ class Judge:
         self._pods.pop(uid, None)
 
     def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
-        desired = tuple(size_of(container) for container in containers_of(pod))
+        desired = tuple(size_of(container) for container in resizable_of(pod))
         generation = int(resize_state(pod)["generation"])
         assigned = self._assign(pod, desired)
         match self._verdict(entry, desired, assigned):
@@ -184,7 +183,7 @@ class Judge:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:
                 return Infeasible(broken)
-        asked = pod_requests(entry, requests_total(desired))
+        asked = pod_requests(entry, desired)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
         verdict = judge_resize(asked, self._ledger.footprint(entry.uid), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
@@ -223,6 +222,7 @@ class Judge:
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
             starting=tuple(
-                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+                StartingSize({"name": one["name"]} if stays(one) else size_of(one), stays(one))
+                for one in init_containers_of(pod)
             ),
         )

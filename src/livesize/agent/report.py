@@ -1,12 +1,14 @@
 """Builds a pod's status from what the machine says. Pure: reads nothing, posts nothing.
 
 Status says only what was read back: ``resources`` of a running container is what the kernel
-holds, in allocated's own quantities where the kernel cannot tell the difference (design 2).
+holds, in allocated's own quantities where the kernel cannot tell the difference (design 2). Of a
+container that does not run it is what is allocated, as Kubernetes has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -127,9 +129,22 @@ def starts_told(pod: Object, container: str) -> int:
 
 
 def changed_status(pod: Object, built: Object) -> Object:
-    """The fields of ``built`` that differ from the (stored) pod's status; empty: nothing to say."""
+    """The fields of ``built`` that differ from the (stored) pod's status, as a merge patch; empty:
+    nothing to say."""
     status: Object = pod.get("status") or {}
-    return {key: value for key, value in built.items() if status.get(key) != value}
+    return {
+        key: _patched(status.get(key), value)
+        for key, value in built.items()
+        if status.get(key) != value
+    }
+
+
+def _patched(before: Any, after: Any) -> Any:
+    """What a merge patch has to say to make ``before`` be ``after``: null is what is gone."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return after
+    gone = {key: None for key in before if key not in after}
+    return gone | {key: _patched(before.get(key), value) for key, value in after.items()}
 
 
 def actual_resources(
@@ -192,8 +207,11 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
         "started": running and health.started,
         "state": state,
         "lastState": last,
-        "resources": _actual(facts, container),
     }
+    if running:
+        status["resources"] = _actual(facts, container)
+    elif not is_vm(facts.pod):  # Kubernetes' words; a virtual machine that is off has no size
+        status["resources"] = _allocated(facts, container)
     if view is not None:
         status["containerID"] = _container_id(facts, view)
     elif told.get("containerID"):
@@ -269,14 +287,19 @@ def _last_state(facts: StatusFacts, name: str, view: ContainerView | None, told:
     return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})
 
 
-def _actual(facts: StatusFacts, container: Object) -> Object:
+def _allocated(facts: StatusFacts, container: Object) -> Object:
     if facts.allocation is None:
         return _resources(size_of(container))
+    return _resources(facts.allocation.size(container["name"]))
+
+
+def _actual(facts: StatusFacts, container: Object) -> Object:
+    """Of a container that runs."""
     name = container["name"]
-    size = facts.allocation.size(name)
     groups = facts.snapshot.groups
-    if groups is None or name not in groups.containers:
-        return _resources(size)
+    if facts.allocation is None or groups is None or name not in groups.containers:
+        return _allocated(facts, container)
+    size = facts.allocation.size(name)
     before = facts.allocation.size_before(name)
     if is_vm(facts.pod):
         return _vm_actual(facts, size, before, groups.containers[name])

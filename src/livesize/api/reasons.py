@@ -85,6 +85,7 @@ class EventReason(enum.StrEnum):
     BACK_OFF = "BackOff"
     FAILED = "Failed"
     FAILED_SANDBOX = "FailedCreatePodSandBox"
+    SANDBOX_CHANGED = "SandboxChanged"
     UNHEALTHY = "Unhealthy"
     EVICTED = "Evicted"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -116,6 +117,7 @@ _WARNINGS = frozenset(
         EventReason.BACK_OFF,
         EventReason.FAILED,
         EventReason.FAILED_SANDBOX,
+        EventReason.SANDBOX_CHANGED,
         EventReason.UNHEALTHY,
         EventReason.EVICTED,
         EventReason.FAILED_POST_START,

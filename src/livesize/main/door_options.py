@@ -41,6 +41,7 @@ class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
     etcd_ca: str = ""
     etcd_cert: str = ""
     etcd_key: str = ""
+    trust_editors: bool = False
     stop_delay: float = 0.0
     audit_log: str = ""
     audit_level: str = "metadata"
@@ -56,6 +57,7 @@ class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
             audit_log=self.audit_log,
             audit_level=self.audit_level,
             tls_names=listed(self.tls_names),
+            trust_editors=self.trust_editors,
             stop_delay_seconds=self.stop_delay,
             store=StoreChoice(self.store, self.etcd_endpoints, *files),
         )

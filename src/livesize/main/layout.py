@@ -60,6 +60,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "kubeconfig"
 
     @property
+    def node(self) -> Path:
+        """The uid that all carries which this node has on the machine."""
+        return self.agent / "node.json"
+
+    @property
     def runtime(self) -> Path:
         return self.agent / "runtime"
 

@@ -67,6 +67,7 @@ from livesize.main.node import (
     parse_node_name,
     say_what_stops,
 )
+from livesize.main.ownership import own_node
 from livesize.main.refusals import in_one_sentence
 from livesize.main.runtimes import check_runtime, parse_log_limits, rootless
 
@@ -112,10 +113,14 @@ def run_up(settings: UpSettings) -> None:
         audit_log = prepare_audit_log(door.audit_log, account)
         door = msgspec.structs.replace(door, audit_log=audit_log)
         locks = (directory.lock, directory.agent_lock)
-        with exclusive(directory, *locks), listen_on(host, port) as listener:
+        with (
+            exclusive(directory, *locks),
+            own_node(directory, node_name, runtime) as identity,
+            listen_on(host, port) as listener,
+        ):
             address = own_address(listener)
             judge = settings.resize_judge
-            node = NodeSettings(node_name, address, runtime, allocatable, judge, cpus)
+            node = NodeSettings(node_name, identity, address, runtime, allocatable, judge, cpus)
             door = msgspec.structs.replace(door, local_node=node_name)
             with local_endpoint(directory, account) as endpoint:
                 up = _Up(settings, directory, account, listener, node, endpoint)

@@ -217,7 +217,8 @@ class MachineUsage(msgspec.Struct, frozen=True):
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True):
-    """Something happened to a container by itself: look at its pod again."""
+    """Something happened to a container by itself: look at its pod again. ``container`` empty: to
+    a group of the pod."""
 
     pod_uid: str
     container: str
@@ -266,7 +267,8 @@ class Runtime(Protocol):
     def pod(self, uid: str) -> PodView | None: ...
 
     async def create_pod(self, config: PodConfig) -> None:
-        """Make the pod's group and set its limits; harmless where it exists already."""
+        """Make the pod's group and set its limits; harmless where it exists already. The group of
+        a pod that is known and has lost it, by whosever hand, is made again."""
         ...
 
     async def start_container(self, config: ContainerConfig) -> ContainerView:

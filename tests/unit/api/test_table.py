@@ -138,6 +138,17 @@ def test_pod_status_is_the_word_kubectl_prints(given: Object, word: str) -> None
     assert row(PODS, given)["Status"] == word
 
 
+@pytest.mark.parametrize(
+    "state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": {"exitCode": 1}}, {}]
+)
+def test_what_does_not_run_has_no_actual_size(state: Object) -> None:
+    size = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    runs = pod(containerStatuses=[container({"running": {}}, resources=size)])
+    assert row(PODS, runs)["Actual"] == "cpu 1/1"
+    dead = pod(containerStatuses=[container(state, resources=size)])
+    assert row(PODS, dead)["Actual"] == "-"
+
+
 def test_restarts_say_when_the_last_was() -> None:
     last = {"terminated": {"finishedAt": FIVE_MINUTES_AGO}}
     statuses = [container(RUNNING, restartCount=2, lastState=last)]

@@ -192,14 +192,28 @@ def told(name: str = "web", **more: Any) -> dict[str, Any]:
     }
 
 
+async def test_done_that_was_never_accepted_is_told_as_both(rig: Any, asked: Any) -> None:
+    version = asked["metadata"]["resourceVersion"]
+    await rig.request("POST", RESIZING, answered("Done", generation=2), token="n1")
+    again = await rig.request("POST", RESIZING, answered("Done", generation=2), token="n1")
+    assert again.status == 201, "told twice, it is Done once"
+    watch = await rig.watch(WEB.removesuffix("/web"), resourceVersion=version)
+    pods = [(await watch.next())["object"] for _ in range(2)]
+    await watch.hang_up()
+    assert [pod["spec"]["resizeRequest"]["requestStatus"] for pod in pods] == ["Accepted", "Done"]
+    assert condition(pods[0], "PodResizeInProgress")["observedGeneration"] == 2
+    assert pods[0]["metadata"]["generation"] == 2
+
+
 async def test_events_come_with_the_answer_in_one_commit(rig: Any, asked: Any) -> None:
     before = rig.cache.revision
     body = answered("Done", generation=2, events=[told()])
     done = await rig.request("POST", RESIZING, body, token="n1")
     assert done.status == 201
-    assert rig.cache.revision == before + 1
+    assert rig.cache.revision == before + 2, "Accepted, then Done and its events"
     events = (await rig.get(EVENTS)).json["items"]
     assert [event["reason"] for event in events] == ["ResizeCompleted"]
+    assert events[0]["metadata"]["resourceVersion"] == done.json["metadata"]["resourceVersion"]
     assert events[0]["metadata"]["uid"]
     assert "events" not in str(done.json)
 

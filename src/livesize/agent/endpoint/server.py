@@ -3,7 +3,8 @@
     GET /logs/POD-UID/CONTAINER?follow&previous&since&tailLines&limitBytes&timestamps
     GET /exec/POD-UID/CONTAINER?command=…&stdin&tty      WebSocket (channels.py)
     GET /attach/POD-UID/CONTAINER?stdin&tty              WebSocket (channels.py)
-    GET /portforward/POD-UID                             WebSocket (forwarding.py)
+    GET /portforward/POD-UID?port=…                      WebSocket (forwarding.py); without
+                                                         port any may be forwarded
 
 Nobody but an API server is heard: on a Unix socket its user is known to the kernel, over TCP it
 shows a certificate of the cluster's authority with the role apiserver. Which user of the cluster
@@ -183,7 +184,8 @@ class EndpointServer:
         connection = request.transport.get_extra_info("socket")
         stream = make_socket((PROTOCOL,))
         await stream.prepare(request)
-        tunnel = Tunnel(stream, lambda port: self._runtime.connect(pod_uid, port))
+        ports = frozenset(map(int, request.query.getall("port", [])))
+        tunnel = Tunnel(stream, lambda port: self._runtime.connect(pod_uid, port), ports)
         await tunnel.run(connection, self._clock)
         return stream
 

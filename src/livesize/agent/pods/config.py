@@ -38,13 +38,17 @@ def wanted_limits(allocation: Allocation, version: CgroupVersion) -> dict[str, K
 def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelLimits:
     """Enough for the containers and sidecars together, and for each init container beside the
     sidecars that have started before it: as Kubernetes, the pod's group stays that large."""
-    running = [parse_resources(size) for size in allocation.allocated]
+    running = {size["name"]: parse_resources(size) for size in allocation.allocated}
     if not allocation.starting:
-        return pod_limits(running, version)
-    starting = [(parse_resources(one.size), one.stays) for one in allocation.starting]
-    most, *others = (pod_limits(sizes, version) for sizes in moments(running, starting))
-    for one in others:
-        most = larger_limits(most, one)
+        return pod_limits(running.values(), version)
+    starting = []
+    for one in allocation.starting:
+        sidecar = running.pop(one.size["name"]) if one.stays else None
+        starting.append((sidecar or parse_resources(one.size), one.stays))
+    together = moments(running.values(), starting)
+    most, *others = (pod_limits(resources, version) for resources in together)
+    for limits in others:
+        most = larger_limits(most, limits)
     return most
 
 

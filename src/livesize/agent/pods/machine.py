@@ -75,11 +75,8 @@ class PodMachine:
     async def start(self, name: str, attempt: int, entry: Allocation, *, in_full: bool) -> None:
         """``in_full``: with all that is allocated, whatever else is being applied."""
         pod = self._with_addresses()
-        everyone = [*containers_of(pod), *init_containers_of(pod)]
-        container = next(one for one in everyone if one["name"] == name)
+        container = _container(pod, name)
         size = self._shape.start_size(entry, name, in_full=in_full)
-        if self._runs_again(name):
-            await self._volumes.clear_memory(pod, container)
         limits = self._shape.pod_limits(entry)
         furnishing = await self._volumes.furnish(pod, container, entry, limits)
         config = container_config(
@@ -115,6 +112,13 @@ class PodMachine:
         mounts = sorted(every, key=lambda one: len(PurePosixPath(one.target).parts))
         return msgspec.structs.replace(config, mounts=tuple(mounts))
 
+    def mounts_memory(self, name: str) -> bool:
+        return self._volumes.mounts_memory(self._record.pod, _container(self._record.pod, name))
+
+    async def clear(self, name: str) -> None:
+        """Of a container that does not run, what it has left in volumes in memory."""
+        await self._volumes.clear_memory(self._record.pod, _container(self._record.pod, name))
+
     async def stop(self, name: str, why: str, grace: float | None = None) -> None:
         """``grace`` in seconds; None: the pod's."""
         message = f"Stopping container {name}: {why}"
@@ -149,12 +153,6 @@ class PodMachine:
     async def remove_volumes(self, uid: str) -> None:
         await self._outside.volumes.remove(uid)
 
-    def _runs_again(self, name: str) -> bool:
-        """It has run since the machine was started; else there is nothing to clear."""
-        view = self._outside.runtime.pod(uid_of(self._record.pod))
-        known = () if view is None else view.containers
-        return any(one.name == name and not one.before_boot for one in known)
-
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""
         pod, host_ip = self._record.pod, self._outside.settings.host_ip
@@ -162,3 +160,8 @@ class PodMachine:
         pod_ip = (view.address if view is not None else "") or host_ip
         status = {**(pod.get("status") or {}), "hostIP": host_ip, "podIP": pod_ip}
         return evolve(pod, ("status",), status)
+
+
+def _container(pod: Object, name: str) -> Object:
+    everyone = [*containers_of(pod), *init_containers_of(pod)]
+    return next(one for one in everyone if one["name"] == name)

@@ -17,7 +17,13 @@ import msgspec
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot, all_run, observe_again, observe_pod
+from livesize.agent.observe import (
+    PodSnapshot,
+    all_run,
+    has_lost_group,
+    observe_again,
+    observe_pod,
+)
 from livesize.agent.outside import Outside
 from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
 from livesize.agent.pods.history import StartHistory
@@ -69,6 +75,12 @@ from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError,
 
 log = get_logger("agent.pods")
 
+GROUP_LOST = "another process removed its control group, so it has no limits any more"
+POD_GROUP_LOST = (
+    "Another process removed the pod's control group; the agent makes it again, and starts"
+    " containers as the pod's restartPolicy says"
+)
+
 
 class PodWorker:
     """``secured``: what the checkpoint is known to hold for this pod."""
@@ -94,7 +106,12 @@ class PodWorker:
         self._last_words = LastWords(outside)
         self._machine = PodMachine(outside, self._record, shape, self._volumes, self._last_words)
         hands = PodHands(
-            self._stop_for_size, self._start_at_size, self._build_status_with, room_appeared
+            self._stop_for_size,
+            self._machine.mounts_memory,
+            self._machine.clear,
+            self._start_at_size,
+            self._build_status_with,
+            room_appeared,
         )
         self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
         self._crash_backoff = CrashBackoff(
@@ -165,7 +182,11 @@ class PodWorker:
         """One turn; what fails is tried again later, and a bug ends only this turn."""
         try:
             wait_seconds = await self._turn()
-        except WORLD_ERRORS + POST_ERRORS as failure:
+        except WORLD_ERRORS as failure:
+            self._log.warning("pod not in step yet", reason=str(failure))
+            with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS):
+                await self._report_status()  # what could not be done is not said to be so
+        except POST_ERRORS as failure:
             self._log.warning("pod not in step yet", reason=str(failure))
         except Exception:
             log.exception("a turn of the pod failed", pod=name_of(self._record.pod))
@@ -199,6 +220,8 @@ class PodWorker:
         if self._probes.any or snapshot.groups is None or not self._is_running(snapshot):
             return False
         pod, views = self._record.pod, snapshot.containers
+        if len(snapshot.groups.containers) != len(views):
+            return False
         changed = [
             one for one in containers_of(pod) if self._must_start_anew(one, views.get(one["name"]))
         ]
@@ -253,7 +276,7 @@ class PodWorker:
     def _container_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
         views = snapshot.containers
         return tuple(
-            self._facts_of(container, views.get(container["name"]), changes=True)
+            self._facts_of(container, views.get(container["name"]), snapshot, changes=True)
             for container in containers_of(self._record.pod)
         )
 
@@ -262,7 +285,7 @@ class PodWorker:
         views = snapshot.containers
         return tuple(
             msgspec.structs.replace(
-                self._facts_of(one, views.get(one["name"]), changes=stays(one)),
+                self._facts_of(one, views.get(one["name"]), snapshot, changes=stays(one)),
                 is_init=True,
                 stays=stays(one),
             )
@@ -270,7 +293,7 @@ class PodWorker:
         )
 
     def _facts_of(
-        self, container: Object, view: ContainerView | None, *, changes: bool
+        self, container: Object, view: ContainerView | None, snapshot: PodSnapshot, *, changes: bool
     ) -> ContainerFacts:
         facts = self._history.facts(
             container["name"],
@@ -278,6 +301,8 @@ class PodWorker:
             definition_changed=changes and self._must_start_anew(container, view),
             starts=starts_told(self._record.pod, container["name"]),
         )
+        if view is not None and has_lost_group(view, snapshot):
+            return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
         health = self._probes.health(view)
         if health is WELL:
             return facts
@@ -324,6 +349,9 @@ class PodWorker:
 
     async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
         if run.make_group:
+            if snapshot.view is not None:
+                self._tell(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
+                self._log.warning("the pod's group was removed by another", uid=self.uid)
             await self._begin()
             snapshot = self._observe()
         if snapshot.groups is None:
@@ -380,6 +408,8 @@ class PodWorker:
         async def begin() -> None:
             if start.stop_first:
                 await self._machine.stop(start.container, "its definition was changed")
+            if view is not None and is_due(entry, view):
+                await self._machine.clear(start.container)  # a resize has stopped it
             await self._machine.start(start.container, start.attempt, entry, in_full=False)
 
         try:

@@ -60,6 +60,10 @@ class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_u
     namespaces: tuple[str, ...] = ()
     revoked: bool = False
 
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, self.role, self.node, self.namespaces)
+
 
 class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[TokenEntry, ...] = ()

@@ -15,6 +15,7 @@ from pathlib import Path
 from livesize.apiserver.auth.certificates import read_peer
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.records import (
+    CertificateEntry,
     Records,
     TokenEntry,
     TokensUnreadableError,
@@ -68,6 +69,7 @@ class Tokens:
         self._tokens: dict[str, tuple[Identity, float | None]] = {}
         self._revoked: frozenset[str] = frozenset()
         self._joins: dict[str, float] = {}
+        self._named: dict[str, list[tuple[Identity, float | None]]] = {}
 
     def identify(self, token: str, now: float) -> Identity | None:
         """Whose token it is; None for an unknown or expired one."""
@@ -90,6 +92,15 @@ class Tokens:
         if peer is None or peer.expires <= now or peer.serial in self._revoked:
             return None
         return peer.identity
+
+    def identity_named(self, name: str, now: float) -> Identity | None:
+        """Who has a token or certificate of this name; None where it is nobody, or several roles
+        have it."""
+        self._refresh(now)
+        found = {
+            one for one, expires in self._named.get(name, ()) if expires is None or expires > now
+        }
+        return found.pop() if len(found) == 1 else None
 
     def is_join_token(self, token: str, now: float) -> bool:
         """Whether it may be good for joining; only taking it out of the file makes sure."""
@@ -124,4 +135,9 @@ class Tokens:
     def _take(self, records: Records) -> None:
         self._tokens = {entry.hash: (entry.identity, entry.expires) for entry in records.tokens}
         self._joins = {entry.hash: entry.expires for entry in records.joins}
+        self._named = {}
+        good = [one for one in records.certificates if not one.revoked]
+        named: list[TokenEntry | CertificateEntry] = [*records.tokens, *good]
+        for one in named:
+            self._named.setdefault(one.name, []).append((one.identity, one.expires))
         self._revoked = frozenset(one.serial for one in records.certificates if one.revoked)

@@ -30,7 +30,7 @@ from livesize.apiserver.http.limits import JOIN, STREAM, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
-from livesize.apiserver.http.peers import IDENTITY, peer_certificate
+from livesize.apiserver.http.peers import IDENTITY, KNOWN, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
     Receive,
@@ -251,6 +251,8 @@ class App:
         if identity is None:
             raise unauthorized()
         scope[IDENTITY] = identity
+        if KNOWN in scope:
+            scope.pop(KNOWN)()
         return identity
 
     def _lasting(self, scope: Scope, head: Request) -> Request:

@@ -36,6 +36,7 @@ class Started(msgspec.Struct, frozen=True):
     started_at: float
     vcpus_created: int  # in the life of this QEMU, those since unplugged included
     is_released: bool = False  # the guest was let run
+    kept_memory_boot: str = ""  # the guest's boot in which memory went where its kernel may keep it
 
 
 class PodFolder:

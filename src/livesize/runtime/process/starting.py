@@ -21,6 +21,7 @@ from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.images import Image
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, RuntimeCallError
 from livesize.runtime.process.container import Container
+from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
 from livesize.runtime.process.machine_facts import boot_id
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
@@ -51,10 +52,15 @@ class Starter:
         self._clock = clock
         self._settings = settings
         self._launcher = Path()
+        self.interpreter = Interpreter()
         self.boot_id = boot_id()
 
     def open(self) -> None:
         self._launcher = compile_launcher(self._records.state_dir)
+        self.interpreter.open()
+
+    def close(self) -> None:
+        self.interpreter.close()
 
     def container(self, attempt: Attempt, record: ContainerRecord) -> Container:
         group = ContainerGroup(record.config.pod_uid, record.config.name)
@@ -139,7 +145,7 @@ class Starter:
     async def _launch(self, container: Container, config: ContainerConfig) -> LaunchReport:
         channel = ReadyChannel(container.attempt.ready)
         try:
-            pid = spawn_shim(container.attempt, self._launcher)
+            pid = spawn_shim(container.attempt, self._launcher, self.interpreter)
             self._settings.points.reach("start/spawned")
             container.on_end = lambda _: channel.shim_ended()
             container.watch_child(pid)
