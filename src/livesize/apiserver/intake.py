@@ -96,6 +96,8 @@ def names_policy(patch: Any) -> bool:
                 left += part.values()
             case list() as items:
                 left += items
+            case _:
+                pass
     return False
 
 

@@ -217,13 +217,33 @@ def test_all_errors_come_at_once() -> None:
         ),
         pytest.param(
             "resources",
-            {"resizePolicy": {"cpu": "ContainerRestartOnly"}},
+            {"resizePolicy": {"cpu": "ContainerRestartOnly", "memory": "LiveResizeable"}},
             'spec.containers[0].resources.resizePolicy[cpu]: Invalid value: "ContainerRestartOnly":'
-            " must not restart the container when pod `restartPolicy` is 'Never'",
+            " must be 'LiveResizeable' when pod `restartPolicy` is 'Never'",
             id="IBM's map",
         ),
+        pytest.param(
+            "resources",
+            {"resizePolicy": {"cpu": "RestartOnly", "memory": "LiveResizeable"}},
+            'spec.containers[0].resources.resizePolicy[cpu]: Invalid value: "RestartOnly":'
+            " must be 'LiveResizeable' when pod `restartPolicy` is 'Never'",
+            id="a restart of the pod",
+        ),
+        pytest.param(
+            "resources",
+            {"resizePolicy": {"cpu": "LiveResizeable"}},
+            "spec.containers[0].resources.resizePolicy[memory]: Required value: must be"
+            " 'LiveResizeable' when pod `restartPolicy` is 'Never'; what the map does not name is"
+            " RestartOnly",
+            id="what the map does not name",
+        ),
         pytest.param("resizePolicy", [LIVE], None, id="live is fine"),
-        pytest.param("resources", {"resizePolicy": {"cpu": "RestartOnly"}}, None, id="so is IBM's"),
+        pytest.param(
+            "resources",
+            {"resizePolicy": {"cpu": "LiveResizeable", "memory": "LiveResizeable"}},
+            None,
+            id="so is IBM's",
+        ),
     ],
 )
 def test_never_refuses_a_restart_of_the_container(
