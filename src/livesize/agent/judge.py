@@ -42,6 +42,7 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resources import init_containers_of, resizable_of, size_of, stays
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -55,10 +56,17 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Judge:
     def __init__(
-        self, ledger: Ledger, *, runs_vms: bool = False, cpus: CpuBooks | None = None
+        self,
+        ledger: Ledger,
+        *,
+        runs_vms: bool = False,
+        cpus: CpuBooks | None = None,
+        powers: Powers = NO_POWERS,
     ) -> None:
-        """``cpus``: under the static CPU policy, who has which alone."""
+        """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime
+        of containers."""
         self._ledger = ledger
+        self._powers = powers
         self._runs_vms = runs_vms
         self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
@@ -72,7 +80,9 @@ class Judge:
         uid = uid_of(pod)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
         verdict: Admission = (
-            Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
+            Admit()
+            if already_runs
+            else judge_new(pod, room, runs_vms=self._runs_vms, powers=self._powers)
         )
         entry = self._first_allocation(pod)
         assigned = self._assign(pod, entry.allocated)

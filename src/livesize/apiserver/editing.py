@@ -42,7 +42,7 @@ from livesize.store.interface import ConflictError
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
     ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
-    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0068)."""
+    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0074)."""
 
     identity: Identity
     target: Target

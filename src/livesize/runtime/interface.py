@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import NO_POWERS, Powers
 from livesize.runtime.vm_config import VmConfig
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class PodConfig(msgspec.Struct, frozen=True):
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
     host_network: bool = True  # False: a network of its own, where the runtime can make one
+    hostname: str = ""  # empty: its name
+    privileged: bool = False  # one of its containers may all that root may
+    sysctls: tuple[tuple[str, str], ...] = ()  # kernel settings of its own
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -145,6 +149,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     add_capabilities: tuple[str, ...] = ()  # by name, without CAP_; or ALL
     drop_capabilities: tuple[str, ...] = ()
     seccomp_unconfined: bool = False  # False: the runtime's own profile
+    privileged: bool = False  # all that root may, where the runtime can
 
 
 class ContainerPhase(enum.StrEnum):
@@ -209,6 +214,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
+    powers: Powers = NO_POWERS
 
 
 class MachineUsage(msgspec.Struct, frozen=True):

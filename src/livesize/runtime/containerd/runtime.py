@@ -22,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import Powers
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
@@ -84,6 +85,9 @@ _KILLED = 137
 _OUT_OF_MEMORY_DELAYS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 T = TypeVar("T")
+
+
+_POWERS = Powers(privileged=True, sysctls=True, own_network=True)
 
 
 class ContainerdSettings(msgspec.Struct, frozen=True):
@@ -158,7 +162,7 @@ class ContainerdRuntime:
     def machine(self) -> MachineFacts:
         assert self._connection is not None, "the runtime is open"
         version = f"containerd://{self._connection.version}"
-        return msgspec.structs.replace(observe_machine(), runtime_version=version)
+        return msgspec.structs.replace(observe_machine(), runtime_version=version, powers=_POWERS)
 
     def cpus(self) -> tuple[int, ...]:
         return self._cgroups.machine_cpus()
