@@ -99,7 +99,9 @@ class Agent:
         ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
         supply = self.settings.cpus
         cpus = None if supply is None else CpuBooks(supply, ledger)
-        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None, cpus=cpus))
+        powers = self._outside.machine.powers
+        judge = Judge(ledger, runs_vms=self.vms is not None, cpus=cpus, powers=powers)
+        self._books = NodeBooks(ledger, judge)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if cpus is not None:

@@ -29,7 +29,6 @@ from livesize.agent.allocation.ledger import (
     Ledger,
     StartingSize,
     pod_requests,
-    requests_total,
     sizes_equal,
     with_resource,
 )
@@ -46,7 +45,8 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resize_wish import Wish
-from livesize.api.resources import ResourceName, containers_of, init_containers_of, size_of, stays
+from livesize.api.resources import ResourceName, init_containers_of, resizable_of, size_of, stays
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -60,10 +60,17 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Judge:
     def __init__(
-        self, ledger: Ledger, *, runs_vms: bool = False, cpus: CpuBooks | None = None
+        self,
+        ledger: Ledger,
+        *,
+        runs_vms: bool = False,
+        cpus: CpuBooks | None = None,
+        powers: Powers = NO_POWERS,
     ) -> None:
-        """``cpus``: under the static CPU policy, who has which alone."""
+        """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime
+        of containers."""
         self._ledger = ledger
+        self._powers = powers
         self._runs_vms = runs_vms
         self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
@@ -77,7 +84,9 @@ class Judge:
         uid = uid_of(pod)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
         verdict: Admission = (
-            Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
+            Admit()
+            if already_runs
+            else judge_new(pod, room, runs_vms=self._runs_vms, powers=self._powers)
         )
         entry = self._first_allocation(pod)
         assigned = self._assign(pod, entry.allocated)
@@ -154,7 +163,7 @@ class Judge:
         self._pods.pop(uid, None)
 
     def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
-        desired = tuple(size_of(container) for container in containers_of(pod))
+        desired = tuple(size_of(container) for container in resizable_of(pod))
         generation = int(resize_state(pod)["generation"])
         assigned = self._assign(pod, desired)
         verdict = self._verdict(entry, desired, assigned)
@@ -193,7 +202,7 @@ class Judge:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:
                 return Infeasible(broken)
-        asked = pod_requests(entry, requests_total(desired))
+        asked = pod_requests(entry, desired)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
         verdict = judge_resize(asked, self._ledger.footprint(entry.uid), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
@@ -232,6 +241,7 @@ class Judge:
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
             starting=tuple(
-                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+                StartingSize({"name": one["name"]} if stays(one) else size_of(one), stays(one))
+                for one in init_containers_of(pod)
             ),
         )

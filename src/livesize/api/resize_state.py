@@ -29,7 +29,7 @@ from livesize.api.resize_phase import (
 )
 from livesize.api.resize_wish import Wish, wish_of
 from livesize.api.resizing import Answer, parse_resizing
-from livesize.api.resources import containers_of, same_size, size_of
+from livesize.api.resources import resizable_of, same_size, size_of
 
 __all__ = [
     "MAXIMUM_STEPS",
@@ -78,11 +78,12 @@ def is_terminal(pod: Object) -> bool:
 
 
 def allocated_sizes(pod: Object) -> dict[str, Object]:
-    """Allocated by container, as {name, requests, limits}; until bound it follows the spec."""
+    """Allocated by container (sidecars last), as {name, requests, limits}; until bound it follows
+    the spec."""
     allocated = {size["name"]: size for size in resize_state(pod).get("allocated") or []}
     return {
         container["name"]: allocated.get(container["name"]) or size_of(container)
-        for container in containers_of(pod)
+        for container in resizable_of(pod)
     }
 
 
@@ -93,7 +94,7 @@ def bind_allocated(stored_pod: Object) -> Object:
     state: Object = {
         "generation": generation_of(stored_pod),
         "phase": ResizePhase.NONE.value,
-        "allocated": [size_of(container) for container in containers_of(stored_pod)],
+        "allocated": [size_of(container) for container in resizable_of(stored_pod)],
     }
     return evolve(stored_pod, _STATE, state)
 
@@ -106,10 +107,10 @@ def request_resize(
     The request gets the generation after the stored pod's: a change of resources is a change of
     the spec. Of a pod that is not bound, or has ended, nobody needs to be asked.
     """
-    before = {one["name"]: one.get("resources") or {} for one in containers_of(stored_pod)}
+    before = {one["name"]: one.get("resources") or {} for one in resizable_of(stored_pod)}
     changed = [
         size["name"]
-        for size in map(size_of, containers_of(new_spec_pod))
+        for size in map(size_of, resizable_of(new_spec_pod))
         if not same_size(size, before.get(size["name"], {}))
     ]
     asked = asked_state(stored_pod, new_spec_pod, changed, requested_by=requested_by, now=now)
@@ -131,7 +132,7 @@ def asked_state(
     # A container whose earlier change is unfinished is still part of what is asked.
     desired = [
         size
-        for size in map(size_of, containers_of(new_spec_pod))
+        for size in map(size_of, resizable_of(new_spec_pod))
         if size["name"] in changed or not same_size(size, allocated.get(size["name"], {}))
     ]
     state: Object = {
@@ -244,7 +245,7 @@ def _allocated_after(pod: Object, answer: Answer) -> list[Object]:
         given = {size["name"]: size for size in answer.allocated}
         return [given.get(name, size) for name, size in sizes.items()]
     if answer.phase in APPLYING:
-        return [size_of(container) for container in containers_of(pod)]
+        return [size_of(container) for container in resizable_of(pod)]
     return list(sizes.values())
 
 

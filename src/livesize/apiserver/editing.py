@@ -34,7 +34,6 @@ from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
-from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
@@ -43,7 +42,7 @@ from livesize.store.interface import ConflictError
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
     ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
-    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0068)."""
+    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0074)."""
 
     identity: Identity
     target: Target
@@ -117,7 +116,7 @@ class Editing:
                     seen = Seen.of(record)
                     new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
-                around = around_of(self._ground.cache, edit.access)
+                around = self._ground.around(edit.access)
                 admit_or_refuse(
                     Attempt(edit.identity, edit.access, record.stored, new, node, around)
                 )

@@ -22,7 +22,7 @@ from livesize.api.resources import (
     parse_resources,
     total,
 )
-from livesize.api.vm_status import statuses_of
+from livesize.api.vm_status import resizable_statuses_of
 
 NOT_KNOWN = "-"
 
@@ -38,8 +38,9 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 def container_sizes(pod: Object) -> dict[str, Sizes]:
-    """Sizes of the app containers by name, in spec order; a virtual machine is one of them."""
-    statuses = {str(status.get("name")): status for status in statuses_of(pod)}
+    """Sizes of the app containers by name, in spec order, then of the sidecars; a virtual machine
+    is one of them."""
+    statuses = {str(status.get("name")): status for status in resizable_statuses_of(pod)}
     sizes = {}
     for name, desired in container_resources(pod).items():
         status = statuses.get(name, {})

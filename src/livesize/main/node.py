@@ -25,6 +25,7 @@ from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
 from livesize.main.runtimes import RuntimeChoice, make_runtime, make_volumes
 from livesize.runtime.interface import MachineFacts, Runtime, RuntimeCallError
+from livesize.runtime.ownership import NodeIdentity
 
 USER_AGENT = f"livesize-agent/{VERSION}"
 MEMORY_KEPT_FOR_THE_HOST = 0.10
@@ -45,6 +46,7 @@ class StaticCpus(msgspec.Struct, frozen=True):
 
 class NodeSettings(msgspec.Struct, frozen=True):
     name: str
+    identity: NodeIdentity
     address: str
     runtime: RuntimeChoice = RuntimeChoice()
     allocatable: Allocatable = Allocatable()
@@ -115,7 +117,7 @@ async def open_agent(
     directory: DataDirectory, settings: NodeSettings, client: Client, clock: Clock
 ) -> AsyncIterator[Agent]:
     """An agent that is ready to run. ``client`` stays open for as long."""
-    runtime = make_runtime(settings.runtime, directory, settings.name, clock)
+    runtime = make_runtime(settings.runtime, directory, settings.identity, clock)
     async with contextlib.AsyncExitStack() as stack:
         await runtime.open()
         stack.push_async_callback(runtime.close)

@@ -159,6 +159,14 @@ def test_after_a_restart_what_was_deferred_comes_first_then_all_as_they_were_ask
             {"containers": [{"readinessProbe": {"grpc": {"port": 1}}}]},
         ),
         (
+            "spec.securityContext.seccompProfile.type",
+            {"securityContext": {"seccompProfile": {"type": "Localhost"}}},
+        ),
+        (
+            "spec.containers[0].securityContext.seccompProfile.type",
+            {"containers": [{"securityContext": {"seccompProfile": {"type": "Localhost"}}}]},
+        ),
+        (
             "spec.containers[0].env[0].valueFrom",
             {"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}]},
         ),

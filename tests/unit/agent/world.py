@@ -295,8 +295,11 @@ class MemoryApi:
 def _resources_path(pod: Object, container: str) -> tuple[str | int, ...]:
     if is_vm(pod):
         return "spec", "virtualMachine", "resources"
-    names = [one["name"] for one in pod["spec"]["containers"]]
-    return "spec", "containers", names.index(container), "resources"
+    for kind in ("containers", "initContainers"):
+        names = [one["name"] for one in pod["spec"].get(kind) or ()]
+        if container in names:
+            return "spec", kind, names.index(container), "resources"
+    raise AssertionError(f"the pod has no container {container}")
 
 
 def container(name: str = "app", cpu: str = "500m", memory: str = "64Mi", **more: Any) -> Object:

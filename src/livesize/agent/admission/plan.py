@@ -22,6 +22,7 @@ from livesize.api.resize_phase import ResizePhase
 from livesize.api.resize_state import order_of_request, phase_of, resize_state
 from livesize.api.resize_wish import Wish
 from livesize.api.resources import Amounts, ResourceName, is_vm
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 UNSUPPORTED = "UnsupportedByNode"
 _SIDES = ("requests", "limits")
@@ -63,9 +64,11 @@ class NodeRoom(msgspec.Struct, frozen=True):
     used_by_others: Amounts
 
 
-def judge_new(pod: Object, room: NodeRoom, *, runs_vms: bool = False) -> Admission:
+def judge_new(
+    pod: Object, room: NodeRoom, *, runs_vms: bool = False, powers: Powers = NO_POWERS
+) -> Admission:
     """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
-    unsupported = unsupported_field(pod)
+    unsupported = unsupported_field(pod, powers)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:
