@@ -16,7 +16,13 @@ from livesize.agent.judge import Judge
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.answers import accept_body, error_body, event_message, refusal_body
+from livesize.agent.resize.answers import (
+    accept_body,
+    error_body,
+    event_message,
+    failure_words,
+    refusal_body,
+)
 from livesize.agent.resize.attempt import (
     POST_ERRORS,
     TELL_ERRORS,
@@ -286,7 +292,7 @@ class ResizeDriver:
     async def _post_error(
         self, target: Allocation, outcome: AttemptOutcome, failure: Exception
     ) -> None:
-        pod, message = self._record.pod, str(failure)
+        pod, message = self._record.pod, failure_words(outcome.records, failure)
         state = resize_state(pod)
         if not self._is_asked(target):
             return
