@@ -261,7 +261,12 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
         "seLinuxChangePolicy": _SELINUX,
     },
     "Capabilities": {"add": _used("api.pod_security"), "drop": _used("api.pod_security")},
-    "SeccompProfile": {"type": _used("api.pod_security"), "localhostProfile": Kept("")},
+    "SeccompProfile": {
+        "type": _CONFIG,
+        "localhostProfile": Refused(
+            "nodes keep no seccomp profiles: leave it out, and say type RuntimeDefault"
+        ),
+    },
     "Sysctl": {"name": _CONFIG, "value": _CONFIG},
     "LocalObjectReference": {"name": _used("api.pod_references")},
     "ContainerPort": {
