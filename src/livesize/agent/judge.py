@@ -37,6 +37,7 @@ from livesize.api.resize_state import (
     UNFINISHED,
     ResizePhase,
     allocated_sizes,
+    order_of_request,
     phase_of,
     resize_state,
 )
@@ -70,7 +71,6 @@ class Judge:
         self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
-        self._arrivals = 0
 
     def refusal(self, uid: str) -> Refusal | None:
         return self._refusals.get(uid)
@@ -135,8 +135,7 @@ class Judge:
             self._pods[uid] = pod  # its priority may have changed
             return False
         self._pods[uid] = pod
-        self._arrivals += 1
-        self._judge(pod, entry, self._arrivals)
+        self._judge(pod, entry, order_of_request(pod))
         return True
 
     def retry(self) -> list[str]:

@@ -48,6 +48,7 @@ _SCHEDULED = ConditionType.POD_SCHEDULED.value
 _INITIALIZED = ConditionType.INITIALIZED.value
 _CONTAINERS_READY = ConditionType.CONTAINERS_READY.value
 _READY = ConditionType.READY.value
+_OWN_CONDITIONS = (_SCHEDULED, _INITIALIZED, _CONTAINERS_READY, _READY)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -120,6 +121,23 @@ def observed_generation(pod: Object) -> int:
     if phase_of(pod) in (ResizePhase.REQUESTED, ResizePhase.ACCEPTED):
         return int(lookup(pod, "status", "observedGeneration", default=0))
     return generation_of(pod)
+
+
+def caught_up(pod: Object, status: Object) -> Object:
+    """``status`` that has caught up with the pod's newest generation, with its conditions."""
+    generation = generation_of(pod)
+    conditions = [
+        {**one, "observedGeneration": generation} if one.get("type") in _OWN_CONDITIONS else one
+        for one in status.get("conditions") or ()
+    ]
+    told = {**status, "observedGeneration": generation}
+    return {**told, "conditions": conditions} if conditions else told
+
+
+def judged_status(pod: Object) -> Object:
+    """What an answer to the newest request says of the status: no more than that it was seen."""
+    conditions = lookup(pod, "status", "conditions", default=[])
+    return caught_up(pod, {"conditions": conditions} if conditions else {})
 
 
 def starts_told(pod: Object, container: str) -> int:
@@ -341,11 +359,12 @@ def _conditions(
     elif unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
+    seen = {"observedGeneration": observed_generation(facts.pod)}
     news = [
-        {"type": _SCHEDULED, "status": "True"},
-        {"type": _INITIALIZED, **_initialized(facts, starting)},
-        {"type": _CONTAINERS_READY, **readiness},
-        {"type": _READY, **_behind_gates(facts.pod, readiness)},
+        {"type": _SCHEDULED, "status": "True", **seen},
+        {"type": _INITIALIZED, **_initialized(facts, starting), **seen},
+        {"type": _CONTAINERS_READY, **readiness, **seen},
+        {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},
     ]
     conditions = set_conditions(conditions, news, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))

@@ -40,6 +40,10 @@ class ImageMissingError(RuntimeCallError):
     """The image is not on this machine."""
 
 
+class StartRefusedError(RuntimeCallError):
+    """What the container asks for cannot be given; another try changes nothing."""
+
+
 class GoneError(RuntimeCallError):
     """The pod or container does not exist (any more)."""
 
@@ -141,6 +145,10 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
     mounts: tuple[Mount, ...] = ()  # one within another comes after it
     groups: tuple[int, ...] = ()  # besides its user's own
+    run_as_non_root: bool = False
+    add_capabilities: tuple[str, ...] = ()  # by name, without CAP_; or ALL
+    drop_capabilities: tuple[str, ...] = ()
+    seccomp_unconfined: bool = False  # False: the runtime's own profile
     privileged: bool = False  # all that root may, where the runtime can
 
 

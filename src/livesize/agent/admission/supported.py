@@ -23,6 +23,7 @@ _HOST_KINDS = (
     "CharDevice",
     "BlockDevice",
 )
+_PROFILES = ("RuntimeDefault", "Unconfined")
 _KEY_REFERENCES = ("configMapKeyRef", "secretKeyRef")
 
 
@@ -76,6 +77,7 @@ def _problems(spec: Object) -> Iterator[str]:
             "spec.ephemeralContainers: not run by this node; leave the field out, and look into"
             " its containers with exec"
         )
+    yield from _profile_problems(spec, "spec")
     for index, volume in enumerate(spec.get("volumes") or []):
         yield from _volume_problems(volume, f"spec.volumes[{index}]")
     for field in ("initContainers", "containers"):
@@ -83,7 +85,17 @@ def _problems(spec: Object) -> Iterator[str]:
             yield from _container_problems(container, f"spec.{field}[{index}]")
 
 
+def _profile_problems(holder: Object, where: str) -> Iterator[str]:
+    kind = lookup(holder, "securityContext", "seccompProfile", "type")
+    if kind not in (None, *_PROFILES):
+        yield (
+            f"{where}.securityContext.seccompProfile.type: {kind} is not known to this node; use"
+            f" {' or '.join(_PROFILES)}"
+        )
+
+
 def _container_problems(container: Object, where: str) -> Iterator[str]:
+    yield from _profile_problems(container, where)
     for field in FIELDS.values():
         if lookup(container, field, "grpc") is not None:
             yield f"{where}.{field}.grpc: not known to this node; use exec, httpGet or tcpSocket"

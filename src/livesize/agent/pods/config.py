@@ -139,8 +139,12 @@ def container_config(
         attempt=attempt,
         hash=started_hash(container, allocation),
         hash_without_resources=container_hash_without_resources(container),
-        run_as_user=_security(pod, container, "runAsUser"),
-        run_as_group=_security(pod, container, "runAsGroup"),
+        run_as_user=_number(_security(pod, container, "runAsUser")),
+        run_as_group=_number(_security(pod, container, "runAsGroup")),
+        run_as_non_root=bool(_security(pod, container, "runAsNonRoot")),
+        add_capabilities=_capabilities(container, "add"),
+        drop_capabilities=_capabilities(container, "drop"),
+        seccomp_unconfined=_security(pod, container, "seccompProfile") == {"type": "Unconfined"},
         read_only_root=bool(
             lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
         ),
@@ -187,7 +191,15 @@ def _groups(pod: Object) -> tuple[int, ...]:
     return tuple(sorted({*owner, *(context.get("supplementalGroups") or [])}))
 
 
-def _security(pod: Object, container: Object, field: str) -> int | None:
+def _capabilities(container: Object, side: str) -> tuple[str, ...]:
+    return tuple(lookup(container, "securityContext", "capabilities", side, default=[]) or ())
+
+
+def _number(found: object) -> int | None:
+    return None if found is None else int(str(found))
+
+
+def _security(pod: Object, container: Object, field: str) -> object:
+    """A container's own word wins over its pod's."""
     own = lookup(container, "securityContext", field)
-    found = lookup(pod, "spec", "securityContext", field) if own is None else own
-    return None if found is None else int(found)
+    return lookup(pod, "spec", "securityContext", field) if own is None else own

@@ -38,7 +38,6 @@ from livesize.agent.pods.plan import (
     PodPlan,
     Remove,
     Rest,
-    RestartPolicy,
     Run,
     Standing,
     Start,
@@ -69,6 +68,7 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import containers_of, init_containers_of, stays
+from livesize.api.restart_policy import own_policy, own_rules, policy_of_pod
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
@@ -122,6 +122,11 @@ class PodWorker:
         )
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+        )
+        self._machine_backoff = Backoff(
+            settings.resize_backoff_seconds,
+            settings.resize_backoff_maximum_seconds,
+            outside.random,
         )
         self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0
@@ -183,18 +188,22 @@ class PodWorker:
         try:
             wait_seconds = await self._turn()
         except WORLD_ERRORS as failure:
+            backoff = self._machine_backoff
             self._log.warning("pod not in step yet", reason=str(failure))
             with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS):
                 await self._report_status()  # what could not be done is not said to be so
         except POST_ERRORS as failure:
+            unfinished = self._driver.is_unfinished()
+            backoff = self._machine_backoff if unfinished else self._backoff
             self._log.warning("pod not in step yet", reason=str(failure))
         except Exception:
+            backoff = self._backoff
             log.exception("a turn of the pod failed", pod=name_of(self._record.pod))
         else:
             self._failures = 0
             return wait_seconds
         self._failures += 1
-        return self._backoff.seconds(self._failures)
+        return backoff.seconds(self._failures)
 
     async def _turn(self) -> float:
         snapshot = self._observe()
@@ -255,7 +264,7 @@ class PodWorker:
         pod = self._record.pod
         return PodFacts(
             standing=self._standing(),
-            restart_policy=RestartPolicy(lookup(pod, "spec", "restartPolicy", default="Always")),
+            restart_policy=policy_of_pod(pod),
             containers=self._container_facts(snapshot),
             has_group=snapshot.groups is not None,
             now=self._outside.clock.now(),
@@ -303,6 +312,10 @@ class PodWorker:
         )
         if view is not None and has_lost_group(view, snapshot):
             return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
+        if container.get("restartPolicy") is not None:
+            facts = msgspec.structs.replace(
+                facts, own_policy=own_policy(container), rules=own_rules(container)
+            )
         health = self._probes.health(view)
         if health is WELL:
             return facts

@@ -138,6 +138,9 @@ _CONTAINER: dict[str, Any] = {
     "resourcesAllocated": _QUANTITIES,
     "resizePolicy": [_TEXTS],
     "restartPolicy": str,
+    "restartPolicyRules": [
+        {"action": str, "exitCodes": {"operator": str, "values": [int]}},
+    ],
     "terminationMessagePath": str,
     "terminationMessagePolicy": str,
     "securityContext": {

@@ -120,7 +120,10 @@ _CRI = {
     "ReopenContainerLogRequest": "container_id:1:string",
     "ReopenContainerLogResponse": "",
     # Images
-    "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string size:4:uint64",
+    "Image": (
+        "id:1:string repo_tags:2:*string repo_digests:3:*string size:4:uint64 uid:5:Int64Value"
+        " username:6:string"
+    ),
     "RemoveImageRequest": "image:1:ImageSpec",
     "RemoveImageResponse": "",
     "ImageFilter": "image:1:ImageSpec",
