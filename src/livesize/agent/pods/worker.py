@@ -535,6 +535,8 @@ class PodWorker:
             return {}, True
         facts = self._facts(snapshot)
         containers = (*facts.starting, *facts.containers)
+        if self._ending is not None:
+            return {}, is_initialized(facts)  # nothing will start again
         return self._history.waiting(containers, facts.restart_policy), is_initialized(facts)
 
     async def _report_status(self, look: PodSnapshot | None = None) -> bool:
