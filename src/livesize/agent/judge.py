@@ -37,10 +37,12 @@ from livesize.api.resize_state import (
     UNFINISHED,
     ResizePhase,
     allocated_sizes,
+    order_of_request,
     phase_of,
     resize_state,
 )
 from livesize.api.resources import init_containers_of, resizable_of, size_of, stays
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -54,15 +56,21 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Judge:
     def __init__(
-        self, ledger: Ledger, *, runs_vms: bool = False, cpus: CpuBooks | None = None
+        self,
+        ledger: Ledger,
+        *,
+        runs_vms: bool = False,
+        cpus: CpuBooks | None = None,
+        powers: Powers = NO_POWERS,
     ) -> None:
-        """``cpus``: under the static CPU policy, who has which alone."""
+        """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime
+        of containers."""
         self._ledger = ledger
+        self._powers = powers
         self._runs_vms = runs_vms
         self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
-        self._arrivals = 0
 
     def refusal(self, uid: str) -> Refusal | None:
         return self._refusals.get(uid)
@@ -72,7 +80,9 @@ class Judge:
         uid = uid_of(pod)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
         verdict: Admission = (
-            Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
+            Admit()
+            if already_runs
+            else judge_new(pod, room, runs_vms=self._runs_vms, powers=self._powers)
         )
         entry = self._first_allocation(pod)
         assigned = self._assign(pod, entry.allocated)
@@ -125,8 +135,7 @@ class Judge:
             self._pods[uid] = pod  # its priority may have changed
             return False
         self._pods[uid] = pod
-        self._arrivals += 1
-        self._judge(pod, entry, self._arrivals)
+        self._judge(pod, entry, order_of_request(pod))
         return True
 
     def retry(self) -> list[str]:

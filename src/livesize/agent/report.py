@@ -15,6 +15,7 @@ import msgspec
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.probes.health import WELL, Health
+from livesize.agent.readiness import unmet_gates
 from livesize.agent.vm.report import (
     build_vm_status,
     is_safe_to_hotplug,
@@ -47,6 +48,7 @@ _SCHEDULED = ConditionType.POD_SCHEDULED.value
 _INITIALIZED = ConditionType.INITIALIZED.value
 _CONTAINERS_READY = ConditionType.CONTAINERS_READY.value
 _READY = ConditionType.READY.value
+_OWN_CONDITIONS = (_SCHEDULED, _INITIALIZED, _CONTAINERS_READY, _READY)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -77,6 +79,7 @@ class StatusFacts(msgspec.Struct, frozen=True):
     ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
     initialized: bool = True  # init containers have done their work
     health: Mapping[str, Health] = {}  # what probes say, by container
+    messages: Mapping[str, str] = {}  # what those that have ended say of it, by their id
 
 
 def build_status(facts: StatusFacts) -> Object:
@@ -118,6 +121,23 @@ def observed_generation(pod: Object) -> int:
     if phase_of(pod) in (ResizePhase.REQUESTED, ResizePhase.ACCEPTED):
         return int(lookup(pod, "status", "observedGeneration", default=0))
     return generation_of(pod)
+
+
+def caught_up(pod: Object, status: Object) -> Object:
+    """``status`` that has caught up with the pod's newest generation, with its conditions."""
+    generation = generation_of(pod)
+    conditions = [
+        {**one, "observedGeneration": generation} if one.get("type") in _OWN_CONDITIONS else one
+        for one in status.get("conditions") or ()
+    ]
+    told = {**status, "observedGeneration": generation}
+    return {**told, "conditions": conditions} if conditions else told
+
+
+def judged_status(pod: Object) -> Object:
+    """What an answer to the newest request says of the status: no more than that it was seen."""
+    conditions = lookup(pod, "status", "conditions", default=[])
+    return caught_up(pod, {"conditions": conditions} if conditions else {})
 
 
 def starts_told(pod: Object, container: str) -> int:
@@ -263,9 +283,11 @@ def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
     else:
         reason = Reason.COMPLETED if code == 0 else Reason.ERROR
     finished_at = view.started_at if view.finished_at is None else view.finished_at
+    message = facts.messages.get(view.id)
     return {
         "exitCode": code,
         "reason": reason.value,
+        **({"message": message} if message else {}),
         "startedAt": format_time(view.started_at),
         "finishedAt": format_time(finished_at),
         "containerID": _container_id(facts, view),
@@ -337,14 +359,24 @@ def _conditions(
     elif unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
+    seen = {"observedGeneration": observed_generation(facts.pod)}
     news = [
-        {"type": _SCHEDULED, "status": "True"},
-        {"type": _INITIALIZED, **_initialized(facts, starting)},
-        {"type": _CONTAINERS_READY, **readiness},
-        {"type": _READY, **readiness},
+        {"type": _SCHEDULED, "status": "True", **seen},
+        {"type": _INITIALIZED, **_initialized(facts, starting), **seen},
+        {"type": _CONTAINERS_READY, **readiness, **seen},
+        {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},
     ]
     conditions = set_conditions(conditions, news, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
+
+
+def _behind_gates(pod: Object, containers: Object) -> Object:
+    """A pod is ready when its containers are, and the conditions that it names besides."""
+    unmet = unmet_gates(pod) if containers["status"] == "True" else []
+    if not unmet:
+        return containers
+    reason = Reason.READINESS_GATES_NOT_READY.value
+    return {"status": "False", "reason": reason, "message": ", ".join(unmet)}
 
 
 def _initialized(facts: StatusFacts, starting: list[Object]) -> Object:

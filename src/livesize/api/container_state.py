@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from livesize.api.objects import Object, lookup
+from livesize.api.resources import resizable_of
+from livesize.api.restart_policy import starts_again
 from livesize.api.vm_status import resizable_statuses_of
 
 
@@ -17,13 +19,13 @@ def is_running(status: Object) -> bool:
 
 
 def has_ended_for_good(pod: Object, status: Object) -> bool:
-    """It ended, and its pod's restartPolicy does not start it again."""
+    """It ended, and neither its own rules and policy nor its pod's start it again."""
     ended = lookup(status, "state", "terminated")
     if ended is None:
         return False
-    policy = lookup(pod, "spec", "restartPolicy", default="Always")
-    succeeded = lookup(ended, "exitCode") == 0
-    return bool(policy == "Never" or (policy == "OnFailure" and succeeded))
+    name = status.get("name")
+    container = next((one for one in resizable_of(pod) if one.get("name") == name), {})
+    return not starts_again(pod, container, int(lookup(ended, "exitCode", default=0)))
 
 
 def yet_to_run(pod: Object, names: Collection[str]) -> str:

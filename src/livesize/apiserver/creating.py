@@ -18,6 +18,7 @@ from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
 from livesize.api.validation.counts import too_many_parts
+from livesize.api.validation.unsupported import validate_supported
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
@@ -103,6 +104,8 @@ class Creating:
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
         admit_or_refuse(Attempt(identity, access, None, new, around=self._ground.around(access)))
+        if resource == PODS:
+            refuse_invalid(Target(resource, namespace, name), validate_supported(new))
         if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
         if resource == RESOURCE_QUOTAS:

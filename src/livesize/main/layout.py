@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import msgspec
 
 from livesize.client.kubeconfig import DEFAULT_DATA_DIR, user_data_dir
 from livesize.main.accounts import Account
+
+_POLL_SECONDS = 0.01
 
 
 class DataDirectory(msgspec.Struct, frozen=True):
@@ -107,6 +110,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.root / "lock"
 
     @property
+    def control_plane_lock(self) -> Path:
+        """Held by `livesize up` and, because it inherits it, by its control plane."""
+        return self.root / "control-plane.lock"
+
+    @property
     def agent_lock(self) -> Path:
         """Held by the one agent here."""
         return self.agent / "lock"
@@ -182,3 +190,22 @@ def exclusive(directory: DataDirectory, *locks: Path) -> Iterator[None]:
                     f"another livesize uses {directory.root}; stop it, or choose another --data-dir"
                 ) from None
         yield
+
+
+@contextlib.contextmanager
+def after_last_control_plane(directory: DataDirectory, seconds: float) -> Iterator[int]:
+    """The control plane of a killed `livesize up` ends by itself a moment after it, and until then
+    has the socket and the store: wait for that. Yields the descriptor that ours inherits."""
+    pause = threading.Event()  # never set: waiting on it is sleeping
+    with directory.control_plane_lock.open("a") as lock:
+        for _ in range(int(seconds / _POLL_SECONDS)):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            pause.wait(_POLL_SECONDS)
+        else:
+            raise AlreadyRunningError(
+                f"the control plane of the last start still runs after {seconds:.0f} s; end it"
+                f" (fuser {directory.control_plane_lock} names it), and try again"
+            )
+        yield lock.fileno()

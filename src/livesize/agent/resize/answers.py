@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.report import judged_status
 from livesize.agent.shape import Progress
-from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, name_of, namespace_of, uid_of
 from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
 from livesize.api.resources import sidecars_of
 from livesize.machinery.clock import format_micro_time
@@ -26,7 +27,7 @@ def refusal_body(
         **_body(pod, phase, generation),
         "message": message,
         "allocated": list(allocation.allocated),
-        "status": {"observedGeneration": generation_of(pod)},
+        "status": judged_status(pod),
     }
 
 
@@ -36,7 +37,7 @@ def accept_body(pod: Object, allocation: Allocation, message: str = "") -> Objec
         **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
         "message": message,
         "allocated": list(allocation.allocated),
-        "status": {"observedGeneration": generation_of(pod)},
+        "status": judged_status(pod),
     }
 
 

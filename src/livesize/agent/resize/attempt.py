@@ -30,6 +30,7 @@ from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
 from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
+from livesize.agent.report import caught_up
 from livesize.agent.resize.answers import (
     accept_body,
     done_body,
@@ -42,7 +43,7 @@ from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import MachineWork, Progress
 from livesize.api.container_state import yet_to_run
 from livesize.api.errors import StatusError
-from livesize.api.objects import Object, generation_of
+from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resources import sidecars_of
@@ -284,7 +285,7 @@ class ResizeAttempt:
     async def _report_done(self, news: list[tuple[EventReason, str]]) -> None:
         pod = self.record.pod
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
-        status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
+        status = caught_up(pod, self.hands.build_status(groups))
         asked = [size["name"] for size in resize_state(pod).get("desired") or ()]
         waiting = yet_to_run({**pod, "status": status}, asked)
         if waiting:

@@ -75,8 +75,12 @@ class ResizeDriver:
             settings.resize_backoff_maximum_seconds,
             outside.random,
         )
+        # A resize that only waits to be told goes on as soon as one that waits for the machine.
+        longest_seconds = settings.resize_backoff_maximum_seconds
         self._post_backoff = Backoff(
-            settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+            min(settings.post_backoff_seconds, longest_seconds),
+            min(settings.post_backoff_maximum_seconds, longest_seconds),
+            outside.random,
         )
         self._generation = 0
         self._failures = 0
@@ -127,6 +131,10 @@ class ResizeDriver:
         what = "deferred" if deferred else "infeasible"
         told = event_message(what, pod, sizes, refusal.generation, refusal.message)
         await self._record.post_resizing(body, (reason, told))
+
+    def is_unfinished(self) -> bool:
+        """Somebody waits for the answer to a resize of this pod."""
+        return phase_of(self._record.pod) in UNFINISHED and not self._record.gone
 
     def _is_asked(self, target: Allocation) -> bool:
         """The API still waits for the answer to what was promised."""
