@@ -435,7 +435,7 @@ class PodWorker:
             self._log.info("container started", container=start.container, attempt=start.attempt)
 
     async def _stop_for_size(self, name: str) -> None:
-        await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
+        await self._machine.stop(name, "it gets its new size by a restart")
         self._history.saw(self._observe().containers.get(name))
 
     async def _start_at_size(self, name: str, attempt: int, entry: Allocation) -> None:
