@@ -10,7 +10,8 @@ The stored pod has none of the derived fields; the served pod has them all:
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
 
-A VM pod is also served with an empty list of containers, because client libraries insist on one.
+A VM pod is also served with its virtual machine as a container named "vm", in spec.containers and
+status.containerStatuses, for clients that know only these (vm_as_container.py).
 ``strip_dialects(derive_dialects(stored)) == stored``, so old clients can erase nothing. The table
 is design 5.1's.
 """
@@ -25,6 +26,8 @@ from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
 from livesize.api.resources import VM_NAME, containers_of, same_quantities, vm_container
+from livesize.api.vm_as_container import derived_container, is_derived
+from livesize.api.vm_status import vm_as_status
 
 _POD_RESIZED = ConditionType.POD_RESIZED.value
 _STATUS_WORDS = {phase.value: status.value for phase, status in REQUEST_STATUS.items()}
@@ -49,6 +52,10 @@ def derive_dialects(stored: Object) -> Object:
     served = {**stored, "spec": _served_spec(stored["spec"], state, allocated)}
     if status:
         served["status"] = _served_status(status, state, allocated)
+        vm = served["status"].get("virtualMachineStatus")
+        if vm and served["spec"]["containers"]:
+            image = served["spec"]["containers"][-1].get("image", "")
+            served["status"]["containerStatuses"] = [vm_as_status(vm, image)]
     return served
 
 
@@ -127,8 +134,10 @@ def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
     if state.get("desired"):
         request["newResources"] = state["desired"]
     served = {**spec, "containers": containers, "resizeRequest": request}
-    if spec.get("virtualMachine") is not None:
-        served["virtualMachine"] = _with_allocated(spec["virtualMachine"], VM_NAME, allocated)
+    vm = spec.get("virtualMachine")
+    if vm is not None:
+        served["virtualMachine"] = _with_allocated(vm, VM_NAME, allocated)
+        served["containers"] = [*containers, derived_container(vm)] if vm else containers
     return served
 
 
@@ -195,6 +204,7 @@ def _stripped_status(status: Object) -> Object:
     stored = _without_keys(status, "containerStatuses", "allocatedResources")
     if isinstance(status.get("virtualMachineStatus"), dict):
         stored = without(stored, ("virtualMachineStatus", "allocatedResources"))
+        stored.pop("containerStatuses", None)
     conditions = status.get("conditions")
     if isinstance(conditions, list):
         stored["conditions"] = [
@@ -209,7 +219,7 @@ def _stripped_status(status: Object) -> Object:
 
 def _stripped_vm_spec(spec: Object) -> Object:
     stored = without(spec, ("virtualMachine", "resourcesAllocated"))
-    return without(stored, ("containers",)) if stored.get("containers") == [] else stored
+    return without(stored, ("containers",)) if is_derived(stored.get("containers")) else stored
 
 
 def _without_keys(parent: Object, items_key: str, key: str) -> Object:
@@ -306,20 +316,20 @@ def _objects(obj: Object, *path: str) -> list[Object]:
 
 
 def _sized(pod: Object) -> list[Object]:
-    """Containers, and the VM as the first of them."""
+    """Containers; of a VM pod its virtual machine, of which a container is derived."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
     vm, items = spec.get("virtualMachine"), spec.get("containers")
-    containers = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
-    return [vm_container(vm), *containers] if isinstance(vm, dict) else containers
+    if isinstance(vm, dict):
+        return [vm_container(vm)]
+    return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
 
 
 def _sized_field(pod: Object, index: int) -> str:
     """Where one of them stands."""
-    if not isinstance(lookup(pod, "spec", "virtualMachine"), dict):
-        return f"spec.containers[{index}]"
-    return f"spec.containers[{index - 1}]" if index else "spec.virtualMachine"
+    is_vm = isinstance(lookup(pod, "spec", "virtualMachine"), dict)
+    return "spec.virtualMachine" if is_vm else f"spec.containers[{index}]"
 
 
 def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
@@ -327,6 +337,7 @@ def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
     vm = lookup(pod, "status", "virtualMachineStatus")
     if isinstance(vm, dict):
         yield "status.virtualMachineStatus", vm_container(vm)
+        return
     for index, one in enumerate(_objects(pod, "status", "containerStatuses")):
         yield f"status.containerStatuses[{index}]", one
 

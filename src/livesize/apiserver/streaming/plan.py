@@ -14,11 +14,11 @@ import msgspec
 
 from livesize.api.errors import StatusError, bad_request
 from livesize.api.objects import Object, lookup, name_of, uid_of
+from livesize.api.resources import VM_NAME, is_vm
 from livesize.api.vm_status import statuses_of
 
 LOG, EXEC, ATTACH, PORT_FORWARD = "log", "exec", "attach", "portforward"
 _MOST_COMMAND_BYTES = 64 * 1024
-_VM = "vm"
 
 
 class Query:
@@ -70,6 +70,11 @@ def plan_stream(pod: Object, subresource: str, query: Query, now: float) -> Node
         )
     if subresource == PORT_FORWARD:
         return NodeRequest(node, f"/portforward/{_quoted(uid_of(pod))}")
+    if is_vm(pod):
+        raise bad_request(
+            f"pod {name_of(pod)} is a virtual machine: {subresource} does not reach into its guest"
+            " yet; `kubectl logs` shows its console"
+        )
     container = choose_container(pod, query.one("container"))
     if _state(pod, container, "running") is None:
         raise bad_request(f'unable to upgrade connection: container not found ("{container}")')
@@ -78,7 +83,7 @@ def plan_stream(pod: Object, subresource: str, query: Query, now: float) -> Node
 
 def choose_container(pod: Object, given: str) -> str:
     """The one that is named, or the only one."""
-    names = _names(pod, "containers") or ([_VM] if lookup(pod, "spec", "virtualMachine") else [])
+    names = [VM_NAME] if is_vm(pod) else _names(pod, "containers")
     inits = _names(pod, "initContainers")
     if given:
         if given not in (*names, *inits):
