@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.cgroups.interface import CgroupDriver, group_path, read_setting
+from livesize.runtime.cgroups.interface import CgroupDriver, Margin, group_path, read_setting
 from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.interface import (
     Change,
@@ -35,8 +36,17 @@ log = get_logger("runtime.cgroups")
 
 
 class PodGroups:
-    def __init__(self, cgroups: CgroupDriver, root: str, clock: Clock) -> None:
+    """``margin``: what a lowered memory limit must leave; None: as the driver has it."""
+
+    def __init__(
+        self, cgroups: CgroupDriver, root: str, clock: Clock, margin: Margin | None = None
+    ) -> None:
         self.cgroups = cgroups
+        self._write_memory = (
+            cgroups.write_memory
+            if margin is None
+            else functools.partial(cgroups.write_memory, margin=margin)
+        )
         self.root = root.strip("/")
         self._clock = clock
         self._threads = ThreadPoolExecutor(_SHRINKS_AT_ONCE, thread_name_prefix="livesize-shrink")
@@ -115,10 +125,10 @@ class PodGroups:
             case SetMemory(limit_bytes=limit_bytes):
                 if self.cgroups.must_reclaim(path, limit_bytes):
                     loop = asyncio.get_running_loop()
-                    call = self.cgroups.write_memory
+                    call = self._write_memory
                     await loop.run_in_executor(self._threads, call, path, limit_bytes)
                 else:
-                    self.cgroups.write_memory(path, limit_bytes)
+                    self._write_memory(path, limit_bytes)
             case SetCpus(cpus=cpus):
                 self.cgroups.write_cpus(path, cpus)
 

@@ -25,7 +25,7 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.accelerator import find_accelerator
 from livesize.runtime.cgroups.detect import open_cgroups
-from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver
+from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver, small_margin
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
@@ -116,7 +116,8 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
-        self._groups = PodGroups(settings.cgroups or open_cgroups(), cgroup_root, clock)
+        cgroups = settings.cgroups or open_cgroups()
+        self._groups = PodGroups(cgroups, cgroup_root, clock, small_margin)
         self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
