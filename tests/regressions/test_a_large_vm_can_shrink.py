@@ -1,8 +1,8 @@
 """A large virtual machine whose guest uses all of its memory got smaller, and its group never did.
 
-On cgroup v2 a lowered limit had to leave 5 % above what QEMU holds. The limit of a virtual machine is
-the guest's memory and the overhead for QEMU: above 4 GiB the overhead is less than that, so that the
-resize waited for memory that nobody would ever free.
+On cgroup v2 a lowered limit had to leave 5 % above what QEMU holds. The limit of a virtual machine
+is the guest's memory and the overhead for QEMU, which from 4 GiB on is less than that: the resize
+waited for memory that nobody would ever free.
 """
 
 from __future__ import annotations
