@@ -75,9 +75,8 @@ def mend(group: str) -> bool:
 def _look(group: str, target_bytes: int, margin_bytes: int) -> None:
     """What cannot be had, and a margin, fit."""
     held_bytes = unreclaimable_bytes(read_table(f"{group}/memory.stat"))
-    needed_bytes = held_bytes + margin_bytes
-    if needed_bytes > target_bytes:
-        raise _in_use(group, target_bytes, needed_bytes)
+    if held_bytes + margin_bytes > target_bytes:
+        raise _in_use(group, target_bytes, held_bytes, margin_bytes)
 
 
 def _look_at_all(group: str, target_bytes: int, margin_bytes: int) -> None:
@@ -85,7 +84,7 @@ def _look_at_all(group: str, target_bytes: int, margin_bytes: int) -> None:
     _look(group, target_bytes, margin_bytes)
     usage_bytes = _usage(group)
     if usage_bytes > target_bytes:
-        raise _in_use(group, target_bytes, usage_bytes)
+        raise _in_use(group, target_bytes, usage_bytes, 0)
 
 
 def _reclaim(group: str, aim_bytes: int, clock: Clock, seconds: float) -> None:
@@ -159,7 +158,7 @@ def _usage(group: str) -> int:
     return read_number(f"{group}/memory.current")
 
 
-def _in_use(group: str, target_bytes: int, needed_bytes: int) -> MemoryInUseError:
+def _in_use(group: str, target_bytes: int, usage_bytes: int, margin_bytes: int) -> MemoryInUseError:
     limit = read_text(f"{group}/memory.max")
     stays_bytes = None if limit == "max" else int(limit)
-    return MemoryInUseError(group, target_bytes, needed_bytes, stays_bytes)
+    return MemoryInUseError(group, target_bytes, usage_bytes, stays_bytes, margin_bytes)

@@ -232,9 +232,8 @@ class CgroupsV1:
         if stays_bytes is not None and stays_bytes <= limit_bytes:
             return
         held_bytes = _held(read_table(f"{self._memory}/{path}/memory.stat"))
-        needed_bytes = held_bytes + margin_bytes
-        if needed_bytes > limit_bytes:
-            raise MemoryInUseError(path, limit_bytes, needed_bytes, stays_bytes)
+        if held_bytes + margin_bytes > limit_bytes:
+            raise MemoryInUseError(path, limit_bytes, held_bytes, stays_bytes, margin_bytes)
 
     def _usage(self, path: str) -> int:
         return self._files.read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
