@@ -15,7 +15,7 @@ from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventReason
 
 _GONE = (404, 409)
@@ -35,6 +35,17 @@ class PodRecord:
         self._posts = 0  # under way
         self._own: list[int] = []  # versions that those which are answered have made
         self._brought: list[int] = []  # versions that the watch brought meanwhile
+
+    def vanished(self) -> None:
+        """The API server has it no more."""
+        self.gone = True
+        self.changed.set()
+
+    @property
+    def is_let_go(self) -> bool:
+        """We have let it go, and others' finalizers keep it."""
+        metadata = self.pod["metadata"]
+        return metadata.get("deletionGracePeriodSeconds") == 0 and bool(metadata.get("finalizers"))
 
     def seen(self, pod: Object) -> bool:
         """Take in what the watch brought; True where it is news. The watch often brings what we
@@ -107,9 +118,11 @@ class PodRecord:
         """Let the object go; harmless where it is gone, or has made way for another."""
         pod = self.pod
         try:
-            await self._outside.client.delete(
+            answer = await self._outside.client.delete(
                 PODS, name_of(pod), namespace_of(pod), grace_period_seconds=0, uid=uid_of(pod)
             )
+            if lookup(answer, "metadata", "uid"):  # the pod, which a finalizer keeps
+                self._take_in(answer)
         except StatusError as refusal:
             if refusal.code not in _GONE:
                 raise
