@@ -132,7 +132,9 @@ class SavedGuest:
         import libvirt
 
         self._daemon.start()
-        VmFiles(self._daemon, UID).prepare(VM, 0)
+        owner = Folders(self.where.state).of(UID).owner()
+        assert owner is not None
+        VmFiles(self._daemon, UID, owner).prepare(VM, 0)
         with self._connection() as connection:
             connection.defineXML(self._definition)
             path = self._daemon.inside(self._file)

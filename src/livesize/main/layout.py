@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pwd
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from livesize.client.kubeconfig import DEFAULT_DATA_DIR, user_data_dir
+from livesize.main.accounts import Account
 
 _POLL_SECONDS = 0.01
-CONTROL_PLANE_USERS = ("livesize", "nobody")
 
 
 class DataDirectory(msgspec.Struct, frozen=True):
@@ -121,35 +120,8 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "lock"
 
 
-class Account(msgspec.Struct, frozen=True):
-    """Whom the control plane runs as."""
-
-    name: str
-    uid: int
-    gid: int
-
-
 class AlreadyRunningError(Exception):
     """Another process uses this data directory."""
-
-
-def control_plane_account() -> Account | None:
-    """An unprivileged account, or None where we are not root and stay who we are. Root of a user
-    namespace, in which nobody else exists, is an ordinary user already."""
-    if os.geteuid() != 0:
-        return None
-    for name in CONTROL_PLANE_USERS:
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
-            if user_exists(entry.pw_uid, Path("/proc/self/uid_map").read_text()):
-                return Account(name, entry.pw_uid, entry.pw_gid)
-    return None
-
-
-def user_exists(uid: int, uid_map: str) -> bool:
-    """In this user namespace (user_namespaces(7)): lines of first, first outside, and count."""
-    ranges = [line.split() for line in uid_map.splitlines()]
-    return any(int(first) <= uid < int(first) + int(count) for first, _, count in ranges)
 
 
 def own_data_dir(chosen: Path) -> Path:

@@ -104,12 +104,6 @@ def rootless(choice: RuntimeChoice, directory: DataDirectory) -> Iterator[None]:
             end_namespaces(directory.agent)
 
 
-def accept_delay_seconds(choice: RuntimeChoice) -> float:
-    """A resize of containers is applied by then, and told in one commit instead of two. Writing
-    files takes less than a millisecond; containerd starts a program for each call."""
-    return 0.1 if choice.kind == "containerd" else 0.005
-
-
 def make_runtime(
     choice: RuntimeChoice, directory: DataDirectory, identity: NodeIdentity, clock: Clock
 ) -> VmRuntime:

@@ -39,6 +39,7 @@ from livesize.machinery.children import (
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger, set_up_logging
+from livesize.main.accounts import Account, control_plane_account
 from livesize.main.control_plane import ControlPlaneSettings
 from livesize.main.door import DoorSettings
 from livesize.main.door_options import (
@@ -50,10 +51,8 @@ from livesize.main.door_options import (
 )
 from livesize.main.endpoint import local_endpoint
 from livesize.main.layout import (
-    Account,
     DataDirectory,
     after_last_control_plane,
-    control_plane_account,
     exclusive,
     prepare,
 )

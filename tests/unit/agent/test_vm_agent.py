@@ -12,6 +12,7 @@ import pytest
 from livesize.api.kernel_units import CPU_PERIOD_US
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
+from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
 from livesize.runtime.interface import ContainerGroup, PodGroup, SetCpu, SetMemory
 from livesize.runtime.vm import (
@@ -111,6 +112,10 @@ async def test_a_guest_that_follows_soon_is_told_in_one_commit(
     assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
 
 
+def base(plugged: int) -> MemoryBase:
+    return MemoryBase(plugged * MIB, plugged * MIB - KERNEL_BYTES, BOOT.format(1))
+
+
 async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     """ARK: "CGroup, vmConfig, domain definition are persisted in such order"."""
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
@@ -121,7 +126,7 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     assert world.history == [
         (pod, SetMemory(1024 * MIB + overhead)),
         (vm, SetMemory(1024 * MIB + overhead)),
-        WriteNote(VmNote(1024 * MIB)),
+        WriteNote(VmNote(1024 * MIB, base(512))),
         RequestMemory(1024 * MIB),
         PersistMemory(1024 * MIB),
         WriteNote(VmNote()),
@@ -130,7 +135,7 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Done")
     assert world.history == [
-        WriteNote(VmNote(512 * MIB)),
+        WriteNote(VmNote(512 * MIB, base(1024))),
         RequestMemory(512 * MIB),
         PersistMemory(512 * MIB),
         WriteNote(VmNote()),
@@ -179,7 +184,7 @@ async def test_a_shrink_goes_as_far_as_is_safe_and_goes_on_when_memory_is_freed(
     assert f"the guest uses {1000 * MIB}" in message
     assert world.group_bytes(uid) == (2048 * MIB, 2048 * MIB), "the groups are narrowed last"
     assert world.vm(uid).online_vcpus == 2, "the other resource does not wait"
-    assert world.vm(uid).note == VmNote(512 * MIB)
+    assert world.vm(uid).note.memory_bytes_being_updated == 512 * MIB
     assert vm_status(world)["guest"]["memoryPlugged"] == "1064Mi"
     world.vm(uid).use_memory(200 * MIB - KERNEL_BYTES)
     await world.phase("db", "Done")

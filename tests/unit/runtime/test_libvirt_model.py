@@ -13,7 +13,6 @@ from livesize.api.vm_pins import VmPins
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.facts import (
-    listed_cpus,
     parse_facts,
     with_requested,
 )
@@ -26,6 +25,7 @@ from livesize.runtime.libvirt.model import (
     render,
     render_note,
 )
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator, VmNote
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
@@ -54,6 +54,10 @@ CASES = {
         KERNEL,
         LOG,
         Accelerator.TCG,
+    ),
+    "kernel_owned": msgspec.structs.replace(
+        compose_domain(UID, small(), KERNEL, LOG, Accelerator.TCG),
+        owner=VmOwner(1900000007, 1900000007),
     ),
     "disk_no_room": compose_domain(
         UID,
@@ -153,11 +157,3 @@ def test_a_note_of_somebody_else_is_no_note() -> None:
 
 def test_the_note_is_rendered_for_libvirt_without_its_name_space() -> None:
     assert render_note(VmNote(7)) == '<vm>{"memory_bytes_being_updated":7}</vm>'
-
-
-@pytest.mark.parametrize(
-    ("ranges", "numbers"),
-    [("", ()), ("0", (0,)), ("0-3", (0, 1, 2, 3)), ("0-1,3,5-6\n", (0, 1, 3, 5, 6))],
-)
-def test_lists_of_cpus_are_read(ranges: str, numbers: tuple[int, ...]) -> None:
-    assert listed_cpus(ranges) == numbers

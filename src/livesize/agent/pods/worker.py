@@ -25,7 +25,9 @@ from livesize.agent.observe import (
     observe_pod,
 )
 from livesize.agent.outside import Outside
+from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
 from livesize.agent.pods.history import StartHistory
+from livesize.agent.pods.last_words import LastWords
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
     GO_ON,
@@ -36,7 +38,6 @@ from livesize.agent.pods.plan import (
     PodPlan,
     Remove,
     Rest,
-    RestartPolicy,
     Run,
     Standing,
     Start,
@@ -68,6 +69,7 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import containers_of, init_containers_of, stays
+from livesize.api.restart_policy import own_policy, own_rules, policy_of_pod
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
@@ -104,9 +106,15 @@ class PodWorker:
         self._record.on_late_news = self.wake
         self._shape = shape = shape_of(outside, self._record)
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
-        self._machine = PodMachine(outside, self._record, shape, self._volumes)
+        self._last_words = LastWords(outside)
+        self._machine = PodMachine(outside, self._record, shape, self._volumes, self._last_words)
         hands = PodHands(
-            self._stop_for_size, self._start_at_size, self._build_status_with, room_appeared
+            self._stop_for_size,
+            self._machine.mounts_memory,
+            self._machine.clear,
+            self._start_at_size,
+            self._build_status_with,
+            room_appeared,
         )
         self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
         self._crash_backoff = CrashBackoff(
@@ -261,7 +269,7 @@ class PodWorker:
         pod = self._record.pod
         return PodFacts(
             standing=self._standing(),
-            restart_policy=RestartPolicy(lookup(pod, "spec", "restartPolicy", default="Always")),
+            restart_policy=policy_of_pod(pod),
             containers=self._container_facts(snapshot),
             has_group=snapshot.groups is not None,
             now=self._outside.clock.now(),
@@ -309,6 +317,10 @@ class PodWorker:
         )
         if view is not None and has_lost_group(view, snapshot):
             return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
+        if container.get("restartPolicy") is not None:
+            facts = msgspec.structs.replace(
+                facts, own_policy=own_policy(container), rules=own_rules(container)
+            )
         health = self._probes.health(view)
         if health is WELL:
             return facts
@@ -347,6 +359,13 @@ class PodWorker:
     # Running
 
     async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
+        if deadline_at(self._record.pod) <= self._outside.clock.now():
+            return await self._fail(EventReason.DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+        wait_seconds = await self._run_in_time(run, snapshot)
+        left_seconds = deadline_at(self._record.pod) - self._outside.clock.now()
+        return max(0.0, min(left_seconds, wait_seconds))
+
+    async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
         if self._is_new and self._is_told_ready() and (run.make_group or run.starts):
             await self._report_status(snapshot)  # of the start before: it takes a while to be so
         self._is_new = False
@@ -368,7 +387,7 @@ class PodWorker:
         await self._volumes.refresh(self._record.pod, self._allocation())
         too_full = await self._volumes.overfull(self._record.pod)
         if too_full:
-            return await self._evict(too_full)
+            return await self._fail(EventReason.EVICTED, too_full)
         look = self._observe()
         if await self._report_status(look):
             look = self._observe()  # that took its time
@@ -414,6 +433,8 @@ class PodWorker:
         async def begin() -> None:
             if start.stop_first:
                 await self._machine.stop(start.container, "its definition was changed")
+            if view is not None and is_due(entry, view):
+                await self._machine.clear(start.container)  # a resize has stopped it
             await self._machine.start(start.container, start.attempt, entry, in_full=False)
 
         try:
@@ -426,7 +447,7 @@ class PodWorker:
             self._log.info("container started", container=start.container, attempt=start.attempt)
 
     async def _stop_for_size(self, name: str) -> None:
-        await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
+        await self._machine.stop(name, "it gets its new size by a restart")
         self._history.saw(self._observe().containers.get(name))
 
     async def _start_at_size(self, name: str, attempt: int, entry: Allocation) -> None:
@@ -455,13 +476,13 @@ class PodWorker:
             await self._entry.forget(self.uid)
             self._room_appeared()
 
-    async def _evict(self, message: str) -> float:
-        """The pod takes more of the machine than it may: it fails, and does not come back."""
-        self._tell(EventReason.EVICTED, message)
+    async def _fail(self, reason: EventReason, message: str) -> float:
+        """The pod takes more of the machine than it may, or longer: it fails, for good."""
+        self._tell(reason, message)
         view = self._outside.runtime.pod(self.uid)
         if view is not None:
             await self._machine.stop_all(view, message)
-        self._ending = Ending("Failed", EventReason.EVICTED, message)
+        self._ending = Ending("Failed", reason, message)
         await self._leave_ledger()
         await self._report_status()
         return NEVER
@@ -524,6 +545,7 @@ class PodWorker:
                     name: self._probes.health(view) for name, view in snapshot.containers.items()
                 },
                 ended=self._history.ended,
+                messages=self._last_words.messages,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
                 runtime_name=self._outside.machine.runtime_version.partition("://")[0],
@@ -536,16 +558,19 @@ class PodWorker:
         """Why containers do not run that should, and whether the init containers are through."""
         if self._is_running(snapshot):
             return {}, True
-        if self._ending is not None:
-            return {}, is_initialized(self._facts(snapshot))
         facts = self._facts(snapshot)
         containers = (*facts.starting, *facts.containers)
+        if self._ending is not None:
+            return {}, is_initialized(facts)  # nothing will start again
         return self._history.waiting(containers, facts.restart_policy), is_initialized(facts)
 
     async def _report_status(self, look: PodSnapshot | None = None) -> bool:
         """Tell what is news; False: nothing was."""
         if self._record.gone or is_terminal(self._record.pod):
             return False
+        look = look or self._observe()
+        ended = self._history.ended.values()
+        await self._last_words.hear(self._record.pod, (*look.containers.values(), *ended))
         changed = changed_status(self._record.pod, self._build_status(look))
         if changed:
             await self._record.patch_status(changed)

@@ -52,6 +52,7 @@ from livesize.runtime.process.container import Container
 from livesize.runtime.process.machine_facts import observe_machine, observe_usage
 from livesize.runtime.process.records import Attempt, Records
 from livesize.runtime.process.sessions import AttachSession, start_exec
+from livesize.runtime.process.shim import ENTRANCE
 from livesize.runtime.process.starting import (
     DEFAULT_SETTINGS,
     KILL_SECONDS,
@@ -59,6 +60,7 @@ from livesize.runtime.process.starting import (
     Starter,
     ends_within,
 )
+from livesize.runtime.security import require_non_root
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
@@ -149,6 +151,7 @@ class ProcessRuntime:
         for pod in self._pods.values():
             for container in pod.containers.values():
                 container.close()
+        self._starter.close()
         self._keeper.close()
         if not self._pods:
             await self._groups.remove_root()
@@ -197,6 +200,7 @@ class ProcessRuntime:
                 f" (attempt {before.record.config.attempt}); stop it first"
             )
         image = await self._in_thread(self._images.resolve, config.image)
+        require_non_root(config, pod.config, image.user)
         container = await self._starter.start(config, image)
         container.on_end = self._tell
         pod.containers[config.name] = container
@@ -270,7 +274,8 @@ class ProcessRuntime:
 
     async def exec(self, request: ExecRequest) -> Session:
         container = self._require_container(request.pod_uid, request.container)
-        return await start_exec(container, request, self._records.state_dir)
+        entrance = self._records.state_dir / ENTRANCE
+        return await start_exec(container, request, entrance, self._starter.interpreter)
 
     async def attach(self, request: AttachRequest) -> Session:
         container = self._require_container(request.pod_uid, request.container)
