@@ -94,7 +94,7 @@ def build_status(facts: StatusFacts) -> Object:
     status: Object = {
         "phase": phase,
         "conditions": _conditions(facts, containers, starting, phase),
-        "containerStatuses": [] if virtual else containers,
+        "containerStatuses": None if virtual else containers,  # derived for a VM
         "hostIP": facts.host_ip,
         "hostIPs": [{"ip": facts.host_ip}],
         "podIP": pod_ip,
