@@ -89,6 +89,7 @@ def test_what_stays_offline_is_brought_online_where_it_can_be_taken_back(up: Up)
     vm.delete()
 
 
+@pytest.mark.matrix
 def test_where_the_agent_may_run_nothing_a_shrink_may_be_refused_and_that_is_said(up: Up) -> None:
     vm = Vm(up, "blocked")
     vm.create("1", "512Mi", **stock(BLOCKED))

@@ -54,7 +54,7 @@ class Bare(NamedTuple):
             hostname="h",
             limits=KernelLimits(2, None, None),
         )
-        return {**plan_launch(wanted, image, paths, "", b""), **changes}
+        return {**plan_launch(wanted, image, paths, "", ""), **changes}
 
     def spawn(self, script: str, *words: str, **more: Any) -> subprocess.Popen[bytes]:
         command = [self.python, "-P", "-s", "-S", str(SCRIPTS / script), *words]

@@ -15,6 +15,7 @@ import msgspec
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.probes.health import WELL, Health
+from livesize.agent.readiness import unmet_gates
 from livesize.agent.vm.report import (
     build_vm_status,
     is_safe_to_hotplug,
@@ -78,6 +79,7 @@ class StatusFacts(msgspec.Struct, frozen=True):
     ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
     initialized: bool = True  # init containers have done their work
     health: Mapping[str, Health] = {}  # what probes say, by container
+    messages: Mapping[str, str] = {}  # what those that have ended say of it, by their id
 
 
 def build_status(facts: StatusFacts) -> Object:
@@ -91,7 +93,7 @@ def build_status(facts: StatusFacts) -> Object:
     status: Object = {
         "phase": phase,
         "conditions": _conditions(facts, containers, starting, phase),
-        "containerStatuses": [] if virtual else containers,
+        "containerStatuses": None if virtual else containers,  # derived for a VM
         "hostIP": facts.host_ip,
         "hostIPs": [{"ip": facts.host_ip}],
         "podIP": pod_ip,
@@ -281,9 +283,11 @@ def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
     else:
         reason = Reason.COMPLETED if code == 0 else Reason.ERROR
     finished_at = view.started_at if view.finished_at is None else view.finished_at
+    message = facts.messages.get(view.id)
     return {
         "exitCode": code,
         "reason": reason.value,
+        **({"message": message} if message else {}),
         "startedAt": format_time(view.started_at),
         "finishedAt": format_time(finished_at),
         "containerID": _container_id(facts, view),
@@ -360,10 +364,19 @@ def _conditions(
         {"type": _SCHEDULED, "status": "True", **seen},
         {"type": _INITIALIZED, **_initialized(facts, starting), **seen},
         {"type": _CONTAINERS_READY, **readiness, **seen},
-        {"type": _READY, **readiness, **seen},
+        {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},
     ]
     conditions = set_conditions(conditions, news, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
+
+
+def _behind_gates(pod: Object, containers: Object) -> Object:
+    """A pod is ready when its containers are, and the conditions that it names besides."""
+    unmet = unmet_gates(pod) if containers["status"] == "True" else []
+    if not unmet:
+        return containers
+    reason = Reason.READINESS_GATES_NOT_READY.value
+    return {"status": "False", "reason": reason, "message": ", ".join(unmet)}
 
 
 def _initialized(facts: StatusFacts, starting: list[Object]) -> Object:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from livesize.api.errors import conflict
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of
+from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of, version_of
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_phase import (
     APPLYING,
@@ -27,7 +27,7 @@ from livesize.api.resize_phase import (
     ResizePhase,
     check_transition,
 )
-from livesize.api.resize_wish import wish_of
+from livesize.api.resize_wish import Wish, wish_of
 from livesize.api.resizing import Answer, parse_resizing
 from livesize.api.resources import resizable_of, same_size, size_of
 
@@ -48,7 +48,9 @@ __all__ = [
     "check_transition",
     "is_bound",
     "is_terminal",
+    "order_of_request",
     "phase_of",
+    "remember_request",
     "request_resize",
     "resize_state",
 ]
@@ -149,7 +151,26 @@ def asked_state(
     wish = wish_of(new_spec_pod)
     if wish is not None:
         state["action"] = wish.value
+    if wish is Wish.IN_PLACE_PREFERRED:
+        state["requestedTime"] = now
     return state
+
+
+def remember_request(stored_pod: Object, new_pod: Object) -> Object:
+    """``new_pod``, where a resize is asked that ``stored_pod`` asks already, with the version at
+    which it was asked (``requestedVersion``). A request cannot know its own version; whoever
+    writes the pod next does, since until then the pod has that very version."""
+    state, before = resize_state(new_pod), resize_state(stored_pod)
+    is_first = before.get("phase") == _REQUESTED and "requestedVersion" not in before
+    if not is_first or state.get("generation") != before.get("generation"):
+        return new_pod
+    return evolve(new_pod, (*_STATE, "requestedVersion"), version_of(stored_pod))
+
+
+def order_of_request(pod: Object) -> int:
+    """Requests in the order in which the API server took them: no two have the same number, and
+    it outlives every process."""
+    return int(resize_state(pod).get("requestedVersion") or version_of(pod) or 0)
 
 
 def _previous(pod: Object, allocated: dict[str, Object]) -> list[Object]:
@@ -192,14 +213,11 @@ def accepted_on_the_way(stored_pod: Object, answered_pod: Object) -> Object | No
     (IBM: Requested, Accepted, Done). None where there is nothing in between."""
     if phase_of(answered_pod) is not ResizePhase.DONE or phase_of(stored_pod) in APPLYING:
         return None
-    done = resize_state(answered_pod)
     state: Object = {
-        **resize_state(stored_pod),
+        **resize_state(answered_pod),
         "phase": ResizePhase.IN_PROGRESS.value,
         "message": MESSAGES[ResizePhase.IN_PROGRESS],
-        "transitionTime": done["transitionTime"],
-        "allocated": done["allocated"],
-        "observedGeneration": done["observedGeneration"],
+        "steps": resize_state(stored_pod).get("steps", []),
     }
     state.pop("reason", None)
     return evolve(stored_pod, _STATE, state)

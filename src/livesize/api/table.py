@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from livesize.api.conditions import find_condition
+from livesize.api.conditions import find_condition, is_true
 from livesize.api.container_state import is_running
 from livesize.api.kind_cells import (
     access_modes,
@@ -153,6 +153,14 @@ def _restarts(pod: Object, now: float) -> str:
     return f"{count} ({_since(last, now)} ago)" if count and last else str(count)
 
 
+def _gates(pod: Object, _now: float) -> str:
+    """How many of the conditions that it names as readiness gates hold."""
+    names = [
+        gate.get("conditionType") for gate in lookup(pod, "spec", "readinessGates", default=[])
+    ]
+    return f"{sum(is_true(pod, str(name)) for name in names)}/{len(names)}" if names else _NONE
+
+
 def _desired(pod: Object, _now: float) -> str:
     return resources_words([container.get("resources") or {} for container in resizable_of(pod)])
 
@@ -249,6 +257,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         _AGE,
         Column("IP", _at("status", "podIP"), priority=1),
         Column("Node", _at("spec", "nodeName"), priority=1),
+        Column("Readiness Gates", _gates, priority=1),
         Column("Desired", _desired, priority=1, description="Requests/limits the spec asks for"),
         Column("Allocated", _allocated, priority=1, description="What the node has promised"),
         Column("Actual", _actual, priority=1, description="What the machine itself reports"),

@@ -17,6 +17,9 @@ from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
+from livesize.api.validation.counts import too_many_parts
+from livesize.api.validation.unsupported import validate_supported
+from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
@@ -56,6 +59,7 @@ class Creating:
 
     def begin(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The new object, defaulted and valid."""
+        refuse_invalid(Target(resource, namespace, name_of(obj)), too_many_parts(resource, obj))
         new = prepare_create(
             resource,
             namespace,
@@ -64,6 +68,9 @@ class Creating:
             now=format_time(self._ground.clock.now()),
             suffix="" if name_of(obj) else self._ground.ids.suffix(),
         )
+        if resource == PODS:
+            new, errors = fold_container(new, None)
+            refuse_invalid(Target(resource, namespace, name_of(new)), errors)
         sent, new = new, default_object(resource, strip_dialects(new))
         new = self._filled(resource, namespace, new)
         target = Target(resource, namespace, name_of(new))
@@ -101,6 +108,8 @@ class Creating:
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
         admit_or_refuse(Attempt(identity, access, None, new, around=self._ground.around(access)))
+        if resource == PODS:
+            refuse_invalid(Target(resource, namespace, name), validate_supported(new))
         if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
         if resource == RESOURCE_QUOTAS:

@@ -11,7 +11,7 @@ from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
-from livesize.api.resize_state import accepted_on_the_way
+from livesize.api.resize_state import accepted_on_the_way, remember_request
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -42,7 +42,7 @@ from livesize.store.interface import ConflictError
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
     ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
-    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0068)."""
+    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0074)."""
 
     identity: Identity
     target: Target
@@ -173,6 +173,8 @@ class Editing:
         self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
     ) -> Record:
         also = self._ground.books.unchanged(target.resource, target.namespace)
+        if target.resource == PODS:
+            new = remember_request(record.stored, new)
         if is_finished(target, new):
             return await self._ground.committer.remove(record, also, beside)
         made = await self._ground.committer.put(

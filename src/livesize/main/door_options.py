@@ -20,9 +20,10 @@ from livesize.apiserver.auth.records import Records, TokenEntry, change_records
 from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import TlsFiles
 from livesize.client.kubeconfig import KubeconfigError, connection_from, write_kubeconfig
+from livesize.main.accounts import Account
 from livesize.main.door import DoorSettings
 from livesize.main.http_choice import check_http
-from livesize.main.layout import Account, DataDirectory, give_to, may_write
+from livesize.main.layout import DataDirectory, give_to, may_write
 from livesize.main.settings_table import listed
 from livesize.main.stores import StoreChoice, read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import NO_POWERS, Powers
 from livesize.runtime.vm_config import VmConfig
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class ImageMissingError(RuntimeCallError):
     """The image is not on this machine."""
 
 
+class StartRefusedError(RuntimeCallError):
+    """What the container asks for cannot be given; another try changes nothing."""
+
+
 class GoneError(RuntimeCallError):
     """The pod or container does not exist (any more)."""
 
@@ -48,12 +53,16 @@ class CommandTimeoutError(RuntimeCallError):
 
 
 class MemoryInUseError(RuntimeCallError):
-    """A memory limit was not lowered because the workload holds more than that."""
+    """A memory limit was not lowered because the workload holds more than that. ``stays_bytes``:
+    the limit it has until then; None: no limit."""
 
-    def __init__(self, group: str, limit_bytes: int, usage_bytes: int) -> None:
+    def __init__(
+        self, group: str, limit_bytes: int, usage_bytes: int, stays_bytes: int | None
+    ) -> None:
+        stays = "there is no limit" if stays_bytes is None else f"the limit stays at {stays_bytes}"
         super().__init__(
             f"{group}: memory limit ({limit_bytes}) below current usage ({usage_bytes}),"
-            f" {usage_bytes - limit_bytes} bytes to go"
+            f" {usage_bytes - limit_bytes} bytes to go; until then {stays}"
         )
         self.limit_bytes = limit_bytes
         self.usage_bytes = usage_bytes
@@ -100,6 +109,9 @@ class PodConfig(msgspec.Struct, frozen=True):
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
     host_network: bool = True  # False: a network of its own, where the runtime can make one
+    hostname: str = ""  # empty: its name
+    privileged: bool = False  # one of its containers may all that root may
+    sysctls: tuple[tuple[str, str], ...] = ()  # kernel settings of its own
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -137,6 +149,11 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
     mounts: tuple[Mount, ...] = ()  # one within another comes after it
     groups: tuple[int, ...] = ()  # besides its user's own
+    run_as_non_root: bool = False
+    add_capabilities: tuple[str, ...] = ()  # by name, without CAP_; or ALL
+    drop_capabilities: tuple[str, ...] = ()
+    seccomp_unconfined: bool = False  # False: the runtime's own profile
+    privileged: bool = False  # all that root may, where the runtime can
 
 
 class ContainerPhase(enum.StrEnum):
@@ -201,6 +218,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
+    powers: Powers = NO_POWERS
 
 
 class MachineUsage(msgspec.Struct, frozen=True):

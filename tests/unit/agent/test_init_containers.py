@@ -53,6 +53,9 @@ async def test_one_that_fails_is_tried_again_and_the_word_says_so(world: World) 
     await world.start()
     await world.api.run_pod("db", container(), initContainers=[init()])
     await world.until(
+        lambda: statuses(world, "db").get("init", {}).get("restartCount") == 1, "tried again"
+    )
+    await world.until(
         lambda: pod_status_word(world.api.pod("db")) == "Init:CrashLoopBackOff", "it is told"
     )
     world.machine.behaviours[PREPARE] = Behaviour(exit_code=0)

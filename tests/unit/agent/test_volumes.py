@@ -183,7 +183,8 @@ async def test_a_container_waits_for_its_config_map_and_starts_when_it_is_there(
     assert 'configmap "settings" not found' in waiting()["message"]
     await world.api.create(CONFIG_MAPS, SETTINGS, "default")
     uid = await world.running("db")
-    (mount,) = config_of(world, uid).mounts
+    mount, last_words = config_of(world, uid).mounts
+    assert last_words.target == "/dev/termination-log"
     assert (mount.target, mount.read_only) == ("/etc/db", True)
     file = Path(mount.source) / "colour"
     assert file.read_text() == "blue"

@@ -28,6 +28,7 @@ from livesize.api.resize_state import (
     accepted_on_the_way,
     apply_resizing,
     bind_allocated,
+    remember_request,
     request_resize,
     resize_state,
 )
@@ -40,7 +41,7 @@ from livesize.client.interface import (
     Selection,
     WatchEvent,
 )
-from livesize.machinery.clock import SystemClock, format_micro_time
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
@@ -210,7 +211,7 @@ class MemoryApi:
         resources = {**before, **sides}
         new = evolve(pod, path, resources)
         new = evolve(new, ("metadata", "generation"), generation_of(pod) + 1)
-        asked = request_resize(pod, new, requested_by="test", now=format_micro_time(self._revision))
+        asked = request_resize(pod, new, requested_by="test", now="2026-01-01T00:00:00Z")
         self._store(EventType.MODIFIED, ("pods", "default", name), asked)
 
     def mark_deleted(self, name: str, *, grace_seconds: int | None = None) -> None:
@@ -268,6 +269,8 @@ class MemoryApi:
 
     def _store(self, event: EventType, key: Key, obj: Object) -> Object:
         self._revision += 1
+        if key[0] == PODS.plural and key in self.objects:
+            obj = remember_request(self.objects[key], obj)
         stored = evolve(obj, ("metadata", "resourceVersion"), str(self._revision))
         self.objects[key] = stored
         if key[0] == PODS.plural:

@@ -81,6 +81,7 @@ def test_a_running_pod() -> None:
         "Age": "5m",
         "IP": "10.0.0.1",
         "Node": "n1",
+        "Readiness Gates": "<none>",
         "Desired": "cpu 500m/1 memory 64Mi/128Mi",
         "Allocated": "cpu 300m/-",
         "Actual": "cpu 250m/500m",

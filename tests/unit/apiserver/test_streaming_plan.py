@@ -56,6 +56,14 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
     assert plan(pod("app", status=waiting), "log", ("previous", "1")) is not None
 
 
+@pytest.mark.parametrize("what", ["exec", "attach"])
+def test_what_does_not_reach_into_a_guest_is_answered_with_a_sentence(what: str) -> None:
+    vm = pod(virtualMachine={"kernel": {}})
+    vm["status"]["virtualMachineStatus"] = {"state": "Running", "restartCount": 0}
+    with pytest.raises(StatusError, match="is a virtual machine: .* does not reach into its guest"):
+        plan(vm, what, ("stdout", "1"), ("command", "true"))
+
+
 def test_the_log_of_a_virtual_machine_is_its_console() -> None:
     vm = pod(virtualMachine={"kernel": {}})
     status = vm["status"]["virtualMachineStatus"] = {"state": "Starting", "restartCount": 0}

@@ -25,6 +25,7 @@ from livesize.runtime.libvirt.model import (
     render,
     render_note,
 )
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator, VmNote
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
@@ -53,6 +54,10 @@ CASES = {
         KERNEL,
         LOG,
         Accelerator.TCG,
+    ),
+    "kernel_owned": msgspec.structs.replace(
+        compose_domain(UID, small(), KERNEL, LOG, Accelerator.TCG),
+        owner=VmOwner(1900000007, 1900000007),
     ),
     "disk_no_room": compose_domain(
         UID,

@@ -15,7 +15,7 @@ from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_phase import APPLYING, ResizePhase
 from livesize.api.resize_state import phase_of
@@ -104,7 +104,11 @@ class PodRecord:
     async def patch_status(self, changed: Object) -> None:
         pod = self.pod
         # The uid keeps a late status off a new pod of the same name.
-        patch = {"metadata": {"uid": uid_of(pod)}, "status": changed}
+        metadata = {"uid": uid_of(pod)}
+        if "conditions" in changed and lookup(pod, "spec", "readinessGates"):
+            # Others write conditions too: none that came meanwhile is written over.
+            metadata["resourceVersion"] = version_of(pod)
+        patch = {"metadata": metadata, "status": changed}
         await self._answered(
             self._outside.client.patch(
                 PODS, name_of(pod), patch, namespace=namespace_of(pod), subresource="status"

@@ -25,7 +25,9 @@ from livesize.agent.observe import (
     observe_pod,
 )
 from livesize.agent.outside import Outside
+from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
 from livesize.agent.pods.history import StartHistory
+from livesize.agent.pods.last_words import LastWords
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
     GO_ON,
@@ -101,7 +103,8 @@ class PodWorker:
         self._record.on_late_news = self.wake
         self._shape = shape = shape_of(outside, self._record)
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
-        self._machine = PodMachine(outside, self._record, shape, self._volumes)
+        self._last_words = LastWords(outside)
+        self._machine = PodMachine(outside, self._record, shape, self._volumes, self._last_words)
         hands = PodHands(
             self._stop_for_size,
             self._machine.mounts_memory,
@@ -119,6 +122,11 @@ class PodWorker:
         )
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+        )
+        self._machine_backoff = Backoff(
+            settings.resize_backoff_seconds,
+            settings.resize_backoff_maximum_seconds,
+            outside.random,
         )
         self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0
@@ -180,18 +188,22 @@ class PodWorker:
         try:
             wait_seconds = await self._turn()
         except WORLD_ERRORS as failure:
+            backoff = self._machine_backoff
             self._log.warning("pod not in step yet", reason=str(failure))
             with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS):
                 await self._report_status()  # what could not be done is not said to be so
         except POST_ERRORS as failure:
+            unfinished = self._driver.is_unfinished()
+            backoff = self._machine_backoff if unfinished else self._backoff
             self._log.warning("pod not in step yet", reason=str(failure))
         except Exception:
+            backoff = self._backoff
             log.exception("a turn of the pod failed", pod=name_of(self._record.pod))
         else:
             self._failures = 0
             return wait_seconds
         self._failures += 1
-        return self._backoff.seconds(self._failures)
+        return backoff.seconds(self._failures)
 
     async def _turn(self) -> float:
         snapshot = self._observe()
@@ -342,6 +354,13 @@ class PodWorker:
     # Running
 
     async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
+        if deadline_at(self._record.pod) <= self._outside.clock.now():
+            return await self._fail(EventReason.DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+        wait_seconds = await self._run_in_time(run, snapshot)
+        left_seconds = deadline_at(self._record.pod) - self._outside.clock.now()
+        return max(0.0, min(left_seconds, wait_seconds))
+
+    async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
         if run.make_group:
             if snapshot.view is not None:
                 self._tell(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
@@ -360,7 +379,7 @@ class PodWorker:
         await self._volumes.refresh(self._record.pod, self._allocation())
         too_full = await self._volumes.overfull(self._record.pod)
         if too_full:
-            return await self._evict(too_full)
+            return await self._fail(EventReason.EVICTED, too_full)
         look = self._observe()
         if await self._report_status(look):
             look = self._observe()  # that took its time
@@ -416,7 +435,7 @@ class PodWorker:
             self._log.info("container started", container=start.container, attempt=start.attempt)
 
     async def _stop_for_size(self, name: str) -> None:
-        await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
+        await self._machine.stop(name, "it gets its new size by a restart")
         self._history.saw(self._observe().containers.get(name))
 
     async def _start_at_size(self, name: str, attempt: int, entry: Allocation) -> None:
@@ -445,13 +464,13 @@ class PodWorker:
             await self._entry.forget(self.uid)
             self._room_appeared()
 
-    async def _evict(self, message: str) -> float:
-        """The pod takes more of the machine than it may: it fails, and does not come back."""
-        self._tell(EventReason.EVICTED, message)
+    async def _fail(self, reason: EventReason, message: str) -> float:
+        """The pod takes more of the machine than it may, or longer: it fails, for good."""
+        self._tell(reason, message)
         view = self._outside.runtime.pod(self.uid)
         if view is not None:
             await self._machine.stop_all(view, message)
-        self._ending = Ending("Failed", EventReason.EVICTED, message)
+        self._ending = Ending("Failed", reason, message)
         await self._leave_ledger()
         await self._report_status()
         return NEVER
@@ -501,6 +520,7 @@ class PodWorker:
                     name: self._probes.health(view) for name, view in snapshot.containers.items()
                 },
                 ended=self._history.ended,
+                messages=self._last_words.messages,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
                 runtime_name=self._outside.machine.runtime_version.partition("://")[0],
@@ -515,12 +535,17 @@ class PodWorker:
             return {}, True
         facts = self._facts(snapshot)
         containers = (*facts.starting, *facts.containers)
+        if self._ending is not None:
+            return {}, is_initialized(facts)  # nothing will start again
         return self._history.waiting(containers, facts.restart_policy), is_initialized(facts)
 
     async def _report_status(self, look: PodSnapshot | None = None) -> bool:
         """Tell what is news; False: nothing was."""
         if self._record.gone or is_terminal(self._record.pod):
             return False
+        look = look or self._observe()
+        ended = self._history.ended.values()
+        await self._last_words.hear(self._record.pod, (*look.containers.values(), *ended))
         changed = changed_status(self._record.pod, self._build_status(look))
         if changed:
             await self._record.patch_status(changed)

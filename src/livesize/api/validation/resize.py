@@ -81,7 +81,7 @@ def _take_size(before: Object, after: Object, keeps_policies: bool) -> Object:
 def keep_policies(old: Object, new: Object) -> Object:
     """``new`` with the resize policies of ``old`` for containers that say nothing about theirs: an
     older client does not know them and must not erase them (F27). Not for a change that speaks of
-    policies, and an apply: there, what is left out is meant to go (ADR 0068)."""
+    policies, and an apply: there, what is left out is meant to go (ADR 0074)."""
     if is_vm(old) and is_vm(new):
         path = ("spec", "virtualMachine")
         return evolve(new, path, _keep_policy(lookup(old, *path), lookup(new, *path)))

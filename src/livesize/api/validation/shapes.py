@@ -141,6 +141,8 @@ _CONTAINER: dict[str, Any] = {
     "restartPolicyRules": [
         {"action": str, "exitCodes": {"operator": str, "values": [int]}},
     ],
+    "terminationMessagePath": str,
+    "terminationMessagePolicy": str,
     "securityContext": {
         **_SECURITY,
         "readOnlyRootFilesystem": bool,
@@ -225,9 +227,13 @@ _POD: dict[str, Any] = {
             **_SECURITY,
             "fsGroup": int,
             "supplementalGroups": [int],
-            "sysctls": [{"name": str}],
+            "sysctls": [{"name": str, "value": str}],
         },
         "os": {"name": str},
+        "hostAliases": [{"ip": str, "hostnames": [str]}],
+        "readinessGates": [{"conditionType": str}],
+        "serviceAccount": str,
+        "serviceAccountName": str,
         "overhead": _QUANTITIES,
         "priority": int,
         "priorityClassName": str,

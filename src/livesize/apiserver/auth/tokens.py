@@ -20,7 +20,9 @@ from livesize.apiserver.auth.records import (
     TokenEntry,
     TokensUnreadableError,
     read_records,
+    read_revoked,
     read_tokens,
+    revocations_of,
     write_tokens,
 )
 from livesize.machinery.telemetry import get_logger
@@ -64,7 +66,8 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
+        self._beside = revocations_of(path)
         self._looked = _NEVER
         self._tokens: dict[str, tuple[Identity, float | None]] = {}
         self._revoked: frozenset[str] = frozenset()
@@ -113,17 +116,12 @@ class Tokens:
 
     def _look(self, now: float) -> None:
         self._looked = now
-        try:
-            stat = os.stat(self.path)  # noqa: PTH116 - on the way of requests, and quicker
-        except FileNotFoundError:
-            self._take(Records())
-            self._seen = None
-            return
-        seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        records, revoked = _look_at(self.path), _look_at(self._beside)
+        seen = (*records, *revoked)
         if seen == self._seen:
             return
         try:
-            self._take(read_records(self.path))
+            self._take(read_records(self.path) if records else Records())
         except TokensUnreadableError as error:
             if self._seen is None:
                 self._looked = _NEVER
@@ -133,6 +131,7 @@ class Tokens:
         self._seen = seen
 
     def _take(self, records: Records) -> None:
+        revoked = {one.serial for one in read_revoked(self.path)}
         self._tokens = {entry.hash: (entry.identity, entry.expires) for entry in records.tokens}
         self._joins = {entry.hash: entry.expires for entry in records.joins}
         self._named = {}
@@ -140,4 +139,16 @@ class Tokens:
         named: list[TokenEntry | CertificateEntry] = [*records.tokens, *good]
         for one in named:
             self._named.setdefault(one.name, []).append((one.identity, one.expires))
-        self._revoked = frozenset(one.serial for one in records.certificates if one.revoked)
+        marked = {one.serial for one in records.certificates if one.revoked}
+        self._revoked |= (
+            marked | revoked
+        )  # what was revoked stays so, whatever becomes of the files
+
+
+def _look_at(path: Path) -> tuple[int, ...]:
+    """By what a change of the file is known; empty where it is not there."""
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - on the way of requests, and quicker
+    except FileNotFoundError:
+        return ()
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size)

@@ -112,7 +112,13 @@ class Domain:
 
     def info_jit(self) -> str:
         """How full QEMU's cache of translated code is, in its own words. It takes a while."""
-        return self._do("read", _info_jit)
+        return self._do("read", partial(_human, words="info jit"))
+
+    def split_code(self, is_split: bool) -> bool:
+        """Have QEMU translate one instruction at a time, or whole blocks as usual; False: it does
+        not know how to. Only under TCG."""
+        words = f"one-insn-per-tb {'on' if is_split else 'off'}"
+        return not self._do("prepare", partial(_human, words=words))
 
     def change(self, change: VmChange, known: DomainFacts | None = None) -> Correction:
         """Do it, and read back what it was to change. ``known``: the running domain, as it was
@@ -242,11 +248,12 @@ def _query(domain: Any, name: str) -> Any:
     return json.loads(libvirt_qemu.qemuMonitorCommand(domain, words, 0))["return"]
 
 
-def _info_jit(domain: Any) -> str:
+def _human(domain: Any, words: str) -> str:
+    """What QEMU says to a command for people."""
     import libvirt_qemu
 
     human = libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
-    return str(libvirt_qemu.qemuMonitorCommand(domain, "info jit", human))
+    return str(libvirt_qemu.qemuMonitorCommand(domain, words, human)).strip()
 
 
 def _destroy(domain: Any) -> None:

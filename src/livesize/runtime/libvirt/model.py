@@ -14,6 +14,7 @@ import msgspec
 
 from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
 from livesize.api.vm_pins import UNPINNED, VmPins
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator, VmNote
 
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
@@ -66,6 +67,7 @@ class DomainModel(msgspec.Struct, frozen=True):
     note: VmNote = VmNote()
     pins: VmPins = UNPINNED
     node_uid: str = ""  # of the node it belongs to
+    owner: VmOwner | None = None  # None: whom libvirt is set to
 
 
 def render(model: DomainModel) -> str:
@@ -85,6 +87,7 @@ def render(model: DomainModel) -> str:
     for event, action in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "destroy")):
         _text(root, f"on_{event}", action)
     _devices(root, model)
+    _owner(root, model.owner)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode") + "\n"
 
@@ -119,6 +122,7 @@ def parse(xml: str) -> DomainModel:
         note=parse_note(root),
         pins=parse_pins(root),
         node_uid=node_of(root),
+        owner=_parse_owner(root),
     )
 
 
@@ -298,6 +302,21 @@ def _devices(root: ET.Element, model: DomainModel) -> None:
     ET.SubElement(devices, "memballoon", model="none")
     rng = ET.SubElement(devices, "rng", model="virtio")
     _text(rng, "backend", "/dev/urandom", model="random")
+
+
+def _owner(root: ET.Element, owner: VmOwner | None) -> None:
+    """By number, as + says; files are the agent's business (relabel)."""
+    if owner is not None:
+        label = ET.SubElement(root, "seclabel", type="static", model="dac", relabel="no")
+        _text(label, "label", f"+{owner.uid}:+{owner.gid}")
+
+
+def _parse_owner(root: ET.Element) -> VmOwner | None:
+    label = root.findtext("seclabel[@model='dac']/label")
+    if label is None:
+        return None
+    uid, _, gid = label.partition(":")
+    return VmOwner(int(uid), int(gid))
 
 
 def _memory_device(devices: ET.Element, device: MemoryDevice) -> None:

@@ -52,6 +52,13 @@ from livesize.runtime.libvirt.compose import check_sizes, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
 from livesize.runtime.libvirt.model import node_of
+from livesize.runtime.libvirt.owners import (
+    VmOwner,
+    choose_uid,
+    first_uid_of,
+    kvm_group,
+    live_uids,
+)
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import BURST_US, Surroundings, Vm
 from livesize.runtime.logs.keeping import LogKeeper
@@ -125,6 +132,7 @@ class LibvirtRuntime:
         self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
+        self._choosing = asyncio.Lock()
         self._lock_descriptor = -1
 
     @property
@@ -213,6 +221,8 @@ class LibvirtRuntime:
         if known is not None and self._groups.exists(PodGroup(config.uid)):
             return
         folder = self._folders.of(config.uid)
+        await self._owner(folder)
+        self._settings.points.reach("vm-pod/owner")
         self._groups.make(PodGroup(config.uid), config.limits)
         self._groups.allow_burst(PodGroup(config.uid), BURST_US)
         self._settings.points.reach("vm-pod/group")
@@ -242,7 +252,7 @@ class LibvirtRuntime:
         record = self._record(config)
         pod.folder.begin(record)
         self._settings.points.reach("vm-start/record")
-        vm = Vm(record, pod.folder, around)
+        vm = Vm(record, pod.folder, around, await self._owner(pod.folder))
         try:
             await vm.start()
         except BaseException:
@@ -394,7 +404,8 @@ class LibvirtRuntime:
             if record is None or pod.folder.started() is None:
                 pod.folder.forget_start()  # killed in the middle of a start
                 continue
-            pod.vm = Vm(record, pod.folder, self._surroundings)
+            owner = await self._owner(pod.folder)
+            pod.vm = Vm(record, pod.folder, self._surroundings, owner)
             known = pod.folder.outcome() is not None
             pod.vm.attach(boot_id())
             self._keeper.begin(pod.vm.console)
@@ -442,6 +453,21 @@ class LibvirtRuntime:
                 await self._groups.remove_tree(f"{self._groups.root}/{name}")
             elif pod.vm is None or not pod.vm.is_running:
                 await self._groups.remove(ContainerGroup(pod.config.uid, VM_NAME))
+
+    async def _owner(self, folder: PodFolder) -> VmOwner:
+        """The user of this pod's VM: the one it has, or one that nobody has, noted durably. Between
+        looking and noting nothing else may choose."""
+        async with self._choosing:
+            owner = folder.owner()
+            if owner is None:
+                taken = await self._in_thread(live_uids)
+                taken |= {one.uid for one in self._folders.owners()}
+                uid = choose_uid(first_uid_of(self._state_dir), taken)
+                owner = VmOwner(uid, uid)
+                folder.save_owner(owner)
+        around = self._surroundings
+        group = kvm_group() if around and around.accelerator is Accelerator.KVM else None
+        return owner if group is None else VmOwner(owner.uid, group)
 
     def _check(self, config: ContainerConfig) -> None:
         if config.vm is None or config.name != VM_NAME:

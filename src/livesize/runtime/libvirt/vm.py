@@ -49,6 +49,7 @@ from livesize.runtime.libvirt.guest_bounds import (
 )
 from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.libvirt.link import DomainEvent, Link
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
 from livesize.runtime.libvirt.watching import Asking, Pulse, may_hold
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
@@ -84,6 +85,7 @@ period of 100 ms: they may use what it left unused before, at most 2 % over a se
 _SHUTDOWN_EVENT = 6  # of LIFECYCLE; its detail says who asked
 _BY_HOST = 2
 _MEMORY_MOVED = "MEMORY_DEVICE_SIZE_CHANGE"
+_ROOM_ROUNDS = 5  # of a second or two; one or two are enough
 _LAST_WORDS_SECONDS = 0.3  # libvirt's event may come after the end of the process
 _ANSWER_SECONDS = 2.0
 _FIRST_ANSWER_SECONDS = 0.5
@@ -112,7 +114,9 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Vm:
-    def __init__(self, record: VmRecord, folder: PodFolder, around: Surroundings) -> None:
+    def __init__(
+        self, record: VmRecord, folder: PodFolder, around: Surroundings, owner: VmOwner
+    ) -> None:
         config = record.config
         assert config.vm is not None
         self.record = record
@@ -122,7 +126,8 @@ class Vm:
         self.ended = asyncio.Event()
         self._folder = folder
         self._around = around
-        self._files = VmFiles(around.daemon, self.uid)
+        self._owner = owner
+        self._files = VmFiles(around.daemon, self.uid, owner)
         limits = GuestLimits(config.vm.max_vcpus, config.vm.max_memory_bytes)
         self._limits = limits
         self._domain = Domain(around.link, self.uid, f"the VM of pod {self.uid}", limits)
@@ -212,8 +217,11 @@ class Vm:
         try:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
             console = self._around.daemon.inside(self.console)
-            model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
-            model = msgspec.structs.replace(model, node_uid=self._around.node_uid)
+            model = msgspec.structs.replace(
+                compose_domain(self.uid, self.size, boot, console, self._around.accelerator),
+                owner=self._owner,
+                node_uid=self._around.node_uid,
+            )
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
             self._around.groups.allow_burst(self.group, BURST_US)
@@ -250,6 +258,8 @@ class Vm:
         if not self.is_running:
             return
         await self._release()
+        if self._around.accelerator is Accelerator.TCG:
+            await self._run(self._domain.split_code, False)  # an agent may have died over it
         await self.refresh()
 
     def learn_end(self, *, powered_off: bool) -> None:
@@ -418,9 +428,31 @@ class Vm:
         """QEMU is asked only where it cannot be seen from outside that there is room."""
         assert self._started is not None
         untouched = untouched_regions(self._started.pid)
-        if untouched is None or untouched < plugged + added:
+        if untouched is not None and untouched >= plugged + added:
+            return
+        for left in range(_ROOM_ROUNDS, -1, -1):
             jit = await self._run(self._domain.info_jit)
-            check_room(jit, max_vcpus=max_vcpus, plugged=plugged, added=added)
+            try:
+                check_room(jit, max_vcpus=max_vcpus, plugged=plugged, added=added)
+            except RuntimeCallError:
+                if not left or not await self._fill_code_cache():
+                    raise
+            else:
+                return
+
+    async def _fill_code_cache(self) -> bool:
+        """QEMU empties its cache when it is full, and a guest that has nothing to do fills it no
+        further, after a reboot for instance: then it is made to translate every instruction by
+        itself for as long as it takes to answer. False: this QEMU cannot do that."""
+        if not await self._run(self._domain.split_code, True):
+            return False
+        try:
+            await self._channel.ask(_ANSWER_SECONDS)
+            with contextlib.suppress(RuntimeCallError):
+                await self._run(self._domain.ask_agent)
+        finally:
+            await self._run(self._domain.split_code, False)
+        return True
 
     async def _online_memory(self) -> None:
         is_movable = await self._run(self._domain.online_memory)

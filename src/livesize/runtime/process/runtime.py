@@ -60,6 +60,7 @@ from livesize.runtime.process.starting import (
     Starter,
     ends_within,
 )
+from livesize.runtime.security import require_non_root
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
@@ -199,6 +200,7 @@ class ProcessRuntime:
                 f" (attempt {before.record.config.attempt}); stop it first"
             )
         image = await self._in_thread(self._images.resolve, config.image)
+        require_non_root(config, pod.config, image.user)
         container = await self._starter.start(config, image)
         container.on_end = self._tell
         pod.containers[config.name] = container

@@ -25,7 +25,6 @@ from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
 from livesize.runtime.process.machine_facts import boot_id
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
-from livesize.runtime.process.seccomp import build_filter
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
 from livesize.runtime.streams import LogLimits
 
@@ -136,8 +135,7 @@ class Starter:
             join=self._groups.cgroups.join_files(group),
             rootless=self._settings.rootless,
         )
-        seccomp = build_filter(platform.machine())
-        launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
+        launch = plan_launch(config, image, paths, _resolv_conf(), platform.machine())
         if not launch["argv"]:
             raise RuntimeCallError(f"image {config.image} has no command, and neither has the pod")
         write_whole(attempt.launch, marshal.dumps(launch))
