@@ -182,11 +182,24 @@ def resized_pod(up: Up, *made: Made) -> Iterator[ResizedPod]:
 
 
 NO_RESTART, CPU, MEMORY, BOTH = (), ("cpu",), ("memory",), ("cpu", "memory")
-POLICIES = {"no restart": NO_RESTART, "cpu": CPU, "memory": MEMORY, "cpu and memory": BOTH}
+MATRIX = pytest.mark.matrix
+GUARANTEED_CASES = [
+    pytest.param(NO_RESTART, True, id="no restart, and its sidecar"),
+    pytest.param(BOTH, True, id="cpu and memory restart, and its sidecar"),
+    pytest.param(NO_RESTART, False, id="no restart", marks=MATRIX),
+    pytest.param(CPU, False, id="cpu restart", marks=MATRIX),
+    pytest.param(MEMORY, False, id="memory restart", marks=MATRIX),
+    pytest.param(BOTH, False, id="cpu and memory restart", marks=MATRIX),
+]
+BURSTABLE_CASES = [
+    pytest.param(NO_RESTART, id="no restart"),
+    pytest.param(CPU, id="cpu restart", marks=MATRIX),
+    pytest.param(MEMORY, id="memory restart", marks=MATRIX),
+    pytest.param(BOTH, id="cpu and memory restart", marks=MATRIX),
+]
 
 
-@pytest.mark.parametrize("with_sidecar", [False, True], ids=["container", "and its sidecar"])
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize(("policy", "with_sidecar"), GUARANTEED_CASES)
 def test_guaranteed_pods_with_a_sidecar(
     up: Up, policy: tuple[str, ...], with_sidecar: bool
 ) -> None:
@@ -219,7 +232,7 @@ def test_guaranteed_pods_with_several_containers(up: Up) -> None:
         pod.resize(c1=offset(0, 25, 35), c2=offset(1, 15, 40), c3=offset(2, 25, 40))
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("policy", BURSTABLE_CASES)
 def test_burstable_pods(up: Up, policy: tuple[str, ...]) -> None:
     with resized_pod(up, Made("c1", Size("20m", "30m", "35Mi", "45Mi"), policy)) as pod:
         for size in (
@@ -300,3 +313,33 @@ def test_replaced_through_its_subresource(up: Up) -> None:
         pod.sizes["c1"] = desired
         pod.check()
         assert up.request("GET", f"{path}/resize")[1] == up.request("GET", path)[1]
+
+
+ON_42 = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+RESTARTS: dict[str, tuple[str, int, Object, bool]] = {
+    "rule-match": ("Never", 42, {"restartPolicy": "Never", "restartPolicyRules": ON_42}, True),
+    "rule-mismatch": ("Never", 1, {"restartPolicy": "Never", "restartPolicyRules": ON_42}, False),
+    "container-never": ("Always", 1, {"restartPolicy": "Never"}, False),
+    "container-always": ("Never", 1, {"restartPolicy": "Always"}, True),
+    "pod-always": ("Always", 1, {}, True),
+}
+
+
+def test_restarts_by_policy_and_rule(up: Up) -> None:
+    """Theirs: "Container Restart Rules" (test/e2e/node/pods.go). A pod of which nothing starts
+    again has ended, whatever its own policy says."""
+    path = "/api/v1/namespaces/default/pods"
+    for name, (policy, code, own, _) in RESTARTS.items():
+        container = {"name": "main", "image": IMAGE, "command": ["/bin/sh", "-c", f"exit {code}"]}
+        spec = {"restartPolicy": policy, "containers": [{**container, **own}], "hostNetwork": True}
+        answer = up.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+        assert answer[0] == 201, answer
+
+    def outcome(name: str) -> bool | None:
+        status = up.pod(name).get("status", {})
+        restarts = [one["restartCount"] for one in status.get("containerStatuses", [])]
+        return True if any(restarts) else (False if status.get("phase") == "Failed" else None)
+
+    for name, (*_, restarts) in RESTARTS.items():
+        up.wait_until(lambda name=name: outcome(name) is not None, f"{name} has ended")
+        assert outcome(name) is restarts, name
