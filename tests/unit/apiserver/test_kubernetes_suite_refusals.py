@@ -121,6 +121,18 @@ async def test_an_init_container_that_does_not_stay(rig: Rig, policy: Object) ->
     assert "resources for non-sidecar init containers are immutable" in answer.json["message"]
 
 
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+async def test_restart_policies_and_rules_of_containers_are_taken(rig: Rig, policy: str) -> None:
+    """Kubernetes 1.35: of init containers, and of all others."""
+    codes = {"operator": "NotIn", "values": [0, 1]}
+    rules = [{"action": "Restart", "exitCodes": codes}]
+    own = {"restartPolicy": policy, "restartPolicyRules": rules}
+    first = {**container("first"), **own}
+    made = await _make(rig, [{**container("c1"), **own}], initContainers=[first])
+    for one in (*made["spec"]["containers"], *made["spec"]["initContainers"]):
+        assert (one["restartPolicy"], one["restartPolicyRules"]) == (policy, rules)
+
+
 async def test_a_sidecar_is_resized_by_their_patch(rig: Rig) -> None:
     side = {**container("c1-init", BOTH, BOTH), "restartPolicy": "Always"}
     await _make(rig, [GUARANTEED], initContainers=[side])
