@@ -144,6 +144,27 @@ def _host_ports(pod: Object) -> Iterator[str]:
     return _phrase("hostPort", _named(pod, uses, "not use host ports"))
 
 
+def _handlers(container: Object) -> Iterator[Object]:
+    for field in ("livenessProbe", "readinessProbe", "startupProbe"):
+        yield container.get(field) or {}
+    for field in ("postStart", "preStop"):
+        yield lookup(container, "lifecycle", field, default={})
+
+
+def _asked_hosts(pod: Object) -> Iterator[str]:
+    """The agent asks, as root, from the machine's network: a host of the pod's own choice would
+    make it the pod's messenger (Kubernetes 1.34)."""
+
+    def names_host(container: Object) -> bool:
+        return any(
+            lookup(handler, action, "host")
+            for handler in _handlers(container)
+            for action in ("httpGet", "tcpSocket")
+        )
+
+    return _phrase("probe or lifecycle host", _named(pod, names_host, "not set host in them"))
+
+
 def _proc_mount(pod: Object) -> Iterator[str]:
     def unmasked(container: Object) -> bool:
         return _context(container, "procMount") not in (None, "", "Default")
@@ -250,6 +271,7 @@ _BASELINE: tuple[Check, ...] = (
     _capabilities,
     _host_paths,
     _host_ports,
+    _asked_hosts,
     _proc_mount,
     _unconfined,
     _labels_of_the_kernel,
