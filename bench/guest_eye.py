@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
+from livesize.api.cpu_list import parse_cpu_list
 from livesize.runtime.guest.cpio import Entry, File
 from livesize.runtime.guest.guest_agent import agent_entries, fetch_agent
 from livesize.runtime.guest.image import GuestRecipe, build_image
 from livesize.runtime.guest.kernel import default_cache_dir, fetch_kernel
 from livesize.runtime.guest.vm_guest import KERNEL_NAME, guest_recipe
-from livesize.runtime.libvirt.facts import listed_cpus
 
 INITRD_NAME = "bench.initrd"
 _WORD = "sees"
@@ -80,7 +80,7 @@ def parse_seen(line: str) -> Seen | None:
     if len(words) != 3 or words[0] != _WORD:
         return None
     try:
-        return Seen(len(listed_cpus(words[1])), int(words[2]))
+        return Seen(len(parse_cpu_list(words[1])), int(words[2]))
     except ValueError:
         return None
 

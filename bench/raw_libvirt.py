@@ -24,7 +24,8 @@ from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.guest.vm_guest import CHANNEL
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.facts import parse_facts, with_requested
-from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
+from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
+from livesize.runtime.libvirt.guest_channel import GuestChannel
 
 ANSWER_SECONDS = 20.0
 POLL_SECONDS = 0.02
@@ -72,7 +73,9 @@ class RawVm:
         for part in ("lib", "log"):
             _copy_files(files_of / part / "vms" / uid, daemon.root / part / "vms" / uid)
         self._domain = connection.defineXML(definition.xml)
-        self._channel = GuestChannel(self._reported, lambda: None)
+        self._channel = GuestChannel(
+            GuestLimits(4096, 2**60), self._reported, lambda: None, lambda _: None
+        )
         self._heard: asyncio.Future[float] | None = None
 
     @property

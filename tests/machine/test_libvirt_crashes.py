@@ -22,6 +22,7 @@ from vms.real import MIB, UID, Place, check_tools, place, pod_config, vm_config
 pytestmark = pytest.mark.vms
 
 POINTS = [
+    "vm-pod/owner",
     "vm-pod/group",
     "vm-pod/record",
     "vm-start/record",

@@ -14,10 +14,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
 from livesize.runtime.interface import ContainerPhase, ContainerView
+from livesize.runtime.libvirt import model
 from livesize.runtime.libvirt.compose import domain_name
+from livesize.runtime.libvirt.emulator import free_regions
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.vm import (
     GuestSilentError,
@@ -27,7 +30,7 @@ from livesize.runtime.vm import (
     VmChange,
     VmView,
 )
-from vms.real import BOOT_SECONDS, MIB, UID, vm_config
+from vms.real import BOOT_SECONDS, MIB, UID, VM, check_tools, place, pod_config, vm_config
 from vms.saved import SavedGuest, hears_agent, saved_guest
 
 pytestmark = pytest.mark.vms
@@ -54,6 +57,10 @@ def container(runtime: LibvirtRuntime) -> ContainerView:
     assert pod is not None
     (view,) = pod.containers
     return view
+
+
+def online(view: VmView) -> int:
+    return view.guest.vcpus_online if view.guest else 0
 
 
 def boot_id(view: VmView | None) -> str:
@@ -207,3 +214,35 @@ async def test_qemu_killed_is_seen_at_once_and_can_be_started_again(
         async with asyncio.timeout(2):
             view = await ended(runtime)
         assert (view.exit_code, view.attempt) == (255, attempt)
+
+
+@pytest.fixture
+async def tight(
+    tmp_path: Path, not_run: Callable[[str], NoReturn], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[LibvirtRuntime]:
+    """A guest whose boot nearly fills QEMU's cache of translated code, as a second boot does with
+    the usual one."""
+    check_tools(not_run)
+    monkeypatch.setattr(model, "TB_CACHE_MIB", 64)
+    async with place(tmp_path).opened() as runtime:
+        await runtime.create_pod(pod_config())
+        await runtime.start_container(vm_config(vm=msgspec.structs.replace(VM, max_vcpus=6)))
+        view = await runtime.wait_vm(UID, hears_agent, BOOT_SECONDS)
+        assert hears_agent(view), view
+        yield runtime
+
+
+async def test_vcpus_are_plugged_though_qemus_code_cache_is_nearly_full(
+    tight: LibvirtRuntime,
+) -> None:
+    """A guest that had rebooted and had nothing to do waited for room for minutes."""
+    vm = tight._require_vm(UID)
+    jit = await vm._run(vm._domain.info_jit)
+    free = free_regions(jit, 6, 1)
+    assert free is not None
+    assert free < 5, f"there is room for all that are plugged in here: {jit}"
+    before = boot_id(tight.vm(UID))
+    await tight.change_vm(UID, PlugVcpus(6))
+    view = await tight.wait_vm(UID, lambda view: online(view) == 6, BOOT_SECONDS)
+    assert online(view) == 6
+    assert boot_id(view) == before, "QEMU lives"

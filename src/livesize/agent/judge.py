@@ -21,6 +21,7 @@ from livesize.agent.admission.plan import (
     Verdict,
     judge_new,
     judge_resize,
+    refusal_words,
     retry_key,
 )
 from livesize.agent.allocation.ledger import (
@@ -28,7 +29,8 @@ from livesize.agent.allocation.ledger import (
     Ledger,
     StartingSize,
     pod_requests,
-    requests_total,
+    sizes_equal,
+    with_resource,
 )
 from livesize.agent.cpus.books import CpuBooks
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
@@ -38,10 +40,13 @@ from livesize.api.resize_state import (
     UNFINISHED,
     ResizePhase,
     allocated_sizes,
+    order_of_request,
     phase_of,
     resize_state,
 )
-from livesize.api.resources import containers_of, init_containers_of, size_of, stays
+from livesize.api.resize_wish import Wish
+from livesize.api.resources import ResourceName, init_containers_of, resizable_of, size_of, stays
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -55,15 +60,21 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Judge:
     def __init__(
-        self, ledger: Ledger, *, runs_vms: bool = False, cpus: CpuBooks | None = None
+        self,
+        ledger: Ledger,
+        *,
+        runs_vms: bool = False,
+        cpus: CpuBooks | None = None,
+        powers: Powers = NO_POWERS,
     ) -> None:
-        """``cpus``: under the static CPU policy, who has which alone."""
+        """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime
+        of containers."""
         self._ledger = ledger
+        self._powers = powers
         self._runs_vms = runs_vms
         self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
-        self._arrivals = 0
 
     def refusal(self, uid: str) -> Refusal | None:
         return self._refusals.get(uid)
@@ -73,7 +84,9 @@ class Judge:
         uid = uid_of(pod)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
         verdict: Admission = (
-            Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
+            Admit()
+            if already_runs
+            else judge_new(pod, room, runs_vms=self._runs_vms, powers=self._powers)
         )
         entry = self._first_allocation(pod)
         assigned = self._assign(pod, entry.allocated)
@@ -126,25 +139,22 @@ class Judge:
             self._pods[uid] = pod  # its priority may have changed
             return False
         self._pods[uid] = pod
-        self._arrivals += 1
-        self._judge(pod, entry, self._arrivals)
+        self._judge(pod, entry, order_of_request(pod))
         return True
 
     def retry(self) -> list[str]:
-        """There may be room: judge the deferred again; return the pods that were accepted."""
-        deferred = sorted(
-            (
-                (retry_key(self._pods[uid], refusal.arrival), uid)
-                for uid, refusal in self._refusals.items()
-                if refusal.phase is ResizePhase.DEFERRED
-            ),
+        """There may be room: judge again what was refused; return the pods that were promised
+        something. Of what is infeasible the other resource may have waited for room."""
+        refused = sorted(
+            (retry_key(self._pods[uid], refusal.arrival), uid)
+            for uid, refusal in self._refusals.items()
         )
         accepted = []
-        for _, uid in deferred:
+        for _, uid in refused:
             entry = self._ledger.get(uid)
             assert entry is not None
             self._judge(self._pods[uid], entry, self._refusals[uid].arrival)
-            if uid not in self._refusals:
+            if self._ledger.get(uid) is not entry:
                 accepted.append(uid)
         return accepted
 
@@ -153,19 +163,37 @@ class Judge:
         self._pods.pop(uid, None)
 
     def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
-        desired = tuple(size_of(container) for container in containers_of(pod))
+        desired = tuple(size_of(container) for container in resizable_of(pod))
         generation = int(resize_state(pod)["generation"])
         assigned = self._assign(pod, desired)
-        match self._verdict(entry, desired, assigned):
+        verdict = self._verdict(entry, desired, assigned)
+        match verdict:
             case Accept():
                 assert isinstance(assigned, Assigned)
                 self._ledger.promise(entry.accepted(desired, generation, assigned.cpus))
                 self.forget(entry.uid)
-            case Defer(message=message):
-                self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, message, arrival))
-            case Infeasible(message=message):
-                refusal = Refusal(generation, ResizePhase.INFEASIBLE, message, arrival)
-                self._refuse(entry.uid, refusal)
+            case Defer():
+                why = refusal_words(pod, verdict, entry.allocated)
+                self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, why, arrival))
+            case Infeasible():
+                why = refusal_words(pod, verdict, entry.allocated)
+                self._refuse(entry.uid, Refusal(generation, ResizePhase.INFEASIBLE, why, arrival))
+                self._accept_other(pod, entry, desired)
+
+    def _accept_other(self, pod: Object, entry: Allocation, desired: tuple[Object, ...]) -> None:
+        """A wish for one resource that the node can never hold does not block the other: that is
+        judged alone (decisions 9). The generation stays unaccepted."""
+        if resize_state(pod).get("action") == Wish.RESTART:
+            return  # what is done in part would not restart
+        for resource in ResourceName:
+            part = with_resource(entry.allocated, desired, resource)
+            if sizes_equal(part, entry.allocated):
+                continue
+            assigned = self._assign(pod, part)
+            accepts = isinstance(self._verdict(entry, part, assigned), Accept)
+            if accepts and isinstance(assigned, Assigned):
+                self._ledger.promise(entry.accepted(part, entry.generation, assigned.cpus))
+                return
 
     def _verdict(
         self, entry: Allocation, desired: tuple[Object, ...], assigned: Assignment
@@ -174,7 +202,7 @@ class Judge:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:
                 return Infeasible(broken)
-        asked = pod_requests(entry, requests_total(desired))
+        asked = pod_requests(entry, desired)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
         verdict = judge_resize(asked, self._ledger.footprint(entry.uid), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
@@ -213,6 +241,7 @@ class Judge:
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
             starting=tuple(
-                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+                StartingSize({"name": one["name"]} if stays(one) else size_of(one), stays(one))
+                for one in init_containers_of(pod)
             ),
         )

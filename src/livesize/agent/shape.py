@@ -28,7 +28,8 @@ class MachineWork(msgspec.Struct, frozen=True):
     has no more CPU than it was promised, whatever becomes of the rest; None: only after all.
     ``quick_seconds``: what is done by then is told as done only.
     ``follows``: what all of it only follows, so that it is nobody's doing when it was in step
-    before. ``groups``: what the steps have read back so far, and before them; None: not known."""
+    before. ``groups``: what the steps have read back so far, and before them; None: not known.
+    ``remark``: when all is done, what is to be known of it beforehand; empty: nothing."""
 
     steps: tuple[Step, ...] = ()
     changing: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class MachineWork(msgspec.Struct, frozen=True):
     quick_seconds: float = 0.0
     follows: str = ""
     groups: Callable[[], PodObservation] | None = None
+    remark: Callable[[], str] | None = None
 
 
 class Progress(msgspec.Struct, frozen=True):

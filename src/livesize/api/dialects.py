@@ -3,14 +3,17 @@
 The stored pod has none of the derived fields; the served pod has them all:
 
     spec.containers[].resourcesAllocated             allocated requests (ARK)
+    spec.initContainers[].resourcesAllocated         the same of a sidecar
     spec.virtualMachine.resourcesAllocated           the same of a VM (ARK)
     spec.resizeRequest {requestStatus, newResources} (IBM)
     status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
+    status.initContainerStatuses[]                   the same of init containers
     status.virtualMachineStatus.allocatedResources   the same of a VM
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
 
-A VM pod is also served with an empty list of containers, because client libraries insist on one.
+A VM pod is also served with its virtual machine as a container named "vm", in spec.containers and
+status.containerStatuses, for clients that know only these (vm_as_container.py).
 ``strip_dialects(derive_dialects(stored)) == stored``, so old clients can erase nothing. The table
 is design 5.1's.
 """
@@ -24,8 +27,12 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
-from livesize.api.resources import VM_NAME, containers_of, same_quantities, vm_container
+from livesize.api.resources import VM_NAME, resizable_of, same_quantities, stays, vm_container
+from livesize.api.vm_as_container import derived_container, is_derived
+from livesize.api.vm_status import vm_as_status
 
+_CONTAINER_LISTS = ("containers", "initContainers")
+_STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
 _POD_RESIZED = ConditionType.POD_RESIZED.value
 _STATUS_WORDS = {phase.value: status.value for phase, status in REQUEST_STATUS.items()}
 _RESIZED_REASONS: dict[ResizePhase, Reason] = {
@@ -48,8 +55,23 @@ def derive_dialects(stored: Object) -> Object:
     allocated = {size["name"]: size.get("requests") for size in state.get("allocated") or ()}
     served = {**stored, "spec": _served_spec(stored["spec"], state, allocated)}
     if status:
-        served["status"] = _served_status(status, state, allocated)
+        shown = allocated
+        if status.get("initContainerStatuses"):
+            shown = {**_fixed_requests(stored["spec"]), **allocated}
+        served["status"] = _served_status(status, state, shown)
+        vm = served["status"].get("virtualMachineStatus")
+        if vm and served["spec"]["containers"]:
+            image = served["spec"]["containers"][-1].get("image", "")
+            served["status"]["containerStatuses"] = [vm_as_status(vm, image)]
     return served
+
+
+def _fixed_requests(spec: Object) -> Object:
+    """Of init containers: those that are no sidecars keep what they were created with."""
+    return {
+        one.get("name"): (one.get("resources") or {}).get("requests")
+        for one in spec.get("initContainers") or ()
+    }
 
 
 def strip_dialects(obj: Object) -> Object:
@@ -58,7 +80,7 @@ def strip_dialects(obj: Object) -> Object:
         return obj
     stored = dict(obj)
     if isinstance(obj.get("spec"), dict):
-        stored["spec"] = _without_keys(obj["spec"], "containers", "resourcesAllocated")
+        stored["spec"] = _without_keys(obj["spec"], _CONTAINER_LISTS, "resourcesAllocated")
         stored["spec"].pop("resizeRequest", None)
         if isinstance(obj["spec"].get("virtualMachine"), dict):
             stored["spec"] = _stripped_vm_spec(stored["spec"])
@@ -103,7 +125,7 @@ def node_allocation(incoming: Object, served_current: Object) -> list[Object] | 
     stored = lookup(served_current, "status", "resizeState", "allocated", default=[])
     desired = {
         container.get("name"): container.get("resources") or {}
-        for container in containers_of(served_current)
+        for container in resizable_of(served_current)
     }
     return [
         # ARK writes requests only: the limits go with them, as the spec asks.
@@ -127,8 +149,15 @@ def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
     if state.get("desired"):
         request["newResources"] = state["desired"]
     served = {**spec, "containers": containers, "resizeRequest": request}
-    if spec.get("virtualMachine") is not None:
-        served["virtualMachine"] = _with_allocated(spec["virtualMachine"], VM_NAME, allocated)
+    if spec.get("initContainers"):
+        served["initContainers"] = [
+            _with_allocated(one, one.get("name"), allocated) if stays(one) else one
+            for one in spec["initContainers"]
+        ]
+    vm = spec.get("virtualMachine")
+    if vm is not None:
+        served["virtualMachine"] = _with_allocated(vm, VM_NAME, allocated)
+        served["containers"] = [*containers, derived_container(vm)] if vm else containers
     return served
 
 
@@ -143,13 +172,14 @@ def _with_allocated(container: Object, name: str | None, allocated: Object) -> O
 
 def _served_status(status: Object, state: Object, allocated: Object) -> Object:
     served = dict(status)
-    if status.get("containerStatuses"):
-        served["containerStatuses"] = [
-            {**one, "allocatedResources": allocated[one["name"]]}
-            if allocated.get(one.get("name"))
-            else one
-            for one in status["containerStatuses"]
-        ]
+    for kind in _STATUS_LISTS:
+        if status.get(kind):
+            served[kind] = [
+                {**one, "allocatedResources": allocated[one["name"]]}
+                if allocated.get(one.get("name"))
+                else one
+                for one in status[kind]
+            ]
     vm = status.get("virtualMachineStatus")
     if vm and allocated.get(VM_NAME):
         served["virtualMachineStatus"] = {**vm, "allocatedResources": allocated[VM_NAME]}
@@ -192,9 +222,10 @@ def resize_conditions(state: Object) -> list[Object]:
 
 
 def _stripped_status(status: Object) -> Object:
-    stored = _without_keys(status, "containerStatuses", "allocatedResources")
+    stored = _without_keys(status, _STATUS_LISTS, "allocatedResources")
     if isinstance(status.get("virtualMachineStatus"), dict):
         stored = without(stored, ("virtualMachineStatus", "allocatedResources"))
+        stored.pop("containerStatuses", None)
     conditions = status.get("conditions")
     if isinstance(conditions, list):
         stored["conditions"] = [
@@ -209,18 +240,19 @@ def _stripped_status(status: Object) -> Object:
 
 def _stripped_vm_spec(spec: Object) -> Object:
     stored = without(spec, ("virtualMachine", "resourcesAllocated"))
-    return without(stored, ("containers",)) if stored.get("containers") == [] else stored
+    return without(stored, ("containers",)) if is_derived(stored.get("containers")) else stored
 
 
-def _without_keys(parent: Object, items_key: str, key: str) -> Object:
-    """``parent`` with ``key`` left out of every object in its list ``items_key``."""
+def _without_keys(parent: Object, lists: tuple[str, ...], key: str) -> Object:
+    """``parent`` with ``key`` left out of every object in these of its lists."""
     written = dict(parent)
-    items = parent.get(items_key)
-    if isinstance(items, list):
-        written[items_key] = [
-            _lacking(item, key) if isinstance(item, dict) and key in item else item
-            for item in items
-        ]
+    for name in lists:
+        items = parent.get(name)
+        if isinstance(items, list):
+            written[name] = [
+                _lacking(item, key) if isinstance(item, dict) and key in item else item
+                for item in items
+            ]
     return written
 
 
@@ -240,9 +272,12 @@ def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) 
         said, now = container.get("resourcesAllocated"), by_name.get(str(container.get("name")))
         if said is None or _equal_quantities(said, now):
             continue
-        if from_own_node and isinstance(said, dict) and _only_cpu_and_memory_differ(said, now):
+        field = _sized_field(incoming, index)
+        fixed = field.startswith("spec.initContainers") and not stays(container)
+        its_own = from_own_node and isinstance(said, dict) and not fixed
+        if its_own and _only_cpu_and_memory_differ(said, now):
             continue
-        where = f"{_sized_field(incoming, index)}.resourcesAllocated"
+        where = f"{field}.resourcesAllocated"
         errors.append(_not_yours(where, "only the pod's node may write what it has allocated"))
     return errors
 
@@ -306,20 +341,25 @@ def _objects(obj: Object, *path: str) -> list[Object]:
 
 
 def _sized(pod: Object) -> list[Object]:
-    """Containers, and the VM as the first of them."""
+    """Containers, and init containers after them; of a VM pod its virtual machine, of which a
+    container is derived."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
-    vm, items = spec.get("virtualMachine"), spec.get("containers")
-    containers = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
-    return [vm_container(vm), *containers] if isinstance(vm, dict) else containers
+    vm = spec.get("virtualMachine")
+    if isinstance(vm, dict):
+        return [vm_container(vm)]
+    return [*_objects(pod, "spec", "containers"), *_objects(pod, "spec", "initContainers")]
 
 
 def _sized_field(pod: Object, index: int) -> str:
     """Where one of them stands."""
-    if not isinstance(lookup(pod, "spec", "virtualMachine"), dict):
+    if isinstance(lookup(pod, "spec", "virtualMachine"), dict):
+        return "spec.virtualMachine"
+    count = len(_objects(pod, "spec", "containers"))
+    if index < count:
         return f"spec.containers[{index}]"
-    return f"spec.containers[{index - 1}]" if index else "spec.virtualMachine"
+    return f"spec.initContainers[{index - count}]"
 
 
 def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
@@ -327,8 +367,10 @@ def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
     vm = lookup(pod, "status", "virtualMachineStatus")
     if isinstance(vm, dict):
         yield "status.virtualMachineStatus", vm_container(vm)
-    for index, one in enumerate(_objects(pod, "status", "containerStatuses")):
-        yield f"status.containerStatuses[{index}]", one
+        return
+    for kind in _STATUS_LISTS:
+        for index, one in enumerate(_objects(pod, "status", kind)):
+            yield f"status.{kind}[{index}]", one
 
 
 def _allocated_by_name(pod: Object) -> dict[str, Any]:

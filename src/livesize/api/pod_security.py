@@ -70,6 +70,7 @@ _VOLUMES = frozenset(
         "secret",
     }
 )
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _CONTAINER_KINDS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -144,25 +145,16 @@ def _host_ports(pod: Object) -> Iterator[str]:
     return _phrase("hostPort", _named(pod, uses, "not use host ports"))
 
 
-def _handlers(container: Object) -> Iterator[Object]:
-    for field in ("livenessProbe", "readinessProbe", "startupProbe"):
-        yield container.get(field) or {}
-    for field in ("postStart", "preStop"):
-        yield lookup(container, "lifecycle", field, default={})
-
-
-def _asked_hosts(pod: Object) -> Iterator[str]:
-    """The agent asks, as root, from the machine's network: a host of the pod's own choice would
-    make it the pod's messenger (Kubernetes 1.34)."""
+def _host_probes(pod: Object) -> Iterator[str]:
+    """The node asks for them, from its own network and as root."""
 
     def names_host(container: Object) -> bool:
-        return any(
-            lookup(handler, action, "host")
-            for handler in _handlers(container)
-            for action in ("httpGet", "tcpSocket")
-        )
+        handlers = [container.get(probe) for probe in _PROBES]
+        handlers += [lookup(container, "lifecycle", hook) for hook in ("postStart", "preStop")]
+        return any(lookup(one, how, "host") for one in handlers for how in ("httpGet", "tcpSocket"))
 
-    return _phrase("probe or lifecycle host", _named(pod, names_host, "not set host in them"))
+    detail = _named(pod, names_host, 'not set host in probes and lifecycle hooks, or set it to ""')
+    return _phrase("probe or lifecycle host", detail)
 
 
 def _proc_mount(pod: Object) -> Iterator[str]:
@@ -271,7 +263,7 @@ _BASELINE: tuple[Check, ...] = (
     _capabilities,
     _host_paths,
     _host_ports,
-    _asked_hosts,
+    _host_probes,
     _proc_mount,
     _unconfined,
     _labels_of_the_kernel,

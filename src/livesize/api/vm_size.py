@@ -45,6 +45,15 @@ class VmSize(msgspec.Struct, frozen=True):
     boot_memory_bytes: int
 
 
+class MemoryBase(msgspec.Struct, frozen=True):
+    """What was plugged in, and what the guest saw of it, when nothing was under way. By how much
+    its own figure has to change is counted from here."""
+
+    plugged_bytes: int
+    seen_bytes: int
+    boot_id: str  # of the guest
+
+
 def vm_size_of(pod: Object, resources: Resources | None = None) -> VmSize:
     """The size the spec of a (valid) VM pod asks for, or with other ``resources``, for instance
     the allocated ones, in their place."""

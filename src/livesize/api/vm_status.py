@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 
 from livesize.api.objects import Object
-from livesize.api.resources import VM_NAME
+from livesize.api.resources import VM_NAME, sidecars_of
 
 _SAME_FIELDS = ("restartCount", "lastState", "resources", "allocatedResources")
 _ENDED_FIELDS = ("reason", "message", "exitCode", "startedAt", "finishedAt")
@@ -38,6 +38,15 @@ def statuses_of(pod: Object) -> list[Object]:
     return status.get("containerStatuses") or []
 
 
+def resizable_statuses_of(pod: Object) -> list[Object]:
+    """Those of everything that can be resized: the app containers, then the sidecars."""
+    statuses, sidecars = statuses_of(pod), sidecars_of(pod)
+    if not sidecars:
+        return statuses
+    starting = (pod.get("status") or {}).get("initContainerStatuses") or []
+    return [*statuses, *(one for one in starting if one.get("name") in sidecars)]
+
+
 def vm_container_status(vm: Object) -> Object:
     """A virtualMachineStatus as a containerStatus."""
     word = vm.get("state")
@@ -47,6 +56,18 @@ def vm_container_status(vm: Object) -> Object:
     if "virtualMachineID" in vm:
         status["containerID"] = vm["virtualMachineID"]
     return status
+
+
+def vm_as_status(vm: Object, image: str) -> Object:
+    """For clients that know only containers: with every field that a status of theirs has."""
+    status = vm_container_status(vm)
+    return {
+        "image": image,
+        "imageID": image,
+        "lastState": {},
+        "restartCount": 0,
+        **status,
+    }
 
 
 def vm_status_of(status: Object) -> Object:

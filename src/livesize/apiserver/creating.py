@@ -17,10 +17,14 @@ from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
+from livesize.api.validation.counts import too_many_parts
+from livesize.api.validation.unsupported import validate_supported
+from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.admission.storage import fill_storage
+from livesize.apiserver.admission.trust import note_who_brings
 from livesize.apiserver.asked import Target, WriteOptions
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
@@ -29,7 +33,6 @@ from livesize.apiserver.preparing import prepare_create
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
-from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import Check, ConflictError
@@ -45,6 +48,8 @@ class Creating:
         """Store a new object, if nothing of its name is there."""
         resource, namespace = target.resource, target.namespace
         access = target.access("create")
+        if resource == PODS and not self._ground.trusts_editors:
+            new = note_who_brings(identity, new)
         with self._ground.books.lane(namespace) as lane:
             for _ in range(ATTEMPTS):
                 made = await self._create_once(identity, access, new, options, lane)
@@ -54,6 +59,7 @@ class Creating:
 
     def begin(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The new object, defaulted and valid."""
+        refuse_invalid(Target(resource, namespace, name_of(obj)), too_many_parts(resource, obj))
         new = prepare_create(
             resource,
             namespace,
@@ -62,6 +68,9 @@ class Creating:
             now=format_time(self._ground.clock.now()),
             suffix="" if name_of(obj) else self._ground.ids.suffix(),
         )
+        if resource == PODS:
+            new, errors = fold_container(new, None)
+            refuse_invalid(Target(resource, namespace, name_of(new)), errors)
         sent, new = new, default_object(resource, strip_dialects(new))
         new = self._filled(resource, namespace, new)
         target = Target(resource, namespace, name_of(new))
@@ -76,7 +85,7 @@ class Creating:
     def _filled(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The object with what admission gives it before it is validated."""
         access = Access("create", resource, "", namespace, name_of(obj))
-        around = around_of(self._ground.cache, access)
+        around = self._ground.around(access)
         if resource == PODS:
             return self._filled_pod(access, obj, around)
         return fill_storage(resource, obj, around.storage_classes)
@@ -98,9 +107,9 @@ class Creating:
         """None: somebody else was faster with something this depends on."""
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
-        admit_or_refuse(
-            Attempt(identity, access, None, new, around=around_of(self._ground.cache, access))
-        )
+        admit_or_refuse(Attempt(identity, access, None, new, around=self._ground.around(access)))
+        if resource == PODS:
+            refuse_invalid(Target(resource, namespace, name), validate_supported(new))
         if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
         if resource == RESOURCE_QUOTAS:

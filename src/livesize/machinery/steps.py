@@ -26,6 +26,10 @@ class StepFailedError(Exception):
     """Raised by ``do`` or ``read_back``: the world did not do as told. Anything else is a bug."""
 
 
+class StepWaitsError(StepFailedError):
+    """Nothing failed: the step waits for something that may take for ever, and says for what."""
+
+
 class Step(msgspec.Struct, frozen=True):
     name: str
     do: Action

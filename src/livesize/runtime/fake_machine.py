@@ -169,10 +169,20 @@ class FakeMachine:
         )
         if oom_killed:
             self.group(PodGroup(pod_uid)).oom_kills += 1
-        del self.groups[ContainerGroup(pod_uid, container)]
+        self.groups.pop(ContainerGroup(pod_uid, container), None)
         if container == VM_NAME and pod_uid in self.vms:
             self.vms[pod_uid].end()
         self.feed.publish(RuntimeEvent(pod_uid, container))
+
+    def lose_groups(self, pod_uid: str, *, kill: bool = True) -> None:
+        """Somebody else removes the pod's groups, and kills what is in them or moves it out."""
+        for name, view in tuple(self.pods[pod_uid].containers.items()):
+            if view.phase is ContainerPhase.RUNNING:
+                if kill:
+                    self.exit(pod_uid, name, SIGKILL_CODE)
+                self.groups.pop(ContainerGroup(pod_uid, name), None)
+        self.groups.pop(PodGroup(pod_uid), None)
+        self.feed.publish(RuntimeEvent(pod_uid, ""))
 
     # What the driver below asks.
 
@@ -230,7 +240,8 @@ class FakeMachine:
                 pages = None if limit_bytes is None else whole_pages(limit_bytes)
                 usage_bytes = self.usage_bytes(group)
                 if limit_bytes is not None and pages is not None and usage_bytes > pages:
-                    raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes)
+                    stays_bytes = entry.limits.memory_limit_bytes
+                    raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes, stays_bytes)
                 entry.limits = msgspec.structs.replace(entry.limits, memory_limit_bytes=pages)
             case SetCpus(cpus=cpus):
                 if not cpus or not set(cpus) <= set(self.cpus):

@@ -3,7 +3,8 @@
 Left alone, the guest boots at once, brings every vCPU online and takes or gives back memory as
 soon as it is asked. It can be held (it does nothing until it is released, or takes single steps),
 silent (nobody hears it, and its agent does not answer), keep memory it has in use (it gives back
-only a part), and reboot. What happens to it wakes whoever waits for it.
+only a part), leave added memory offline until its agent brings it online, and reboot. What happens
+to it wakes whoever waits for it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from livesize.runtime.vm import (
     Accelerator,
     GuestSilentError,
     GuestView,
+    OnlineMemory,
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
@@ -66,6 +68,10 @@ class FakeVm:
         self.pins = self.persistent_pins = size.pins
         self.boots = 1
         self.has_agent = True
+        self.offline_bytes = 0  # plugged in, and not used
+        self.onlines_by_itself = True
+        self.agent_may_exec = True
+        self.keeps_memory_boot = 0
         self._clock = clock
         self._on_change = on_change
         self._booted_at = clock.now()
@@ -114,6 +120,8 @@ class FakeVm:
         self.boots += 1
         self._booted_at = self._clock.now()
         self._wanted_online = self.plugged_vcpus
+        if not self.onlines_by_itself:
+            self.offline_bytes = self.plugged_bytes - self.size.boot_memory_bytes
         self._settle()
 
     # What the driver asks.
@@ -146,6 +154,7 @@ class FakeVm:
             read_at=self._clock.now(),
             pins=self.pins.of(self.plugged_vcpus),
             persistent_pins=self.persistent_pins.of(self.plugged_vcpus),
+            keeps_memory=self.keeps_memory_boot == self.boots,
         )
 
     def change(self, change: VmChange) -> None:
@@ -161,18 +170,27 @@ class FakeVm:
             case PersistVcpus(count=count):
                 self._check_vcpus(count)
                 self.persistent_vcpus = count
+            case PinCpus(pins=pins):
+                check_pins(pins, self.plugged_vcpus)
+                self.pins = self.persistent_pins = pins
+            case RequestMemory() | PersistMemory() | OnlineMemory() | WriteNote():
+                self._change_memory(change)
+        self._settle()
+
+    def _change_memory(
+        self, change: RequestMemory | PersistMemory | OnlineMemory | WriteNote
+    ) -> None:
+        match change:
             case RequestMemory(total_bytes=total_bytes):
                 self._check_memory(total_bytes)
                 self.requested_bytes = total_bytes
             case PersistMemory(total_bytes=total_bytes):
                 self._check_memory(total_bytes)
                 self.persistent_bytes = total_bytes
-            case PinCpus(pins=pins):
-                check_pins(pins, self.plugged_vcpus)
-                self.pins = self.persistent_pins = pins
+            case OnlineMemory():
+                self._online_memory()
             case WriteNote(note=note):
                 self.note = note
-        self._settle()
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         deadline = self._clock.monotonic() + timeout_seconds
@@ -187,7 +205,7 @@ class FakeVm:
         self._tell()
 
     def _guest(self) -> GuestView:
-        seen_bytes = self.plugged_bytes - KERNEL_BYTES
+        seen_bytes = self.plugged_bytes - self.offline_bytes - KERNEL_BYTES
         return GuestView(
             boot_id=f"00000000-0000-0000-0000-{self.boots:012}",
             uptime_seconds=self._clock.now() - self._booted_at,
@@ -218,6 +236,13 @@ class FakeVm:
             raise RuntimeCallError(f"the guest has {self.plugged_vcpus} vCPUs, not {count}")
         self._wanted_online = count
 
+    def _online_memory(self) -> None:
+        if self._is_silent or not self.has_agent:
+            raise GuestSilentError(f"the guest's agent of pod {self.pod_uid} does not answer")
+        if self.offline_bytes and not self.agent_may_exec:
+            self.keeps_memory_boot = self.boots
+        self.offline_bytes = 0
+
     def _check_vcpus(self, count: int) -> None:
         if not 1 <= count <= self.size.max_vcpus:
             raise RuntimeCallError(f"a VM of at most {self.size.max_vcpus} vCPUs, not {count}")
@@ -238,7 +263,12 @@ class FakeVm:
             held_bytes = KERNEL_BYTES + self.used_bytes
             least_bytes = -(-held_bytes // BLOCK_BYTES) * BLOCK_BYTES
             floor_bytes = min(self.plugged_bytes, max(least_bytes, self.size.boot_memory_bytes))
+            before_bytes = self.plugged_bytes
             self.plugged_bytes = max(self.requested_bytes, floor_bytes)
+            moved_bytes = self.plugged_bytes - before_bytes
+            if moved_bytes < 0 or not self.onlines_by_itself:
+                # What is offline goes first.
+                self.offline_bytes = max(0, self.offline_bytes + moved_bytes)
         self._tell()
 
     def _tell(self) -> None:

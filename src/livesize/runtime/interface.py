@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import NO_POWERS, Powers
 from livesize.runtime.vm_config import VmConfig
 
 if TYPE_CHECKING:
@@ -52,12 +53,16 @@ class CommandTimeoutError(RuntimeCallError):
 
 
 class MemoryInUseError(RuntimeCallError):
-    """A memory limit was not lowered because the workload holds more than that."""
+    """A memory limit was not lowered because the workload holds more than that. ``stays_bytes``:
+    the limit it has until then; None: no limit."""
 
-    def __init__(self, group: str, limit_bytes: int, usage_bytes: int) -> None:
+    def __init__(
+        self, group: str, limit_bytes: int, usage_bytes: int, stays_bytes: int | None
+    ) -> None:
+        stays = "there is no limit" if stays_bytes is None else f"the limit stays at {stays_bytes}"
         super().__init__(
             f"{group}: memory limit ({limit_bytes}) below current usage ({usage_bytes}),"
-            f" {usage_bytes - limit_bytes} bytes to go"
+            f" {usage_bytes - limit_bytes} bytes to go; until then {stays}"
         )
         self.limit_bytes = limit_bytes
         self.usage_bytes = usage_bytes
@@ -104,6 +109,9 @@ class PodConfig(msgspec.Struct, frozen=True):
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
     host_network: bool = True  # False: a network of its own, where the runtime can make one
+    hostname: str = ""  # empty: its name
+    privileged: bool = False  # one of its containers may all that root may
+    sysctls: tuple[tuple[str, str], ...] = ()  # kernel settings of its own
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -145,6 +153,7 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     add_capabilities: tuple[str, ...] = ()  # by name, without CAP_; or ALL
     drop_capabilities: tuple[str, ...] = ()
     seccomp_unconfined: bool = False  # False: the runtime's own profile
+    privileged: bool = False  # all that root may, where the runtime can
 
 
 class ContainerPhase(enum.StrEnum):
@@ -209,6 +218,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
+    powers: Powers = NO_POWERS
 
 
 class MachineUsage(msgspec.Struct, frozen=True):
@@ -219,7 +229,8 @@ class MachineUsage(msgspec.Struct, frozen=True):
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True):
-    """Something happened to a container by itself: look at its pod again."""
+    """Something happened to a container by itself: look at its pod again. ``container`` empty: to
+    a group of the pod."""
 
     pod_uid: str
     container: str
@@ -268,7 +279,8 @@ class Runtime(Protocol):
     def pod(self, uid: str) -> PodView | None: ...
 
     async def create_pod(self, config: PodConfig) -> None:
-        """Make the pod's group and set its limits; harmless where it exists already."""
+        """Make the pod's group and set its limits; harmless where it exists already. The group of
+        a pod that is known and has lost it, by whosever hand, is made again."""
         ...
 
     async def start_container(self, config: ContainerConfig) -> ContainerView:

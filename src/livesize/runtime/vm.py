@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from livesize.api.vm_pins import UNPINNED, VmPins
+from livesize.api.vm_size import MemoryBase
 from livesize.runtime.interface import Runtime, RuntimeCallError
 
 VM_NAME = "vm"
@@ -48,11 +49,12 @@ class GuestView(msgspec.Struct, frozen=True):
     agent: bool  # qemu-guest-agent answers
 
 
-class VmNote(msgspec.Struct, frozen=True):
+class VmNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """Kept with the domain for as long as it runs: a memory change under way survives a restart of
     whoever asked for it, and of libvirt (F46)."""
 
     memory_bytes_being_updated: int | None = None
+    base: MemoryBase | None = None  # from before the change
 
 
 class VmView(msgspec.Struct, frozen=True):
@@ -75,6 +77,8 @@ class VmView(msgspec.Struct, frozen=True):
     read_at: float  # seconds since the epoch
     pins: VmPins = UNPINNED  # of the vCPUs that are plugged in, also in the persistent definition
     persistent_pins: VmPins = UNPINNED
+    keeps_memory: bool = False  # it went online where the guest's kernel may hold it for good
+    dropped: str = ""  # why the guest's newest word was not believed
 
 
 class PlugVcpus(msgspec.Struct, frozen=True, tag=True):
@@ -105,6 +109,12 @@ class RequestMemory(msgspec.Struct, frozen=True, tag=True):
     total_bytes: int
 
 
+class OnlineMemory(msgspec.Struct, frozen=True, tag=True):
+    """Have the guest use what it was given and keeps offline, through the guest agent: where it can
+    be taken away again (``online_movable``, which takes guest-exec), or else anywhere, and then
+    ``keeps_memory`` says so."""
+
+
 class PersistMemory(msgspec.Struct, frozen=True, tag=True):
     total_bytes: int
 
@@ -126,6 +136,7 @@ VmChange: TypeAlias = (
     | OnlineVcpus
     | PersistVcpus
     | RequestMemory
+    | OnlineMemory
     | PersistMemory
     | PinCpus
     | WriteNote

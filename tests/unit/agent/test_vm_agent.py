@@ -12,6 +12,7 @@ import pytest
 from livesize.api.kernel_units import CPU_PERIOD_US
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
+from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
 from livesize.runtime.interface import ContainerGroup, PodGroup, SetCpu, SetMemory
 from livesize.runtime.vm import (
@@ -57,7 +58,10 @@ async def test_a_vm_starts_and_its_status_says_what_was_read_back(world: VmWorld
     assert status["guest"]["memoryPlugged"] == "512Mi"
     assert status["guest"]["agent"] is True
     assert status["devices"][0]["current"] == "256Mi"
-    assert world.api.pod("db")["status"]["containerStatuses"] == []
+    assert "containerStatuses" not in world.api.pod("db")["status"], "it is derived"
+    (served,) = world.api.served("db")["status"]["containerStatuses"]
+    assert (served["name"], served["ready"], served["restartCount"]) == ("vm", True, 0)
+    assert served["resources"] == status["resources"]
     assert world.group_bytes(uid) == (512 * MIB, 512 * MIB)
     assert world.quotas(uid) == (200_000, 200_000)
     config = world.vm(uid).size
@@ -111,6 +115,10 @@ async def test_a_guest_that_follows_soon_is_told_in_one_commit(
     assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
 
 
+def base(plugged: int) -> MemoryBase:
+    return MemoryBase(plugged * MIB, plugged * MIB - KERNEL_BYTES, BOOT.format(1))
+
+
 async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     """ARK: "CGroup, vmConfig, domain definition are persisted in such order"."""
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
@@ -121,7 +129,7 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     assert world.history == [
         (pod, SetMemory(1024 * MIB + overhead)),
         (vm, SetMemory(1024 * MIB + overhead)),
-        WriteNote(VmNote(1024 * MIB)),
+        WriteNote(VmNote(1024 * MIB, base(512))),
         RequestMemory(1024 * MIB),
         PersistMemory(1024 * MIB),
         WriteNote(VmNote()),
@@ -130,7 +138,7 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Done")
     assert world.history == [
-        WriteNote(VmNote(512 * MIB)),
+        WriteNote(VmNote(512 * MIB, base(1024))),
         RequestMemory(512 * MIB),
         PersistMemory(512 * MIB),
         WriteNote(VmNote()),
@@ -179,7 +187,7 @@ async def test_a_shrink_goes_as_far_as_is_safe_and_goes_on_when_memory_is_freed(
     assert f"the guest uses {1000 * MIB}" in message
     assert world.group_bytes(uid) == (2048 * MIB, 2048 * MIB), "the groups are narrowed last"
     assert world.vm(uid).online_vcpus == 2, "the other resource does not wait"
-    assert world.vm(uid).note == VmNote(512 * MIB)
+    assert world.vm(uid).note.memory_bytes_being_updated == 512 * MIB
     assert vm_status(world)["guest"]["memoryPlugged"] == "1064Mi"
     world.vm(uid).use_memory(200 * MIB - KERNEL_BYTES)
     await world.phase("db", "Done")

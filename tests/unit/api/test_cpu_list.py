@@ -32,3 +32,9 @@ def test_what_is_no_list_is_refused_in_a_sentence(text: str) -> None:
 @given(st.sets(st.integers(0, 8191), max_size=40))
 def test_what_is_written_is_read_again(cpus: set[int]) -> None:
     assert parse_cpu_list(format_cpu_list(cpus)) == tuple(sorted(cpus))
+
+
+@pytest.mark.parametrize("text", ["0-9999999", "4", "0-3," * 100, "0" * 1000, "0-3,0-3,0-3"])
+def test_a_list_is_no_longer_than_whoever_reads_it_can_have(text: str) -> None:
+    with pytest.raises(ValueError, match="CPU"):
+        parse_cpu_list(text, 4)

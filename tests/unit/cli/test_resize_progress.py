@@ -11,6 +11,7 @@ from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
 from livesize.cli.resize.report import change_table, progress_line
 
+APP = ("status", "containerStatuses", 0)
 PATCH = ResizePatch("app", {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
 
 
@@ -22,6 +23,7 @@ def pod(
 
     status = {
         "name": "app",
+        "state": {"running": {}},
         "allocatedResources": {"cpu": actual, "memory": "1Gi"},
         "resources": sizes(actual),
     }
@@ -84,7 +86,22 @@ def in_progress(reason: str = "", message: str = "") -> Object:
             evolve(pod(actual="1"), ("status", "phase"), "Failed"),
             Done("has ended (Failed); nothing runs that could be resized"),
         ),
-        (without(pod(), ("status", "containerStatuses")), Waiting("InProgress")),
+        (
+            without(pod(), ("status", "containerStatuses")),
+            Waiting("NotRunning", "app (it is to start)"),
+        ),
+        (
+            evolve(pod(), (*APP, "state"), {"waiting": {"reason": "CrashLoopBackOff"}}),
+            Waiting("NotRunning", "app (CrashLoopBackOff)"),
+        ),
+        (
+            evolve(
+                evolve(pod(actual="1"), (*APP, "state"), {"terminated": {"exitCode": 0}}),
+                ("spec", "restartPolicy"),
+                "OnFailure",
+            ),
+            Done(),
+        ),
     ],
     ids=[
         "actual is desired",
@@ -101,10 +118,40 @@ def in_progress(reason: str = "", message: str = "") -> Object:
         "not scheduled",
         "ended",
         "no status yet",
+        "it does not run",
+        "it has ended for good",
     ],
 )
 def test_judge(state: Object, expected: Progress) -> None:
     assert judge(state, 7, PATCH) == expected
+
+
+def test_what_was_refused_before_does_not_refuse_the_other_resource() -> None:
+    """The node can never have that much CPU; then less memory was asked."""
+
+    def state(allocated: str, actual: str) -> Object:
+        size = {"requests": {"cpu": "1", "memory": actual}, "limits": {"cpu": "1"}}
+        shown = pod(actual="1", desired="64", conditions=[pending("Infeasible")])
+        shown = evolve(shown, ("spec", "containers", 0, "resources", "requests", "memory"), "2Gi")
+        shown = evolve(shown, (*APP, "allocatedResources", "memory"), allocated)
+        return evolve(shown, (*APP, "resources"), size)
+
+    patch = ResizePatch("app", {"requests": {"memory": "2Gi"}})
+    assert judge(state("1Gi", "1Gi"), 7, patch) == Refused("why")
+    assert judge(state("2Gi", "1Gi"), 7, patch) == Waiting("InProgress")
+    done = judge(state("2Gi", "2Gi"), 7, patch)
+    assert done == Done("has this size; what was asked before is still refused: why")
+    both = ResizePatch("app", {"requests": {"memory": "2Gi", "cpu": "64"}})
+    assert judge(state("2Gi", "2Gi"), 7, both) == Refused("why")
+
+
+def test_held_memory_is_said_in_one_line() -> None:
+    held = "app holds 100Mi, 36Mi to free: x: memory limit (1) below current usage (2), 1 bytes"
+    waiting = judge(pod(actual="1", conditions=[in_progress("Error", held)]), 7, PATCH)
+    assert waiting == Waiting("Held", "app holds 100Mi, 36Mi to free")
+    assert isinstance(waiting, Waiting)
+    line = "pod/db: waiting for memory to be freed (app holds 100Mi, 36Mi to free)"
+    assert progress_line("pod/db", waiting) == line
 
 
 def test_the_report_shows_each_word_before_and_after() -> None:

@@ -141,12 +141,50 @@ def test_what_a_pod_has_not_reported_is_not_invented() -> None:
 
 
 @pytest.mark.parametrize(
+    ("states", "actual"),
+    [
+        ([{"waiting": {"reason": "CrashLoopBackOff"}}] * 2, "-"),
+        ([{"terminated": {"exitCode": 1}}] * 2, "-"),
+        ([{}, {}], "-"),
+        ([{"running": {}}, {"waiting": {"reason": "ErrImagePull"}}], "750m:1 64Mi"),
+    ],
+    ids=["a crash loop", "dead", "never started", "one of two runs"],
+)
+def test_what_does_not_run_has_no_actual_size(states: list[Object], actual: str) -> None:
+    statuses = [
+        {**reported(name, "750m"), "state": state}
+        for name, state in zip(("app", "side"), states, strict=True)
+    ]
+    shown = table_of(PODS, [pod(containerStatuses=statuses)], 0.0, wide=False, all_namespaces=False)
+    row = dict(zip(shown.header, shown.rows[0], strict=True))
+    assert row["ACTUAL"] == actual
+
+
+KUBERNETES = "attempting to set pod memory limit (1) below current usage (2)"
+
+
+def in_progress(message: str) -> Object:
+    kind = {"type": "PodResizeInProgress", "status": "True"}
+    return {**kind, "reason": "Error", "message": message}
+
+
+@pytest.mark.parametrize(
     ("conditions", "word"),
     [
         ([], "-"),
         ([{"type": "PodResizePending", "status": "True", "reason": "Deferred"}], "Deferred"),
         ([{"type": "PodResizeInProgress", "status": "True"}], "InProgress"),
         ([{"type": "PodResizeInProgress", "status": "True", "reason": "Error"}], "Error"),
+        ([in_progress(f"app holds 100Mi, 36Mi to free: {KUBERNETES}")], "Waiting"),
+        ([in_progress(KUBERNETES)], "Waiting"),
+        (
+            [in_progress("memory: the guest has 9 bytes, 5 bytes to go: the guest uses 8")],
+            "Waiting",
+        ),
+        ([in_progress("cpu: the guest uses 3 CPUs, not 4")], "Error"),
+        ([{"type": "PodResized", "status": "Requested"}], "Requested"),
+        ([{"type": "PodResized", "status": "Accepted"}], "Accepted"),
+        ([{"type": "PodResized", "status": "Done"}], "-"),
     ],
 )
 def test_the_word_for_a_resize(conditions: list[Object], word: str) -> None:

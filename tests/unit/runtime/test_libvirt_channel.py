@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -14,8 +15,11 @@ import pytest
 
 from livesize.runtime.guest.cpio import File
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL, guest_recipe
-from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
+from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
+from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.oci import find_static_busybox
+
+LIMITS = GuestLimits(max_vcpus=6, max_memory_bytes=2 << 30)
 
 
 def line(number: int, **changes: object) -> bytes:
@@ -40,7 +44,10 @@ class Guest:
         self.reports: list[GuestReport] = []
         self.closed = asyncio.Event()
         self.connected = asyncio.Event()
-        self.channel = GuestChannel(self.reports.append, self.closed.set)
+        self.dropped: list[str] = []
+        self.channel = GuestChannel(
+            LIMITS, self.reports.append, self.closed.set, self.dropped.append
+        )
 
     async def open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +62,8 @@ class Guest:
     async def close(self) -> None:
         self.channel.close()
         self.writer.close()
-        await self.writer.wait_closed()
+        with contextlib.suppress(OSError):  # it may be in the middle of a word
+            await self.writer.wait_closed()
         self.server.close()
 
 
@@ -127,7 +135,7 @@ async def test_the_end_of_qemu_ends_a_question(guest: Guest) -> None:
 
 
 async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
-    channel = GuestChannel(lambda _: None, lambda: None)
+    channel = GuestChannel(LIMITS, lambda _: None, lambda: None, lambda _: None)
     with pytest.raises(OSError, match="No such file"):
         channel.open(tmp_path / "nobody")
     assert await channel.ask(1) is None
@@ -159,3 +167,78 @@ def test_the_guest_has_every_script_it_calls() -> None:
     assert called <= set(recipe.entries)
     assert b"@CHANNEL@" not in text
     assert {CHANNEL.encode(), AGENT_CHANNEL.encode()} <= set(re.findall(rb"[\w.]+\.0", text))
+
+
+async def dropped(guest: Guest) -> str:
+    async with asyncio.timeout(5):
+        while not guest.dropped:
+            await asyncio.sleep(0.001)
+    return guest.dropped[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        pytest.param({"online": "0-9999999"}, "'0-9999999', and its domain can have 6", id="CPUs"),
+        pytest.param({"online": "0-5," * 4000}, "names the CPUs", id="the same over and over"),
+        pytest.param({"online": "6"}, "names the CPUs '6'", id="one that it cannot have"),
+        pytest.param({"online": "zero"}, "names the CPUs 'zero'", id="no CPUs"),
+        pytest.param({"memTotal": 1 << 40}, "bytes of memory, and its domain can", id="memory"),
+        pytest.param({"memTotal": -5}, "bytes of memory, and its domain can", id="less than none"),
+        pytest.param({"memTotal": 0}, "bytes of memory, and its domain can", id="no memory"),
+        pytest.param({"available": 413217}, "bytes are available", id="more than it has"),
+        pytest.param({"available": -1}, "bytes are available", id="less than nothing"),
+        pytest.param({"uptime": 1e300}, "up for", id="time"),
+        pytest.param({"uptime": -1}, "up for", id="before it began"),
+        pytest.param({"bootId": "b" * 65}, "its boot id is", id="a long name"),
+        pytest.param({"bootId": "\u001b[2J"}, r"its boot id is '\x1b[2J'", id="escapes"),
+        pytest.param({"bootId": ""}, "its boot id is ''", id="no boot"),
+        pytest.param(
+            {"nodes": {str(number): 1 for number in range(65)}}, "names 65 NUMA nodes", id="nodes"
+        ),
+        pytest.param({"nodes": [[]] * 4000}, "it says '{", id="another shape"),
+    ],
+)
+async def test_what_the_domain_cannot_have_is_dropped_and_said(
+    guest: Guest, changes: dict[str, object], words: str
+) -> None:
+    guest.writer.write(line(0, **changes))
+    assert words in await dropped(guest)
+    assert len(guest.dropped[-1]) < 200
+    guest.writer.write(line(0))
+    async with asyncio.timeout(5):
+        while not guest.reports:
+            await asyncio.sleep(0.001)
+    assert [report.online for report in guest.reports] == ["0-1"], "what follows is heard"
+
+
+async def test_an_answer_that_does_not_fit_is_no_answer_and_not_waited_for(guest: Guest) -> None:
+    asking = asyncio.get_running_loop().create_task(guest.channel.ask(30))
+    await guest.reader.readline()
+    guest.writer.write(line(1, online="0-9999999"))
+    async with asyncio.timeout(5):
+        assert await asking is None
+    assert guest.channel.last is None
+
+
+async def test_deep_nesting_is_dropped(guest: Guest) -> None:
+    guest.writer.write(b'{"nodes":' + b"[" * 8000 + b"\n")
+    assert "it says '{" in await dropped(guest)
+
+
+async def test_a_guest_that_talks_without_end_is_not_listened_to(guest: Guest) -> None:
+    """The kernel holds it up instead, and others on the loop go on."""
+    flood = line(0) * 2000
+    guest.writer.write(flood)
+    words = await dropped(guest)
+    assert "more than it can have to say" in words
+    heard = len(guest.reports)
+    assert heard < 1000
+    await asyncio.sleep(0.05)
+    assert len(guest.reports) == heard
+    guest.writer.transport.abort()
+
+
+async def test_a_line_without_end_is_dropped(guest: Guest) -> None:
+    guest.writer.write(b"x" * 100_000)
+    assert "bytes in one line" in await dropped(guest)

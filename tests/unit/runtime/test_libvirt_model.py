@@ -13,7 +13,6 @@ from livesize.api.vm_pins import VmPins
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.facts import (
-    listed_cpus,
     parse_facts,
     with_requested,
 )
@@ -26,6 +25,7 @@ from livesize.runtime.libvirt.model import (
     render,
     render_note,
 )
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator, VmNote
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
@@ -54,6 +54,10 @@ CASES = {
         KERNEL,
         LOG,
         Accelerator.TCG,
+    ),
+    "kernel_owned": msgspec.structs.replace(
+        compose_domain(UID, small(), KERNEL, LOG, Accelerator.TCG),
+        owner=VmOwner(1900000007, 1900000007),
     ),
     "disk_no_room": compose_domain(
         UID,
@@ -105,7 +109,14 @@ models = st.builds(
     ).map(tuple),
     note=st.builds(VmNote, st.one_of(st.none(), blocks)),
     pins=st.builds(VmPins, st.lists(cpus, max_size=4).map(tuple), cpus),
+    node_uid=st.one_of(st.just(""), words),
 )
+
+
+def test_a_domain_says_whose_node_it_belongs_to() -> None:
+    document = render(msgspec.structs.replace(CASES["disk_no_room"], node_uid="0123abcd"))
+    assert "<title>livesize node 0123abcd</title>" in document
+    assert parse(document).node_uid == "0123abcd"
 
 
 @given(models)
@@ -146,11 +157,3 @@ def test_a_note_of_somebody_else_is_no_note() -> None:
 
 def test_the_note_is_rendered_for_libvirt_without_its_name_space() -> None:
     assert render_note(VmNote(7)) == '<vm>{"memory_bytes_being_updated":7}</vm>'
-
-
-@pytest.mark.parametrize(
-    ("ranges", "numbers"),
-    [("", ()), ("0", (0,)), ("0-3", (0, 1, 2, 3)), ("0-1,3,5-6\n", (0, 1, 3, 5, 6))],
-)
-def test_lists_of_cpus_are_read(ranges: str, numbers: tuple[int, ...]) -> None:
-    assert listed_cpus(ranges) == numbers

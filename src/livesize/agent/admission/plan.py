@@ -8,6 +8,7 @@ possible (decisions 6 to 9).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -15,10 +16,16 @@ import msgspec
 from livesize.agent.admission.supported import unsupported_field
 from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growing, footprint
 from livesize.api.objects import Object, lookup
+from livesize.api.qos import qos_class
 from livesize.api.reasons import Reason
+from livesize.api.resize_phase import ResizePhase
+from livesize.api.resize_state import order_of_request, phase_of, resize_state
+from livesize.api.resize_wish import Wish
 from livesize.api.resources import Amounts, ResourceName, is_vm
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 UNSUPPORTED = "UnsupportedByNode"
+_SIDES = ("requests", "limits")
 
 
 class Admit(msgspec.Struct, frozen=True, tag=True):
@@ -57,9 +64,11 @@ class NodeRoom(msgspec.Struct, frozen=True):
     used_by_others: Amounts
 
 
-def judge_new(pod: Object, room: NodeRoom, *, runs_vms: bool = False) -> Admission:
+def judge_new(
+    pod: Object, room: NodeRoom, *, runs_vms: bool = False, powers: Powers = NO_POWERS
+) -> Admission:
     """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
-    unsupported = unsupported_field(pod)
+    unsupported = unsupported_field(pod, powers)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:
@@ -86,10 +95,41 @@ def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
             return Infeasible(verdict.sentence())
 
 
-RetryKey: TypeAlias = tuple[int, int]
+def refusal_words(pod: Object, verdict: Defer | Infeasible, allocated: Sequence[Object]) -> str:
+    """Why, the way back, and, where a restart is wished for as a way out, why that is none."""
+    sentences = [verdict.message]
+    if isinstance(verdict, Infeasible):
+        had = "; ".join(_size_words(size) for size in allocated)
+        sentences.append(f"Ask for less, or take it back by asking for what is allocated: {had}")
+    if resize_state(pod).get("action") == Wish.IN_PLACE_PREFERRED:
+        sentences.append("A restart gives this node no more room: only another node helps")
+    return ". ".join(sentences)
+
+
+def _size_words(size: Object) -> str:
+    words = [
+        f"{resource} {':'.join(dict.fromkeys(amounts))}"
+        for resource in ResourceName
+        if (amounts := [size[side][resource] for side in _SIDES if resource in size.get(side, {})])
+    ]
+    return f"{size['name']} {' '.join(words) or 'nothing'}"
+
+
+RetryKey: TypeAlias = tuple[int, int, int]
+_CLASSES: dict[str, int] = {"Guaranteed": 0, "Burstable": 1, "BestEffort": 2}
 
 
 def retry_key(pod: Object, arrival: int) -> RetryKey:
-    """Deferred resizes are tried again by priority, then arrival (decisions 6)."""
+    """Deferred resizes are tried again by priority, then QoS class, then age (decisions 42)."""
     priority = int(lookup(pod, "spec", "priority", default=0))
-    return (-priority, arrival)
+    quality = lookup(pod, "status", "qosClass") or qos_class(pod)
+    return -priority, _CLASSES[quality], arrival
+
+
+def order_after_restart(pod: Object) -> tuple[bool, RetryKey]:
+    """An agent that starts looks at what was deferred first, as when room appears: that was judged
+    before; then at all others in the order in which they were asked (ARK)."""
+    asked = order_of_request(pod)
+    if phase_of(pod) is ResizePhase.DEFERRED:
+        return False, retry_key(pod, asked)
+    return True, (0, 0, asked)

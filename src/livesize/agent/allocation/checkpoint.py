@@ -313,7 +313,7 @@ class Checkpoint:
     def _decoded(self, uid: object, entry: bytes) -> Allocation:
         """Nothing is passed over: what is not counted would be given to somebody else."""
         try:
-            return _decoder.decode(entry)
+            return _decoder.decode(entry).completed()
         except msgspec.DecodeError as failure:
             raise CheckpointError(
                 f"{self._path}: what was promised to pod {uid} cannot be read ({failure}): run the"
@@ -372,7 +372,8 @@ class SecuredEntry:
         """That it was applied, the machine says too, so nobody waits for the disk. The promise it
         holds is written already, unless a newer one came meanwhile."""
         self._checkpoint.note(entry)
-        known = self._secured is not None and self._secured.generation == entry.generation
+        before = self._secured
+        known = before is not None and before.promises_the_same(entry)
         self._secured = self._written = entry if known else None
         self._unwritten = None
 

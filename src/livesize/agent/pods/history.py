@@ -10,7 +10,6 @@ from livesize.agent.pods.plan import (
     CrashBackoff,
     Exited,
     Missing,
-    RestartPolicy,
     Running,
     policy_of,
     starts_at,
@@ -18,6 +17,7 @@ from livesize.agent.pods.plan import (
 from livesize.agent.report import Waiting
 from livesize.agent.volumes.sources import ConfigError
 from livesize.api.reasons import Reason
+from livesize.api.restart_policy import RestartPolicy
 from livesize.runtime.interface import (
     ContainerPhase,
     ContainerView,

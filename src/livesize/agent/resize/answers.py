@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.report import judged_status
 from livesize.agent.shape import Progress
-from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, name_of, namespace_of, uid_of
+from livesize.api.quantity import format_whole_mi
 from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
+from livesize.api.resources import sidecars_of
 from livesize.machinery.clock import format_micro_time
-from livesize.machinery.steps import StepRecord
+from livesize.machinery.steps import StepOutcome, StepRecord
+from livesize.runtime.interface import MemoryInUseError
 
 RUNNING = "Running"  # of a step that is not done yet
 
@@ -25,7 +29,7 @@ def refusal_body(
         **_body(pod, phase, generation),
         "message": message,
         "allocated": list(allocation.allocated),
-        "status": {"observedGeneration": generation_of(pod)},
+        "status": judged_status(pod),
     }
 
 
@@ -35,7 +39,7 @@ def accept_body(pod: Object, allocation: Allocation, message: str = "") -> Objec
         **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
         "message": message,
         "allocated": list(allocation.allocated),
-        "status": {"observedGeneration": generation_of(pod)},
+        "status": judged_status(pod),
     }
 
 
@@ -60,6 +64,18 @@ def progress_body(
     }
 
 
+def failure_words(records: Sequence[StepRecord], failure: Exception) -> str:
+    """What the machine said; where memory is held, first who holds how much, in whole Mi."""
+    if not isinstance(failure, MemoryInUseError):
+        return str(failure)
+    failed = next(one.name for one in records if one.outcome is StepOutcome.FAILED)
+    kind, _, rest = failed.partition(":")
+    holder = rest.partition(":")[0] if kind == "container" else "the pod"
+    held = format_whole_mi(failure.usage_bytes)
+    to_free = format_whole_mi(failure.usage_bytes - failure.limit_bytes)
+    return f"{holder} holds {held}, {to_free} to free: {failure}"
+
+
 def error_body(
     pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
 ) -> Object:
@@ -72,11 +88,30 @@ def error_body(
     }
 
 
-def done_body(
-    pod: Object, allocation: Allocation, records: Iterable[StepRecord], status: Object
+def waiting_body(
+    pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
 ) -> Object:
+    """Applied as far as it can be; ``message`` says what has yet to run at its size."""
+    return {
+        **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
+        "message": message,
+        "allocated": list(allocation.allocated),
+        "steps": steps_json(records),
+        "status": _present(status),
+    }
+
+
+def done_body(
+    pod: Object,
+    allocation: Allocation,
+    records: Iterable[StepRecord],
+    status: Object,
+    message: str = "",
+) -> Object:
+    """``message``: there is more to say than that it is done."""
     return {
         **_body(pod, ResizePhase.DONE, allocation.generation),
+        **({"message": message} if message else {}),
         "allocated": list(allocation.allocated),
         "steps": steps_json(records),
         "status": _present(status),
@@ -97,14 +132,19 @@ def steps_json(records: Iterable[StepRecord]) -> list[Object]:
 
 
 def event_message(
-    what: str, sizes: Iterable[Object], generation: int, error: str | None = None
+    what: str, pod: Object, sizes: Iterable[Object], generation: int, error: str | None = None
 ) -> str:
     """For instance: Pod resize started: {"containers":[…],"generation":7} (facts D.1)."""
-    containers = [
-        {"name": size["name"], "resources": {k: v for k, v in size.items() if k != "name"}}
-        for size in sizes
-    ]
-    told: Object = {"containers": containers, "generation": generation}
+    sidecars = sidecars_of(pod)
+    starting: list[Object] = []
+    containers: list[Object] = []
+    for size in sizes:
+        resources = {key: value for key, value in size.items() if key != "name"}
+        (starting if size["name"] in sidecars else containers).append(
+            {"name": size["name"], "resources": resources}
+        )
+    told: Object = {"initContainers": starting} if starting else {}
+    told |= {"containers": containers, "generation": generation}
     if error is not None:
         told["error"] = error
     return f"Pod resize {what}: {orjson.dumps(told).decode()}"

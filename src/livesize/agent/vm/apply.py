@@ -28,15 +28,25 @@ from livesize.agent.vm.plan import (
     VmPlan,
     VmStep,
     VmTarget,
+    is_seen,
     plan_roll_back,
+    unseen_bytes,
 )
 from livesize.agent.vm.sizes import vm_facts
-from livesize.agent.vm.words import memory_progress, memory_shortfall, vcpu_progress, vcpu_shortfall
+from livesize.agent.vm.words import (
+    memory_lacks,
+    memory_progress,
+    memory_shortfall,
+    vcpu_lacks,
+    vcpu_progress,
+    vcpu_shortfall,
+)
 from livesize.api.resources import VM_NAME
-from livesize.machinery.steps import Step, StepFailedError
+from livesize.machinery.steps import Step, StepFailedError, StepWaitsError
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
 from livesize.runtime.vm import (
     GuestSilentError,
+    OnlineMemory,
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
@@ -160,8 +170,8 @@ def _memory_change(planned: ChangeMemory | SetNote) -> tuple[VmChange, Callable[
             return RequestMemory(total), lambda view: view.requested_memory_bytes == total
         case ChangeMemory(action=MemoryAction.PERSIST, total_bytes=total):
             return PersistMemory(total), lambda view: view.persistent_memory_bytes == total
-        case SetNote(memory_bytes=memory_bytes):
-            note = VmNote(memory_bytes)
+        case SetNote(memory_bytes=memory_bytes, base=base):
+            note = VmNote(memory_bytes, base)
             return WriteNote(note), lambda view: view.note == note
         case _:
             raise AssertionError(planned)
@@ -191,49 +201,84 @@ async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
         return vcpu_progress(view, planned.count)
 
     view = await _wait(hands, confirmed, _Watched(planned.name, _online, words))
+    if view.guest is None:
+        raise StepWaitsError(vcpu_lacks(view, planned.count))
     if not confirmed(view):
         raise StepFailedError(vcpu_shortfall(view, planned.count))
 
 
 async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
-    def confirmed(view: VmView) -> bool:
+    grows = planned.asked_bytes > planned.plugged_before_bytes
+
+    def moved(view: VmView) -> bool:
         asked = view.requested_memory_bytes == planned.asked_bytes  # read here for the first time
-        return asked and view.plugged_memory_bytes == planned.asked_bytes and _sees(view, planned)
+        return asked and view.plugged_memory_bytes == planned.asked_bytes
+
+    def confirmed(view: VmView) -> bool:
+        return moved(view) and is_seen(vm_facts(view), planned.base)
+
+    def lacks(view: VmView) -> str:
+        return memory_lacks(view, unseen_bytes(vm_facts(view), planned.base), online.refusal)
 
     def words(view: VmView) -> str:
-        return memory_progress(view, planned.wanted_bytes)
+        return lacks(view) if moved(view) else memory_progress(view, planned.wanted_bytes)
 
-    watched = _Watched(planned.name, lambda view: view.plugged_memory_bytes, words)
+    online = _Onlining(hands, wanted=lambda view: view.guest is not None and not confirmed(view))
+    watched = _Watched(
+        planned.name, _memory_reached, words, online.bring if grows or planned.base else None
+    )
     view = await _wait(hands, confirmed, watched)
-    if confirmed(view) and _unseen(view, planned):
+    if confirmed(view) and _is_rough(view, planned):
         # Its last word may be a moment old: what is told as done is what it says in the end.
-        await hands.runtime.wait_vm(hands.uid, lambda now: not _unseen(now, planned), LAST_SECONDS)
+        await hands.runtime.wait_vm(
+            hands.uid, lambda now: not _is_rough(now, planned), LAST_SECONDS
+        )
+    if moved(view) and not confirmed(view):
+        raise StepWaitsError(lacks(view))
     if not confirmed(view) or planned.asked_bytes != planned.wanted_bytes:
         raise StepFailedError(memory_shortfall(view, planned.wanted_bytes))
 
 
-def _sees(view: VmView, planned: ConfirmMemory) -> bool:
-    """The guest's own total has moved as far as what is plugged, give or take one part in 16."""
-    moved = view.plugged_memory_bytes - planned.plugged_before_bytes
-    return _unseen(view, planned) <= abs(moved) // 16
+def _is_rough(view: VmView, planned: ConfirmMemory) -> bool:
+    """The guest's own total is not to the byte what it will be."""
+    base = planned.base
+    if base is None or view.guest is None:
+        return False
+    moved = view.plugged_memory_bytes - base.plugged_bytes
+    return view.guest.memory_seen_bytes != base.seen_bytes + moved
 
 
-def _unseen(view: VmView, planned: ConfirmMemory) -> int:
-    """By how many bytes the guest's own total is behind what is plugged."""
-    before = planned.seen_before_bytes
-    if before is None or view.guest is None:
-        return 0
-    moved = view.plugged_memory_bytes - planned.plugged_before_bytes
-    return abs(view.guest.memory_seen_bytes - before - moved)
+def _memory_reached(view: VmView) -> tuple[int, int]:
+    return view.plugged_memory_bytes, 0 if view.guest is None else view.guest.memory_seen_bytes
+
+
+@dataclass
+class _Onlining:
+    """Memory that a guest was given and does not use may be offline there: then it is brought
+    online, as often as there is some. ``refusal``: why that is not possible."""
+
+    hands: VmHands
+    wanted: Callable[[VmView], bool]
+    refusal: str = ""
+
+    async def bring(self, view: VmView) -> None:
+        if not self.wanted(view) or view.guest is None or not view.guest.agent:
+            return
+        try:
+            await self.hands.runtime.change_vm(self.hands.uid, OnlineMemory())
+        except RuntimeCallError as failure:
+            self.refusal = str(failure)
 
 
 @dataclass(frozen=True)
 class _Watched:
-    """A step that waits for the guest: what moves meanwhile, and how to say where it stands."""
+    """A step that waits for the guest: what moves meanwhile, how to say where it stands, and what
+    to do where it takes longer than a look."""
 
     step: str
-    reached: Callable[[VmView], int | None]
+    reached: Callable[[VmView], object]
     words: Callable[[VmView], str]
+    urge: Callable[[VmView], Awaitable[None]] | None = None
 
 
 async def _wait(hands: VmHands, holds: Callable[[VmView], bool], watched: _Watched) -> VmView:
@@ -248,6 +293,8 @@ async def _wait(hands: VmHands, holds: Callable[[VmView], bool], watched: _Watch
     idle_seconds, reached = 0.0, watched.reached(view)
     while not holds(view) and idle_seconds < hands.guest_seconds and not is_overtaken():
         moved = reached != first
+        if watched.urge is not None:
+            await watched.urge(view)
         hands.onlookers.tell(Progress(watched.step, watched.words(view), moved))
         view = await hands.runtime.wait_vm(
             hands.uid, lambda view: holds(view) or is_overtaken(), hands.look_seconds

@@ -15,6 +15,9 @@ Every prefix is safe: as long as the plan began so, the groups hold all the memo
 or was asked to take and the overhead, and CPU time for every vCPU the guest has online. Planning
 again from what the machine says after any prefix gives the rest of the plan.
 
+Memory counts as there when the guest's own total has changed by what was plugged (``is_seen``). A
+change is counted from what was noted before it began, so that it is the same after any retry.
+
 A guest is never asked for more memory than it can spare (``smallest_safe_bytes``): a shrink below
 that goes as far as it may, and ends in a step that says how much is left; a guest that comes to
 need more meanwhile gets it back, as far as its groups reach. CPU comes before memory, so that
@@ -44,10 +47,16 @@ from livesize.agent.resize.plan import (
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.api.vm_size import MEBIBYTE, MEMORY_BLOCK_BYTES
+from livesize.api.vm_size import MEBIBYTE, MEMORY_BLOCK_BYTES, MemoryBase
 
 _RESERVE_BYTES = 64 * MEBIBYTE
 _RESERVE_SHARE = 20  # or 5 % of the size it is to have
+# A kernel may keep the books of added memory in that memory: 64 bytes for each page of 4 KiB.
+_BOOKS_SHARE = 64
+_OTHER_BOOT_BYTES = 16 * MEBIBYTE  # a kernel keeps a little more or less for itself at each boot
+# Where nothing was noted: a kernel keeps no more than this of what it boots with, or an eighth.
+_KERNEL_BYTES = 192 * MEBIBYTE
+_KERNEL_SHARE = 8
 
 
 class VmFacts(msgspec.Struct, frozen=True):
@@ -64,6 +73,9 @@ class VmFacts(msgspec.Struct, frozen=True):
     seen_bytes: int | None
     available_bytes: int | None
     noted_bytes: int | None  # the target of a change of memory under way
+    noted_base: MemoryBase | None = None  # from before that change
+    boot_bytes: int = 0
+    boot_id: str = ""  # of the guest
     pins: VmPins = UNPINNED
     persistent_pins: VmPins = UNPINNED
 
@@ -127,7 +139,7 @@ class ConfirmMemory(msgspec.Struct, frozen=True, tag=True):
     wanted_bytes: int
     asked_bytes: int
     plugged_before_bytes: int
-    seen_before_bytes: int | None
+    base: MemoryBase | None
 
     @property
     def name(self) -> str:
@@ -138,6 +150,7 @@ class SetNote(msgspec.Struct, frozen=True, tag=True):
     """Remember with the domain that its memory is on the way to a size; None: it has arrived."""
 
     memory_bytes: int | None
+    base: MemoryBase | None = None
 
     @property
     def name(self) -> str:
@@ -288,19 +301,53 @@ def _memory_steps(
     asks = facts.requested_bytes != asked_bytes
     if asks:
         steps.append(ChangeMemory(MemoryAction.REQUEST, asked_bytes))
-    if steps or facts.plugged_bytes != wanted_bytes:
-        # Of memory that moves while it is read, what the guest sees and what it holds do not match.
-        seen = facts.seen_bytes if facts.requested_bytes == facts.plugged_bytes else None
-        steps.append(ConfirmMemory(wanted_bytes, asked_bytes, facts.plugged_bytes, seen))
+    base = _base(facts)
+    is_under_way = facts.noted_bytes is not None
+    if steps or facts.plugged_bytes != wanted_bytes or (is_under_way and not is_seen(facts, base)):
+        steps.append(ConfirmMemory(wanted_bytes, asked_bytes, facts.plugged_bytes, base))
     if facts.persistent_bytes != wanted_bytes:
         steps.append(ChangeMemory(MemoryAction.PERSIST, wanted_bytes))
     if steps and facts.noted_bytes != wanted_bytes:
-        steps.insert(0, SetNote(wanted_bytes))
+        steps.insert(0, SetNote(wanted_bytes, base))
     if asks:
         steps.insert(0, MarkSafe("memory", limit_bytes=asked_bytes + overhead_bytes))
     if steps or facts.noted_bytes is not None:
         steps.append(SetNote(None))
     return steps
+
+
+def is_seen(facts: VmFacts, base: MemoryBase | None) -> bool:
+    """The guest's own total has moved as far as what is plugged, but for its books."""
+    unseen = unseen_bytes(facts, base)
+    return unseen is not None and unseen == 0
+
+
+def unseen_bytes(facts: VmFacts, base: MemoryBase | None) -> int | None:
+    """By how much the guest's own total is behind what is plugged, beyond what its kernel may keep;
+    None where it does not say. Memory that is taken away went through the guest's own hands, and
+    what it kept offline goes first: its total may then fall by less, never stay above."""
+    if facts.seen_bytes is None:
+        return None
+    if base is None:
+        kept = max(_KERNEL_BYTES, facts.boot_bytes // _KERNEL_SHARE)
+        return max(0, facts.plugged_bytes - facts.seen_bytes - kept)
+    moved = facts.plugged_bytes - base.plugged_bytes
+    slack = abs(moved) // _BOOKS_SHARE
+    if facts.boot_id != base.boot_id:
+        slack += _OTHER_BOOT_BYTES
+    behind = base.seen_bytes + moved - facts.seen_bytes
+    return max(0, behind - slack)
+
+
+def _base(facts: VmFacts) -> MemoryBase | None:
+    """Of memory that moves while it is read, what the guest sees and what it holds do not match."""
+    if facts.noted_bytes is not None:
+        return facts.noted_base
+    if facts.seen_bytes is None or facts.requested_bytes != facts.plugged_bytes:
+        return None
+    if unseen_bytes(facts, None):
+        return None  # part of it is offline
+    return MemoryBase(facts.plugged_bytes, facts.seen_bytes, facts.boot_id)
 
 
 def _asked_bytes(facts: VmFacts, wanted_bytes: int, most_bytes: int) -> int:

@@ -102,6 +102,8 @@ def _guest(view: VmView) -> Object:
         "memoryRequested": format_memory(view.requested_memory_bytes),
         "memoryPlugged": format_memory(view.plugged_memory_bytes),
     }
+    if view.dropped:
+        told["message"] = f"what the guest says cannot be, and is dropped: {view.dropped}"
     if view.guest is None:
         return {**told, "agent": False}
     return {

@@ -20,10 +20,11 @@ from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
 from livesize.agent.vm.plan import SetPins, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
-from livesize.agent.vm.words import NOT_HEARD
+from livesize.agent.vm.words import NOT_HEARD, keeps_memory
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
+from livesize.api.resize_phase import MESSAGES, ResizePhase
 from livesize.api.resources import VM_NAME, parse_resources
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.steps import Step
@@ -100,7 +101,13 @@ class VmShape:
             cpu_steps=plan.cpu_steps,
             quick_seconds=QUICK_SECONDS,
             follows=follows,
+            remark=lambda: self._remark(entry.uid),
         )
+
+    def _remark(self, uid: str) -> str:
+        view = self._runtime.vm(uid)
+        kept = "" if view is None else keeps_memory(view)
+        return f"{MESSAGES[ResizePhase.DONE]} But {kept}." if kept else ""
 
     def _cpus(self, entry: Allocation, view: VmView) -> dict[str, Any]:
         """What the target says of CPUs. Without the policy nobody is told any; pins that an agent

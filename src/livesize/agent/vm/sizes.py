@@ -54,6 +54,9 @@ def vm_facts(view: VmView) -> VmFacts:
         seen_bytes=None if guest is None else guest.memory_seen_bytes,
         available_bytes=None if guest is None else guest.memory_available_bytes,
         noted_bytes=view.note.memory_bytes_being_updated,
+        noted_base=view.note.base,
+        boot_bytes=view.boot_memory_bytes,
+        boot_id="" if guest is None else guest.boot_id,
         pins=view.pins,
         persistent_pins=view.persistent_pins,
     )

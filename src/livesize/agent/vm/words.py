@@ -10,25 +10,63 @@ NOT_HEARD = "the guest has not answered yet; its size is changed when it does"
 
 def vcpu_progress(view: VmView, count: int) -> str:
     if view.guest is None:
-        return f"cpu: the guest has not answered yet whether it uses {count} CPUs"
+        return vcpu_lacks(view, count)
     left = abs(view.guest.vcpus_online - count)
     return f"cpu: {view.guest.vcpus_online} CPUs of {count}, {left} to go"
 
 
 def vcpu_shortfall(view: VmView, count: int) -> str:
-    if view.guest is None:
-        return f"cpu: the guest does not answer whether it uses {count} CPUs"
+    assert view.guest is not None
     return (
         f"cpu: the guest uses {view.guest.vcpus_online} CPUs, not {count};"
         f" {view.plugged_vcpus} are plugged in"
     )
 
 
+def vcpu_lacks(view: VmView, count: int) -> str:
+    """Of a guest that does not say whether it follows."""
+    return f"cpu: {view.plugged_vcpus} CPUs are plugged in; {_unheard(view, f'{count} CPUs')}"
+
+
+def memory_lacks(view: VmView, unseen_bytes: int | None, refusal: str) -> str:
+    """Of a guest that has the memory, and does not use it or does not say so."""
+    plugged = f"memory: {format_memory(view.plugged_memory_bytes)} are plugged in"
+    if view.guest is None or unseen_bytes is None:
+        return f"{plugged}; {_unheard(view, 'them')}"
+    offline = f"{plugged}, of which the guest does not use {format_memory(unseen_bytes)}"
+    if refusal:
+        return f"{offline}: {refusal}"
+    if not view.guest.agent:
+        return (
+            f"{offline}: they are offline in it, and it has no qemu-guest-agent that could bring"
+            " them online; install it in the guest, or boot it with"
+            " memhp_default_state=online_movable"
+        )
+    return f"{offline} yet"
+
+
+def keeps_memory(view: VmView) -> str:
+    """Beforehand: what was added may not come back."""
+    if not view.keeps_memory:
+        return ""
+    return (
+        "the guest's agent allows no guest-exec, so added memory went online where the guest's"
+        " kernel may use it for itself: it may refuse to give it back in a later shrink; allow"
+        " guest-exec, or boot the guest with memhp_default_state=online_movable"
+    )
+
+
+def _unheard(view: VmView, what: str) -> str:
+    if view.dropped:
+        return f"what the guest says cannot be, and is dropped: {view.dropped}"
+    return (
+        f"the guest does not say whether it uses {what}: install and start qemu-guest-agent in it"
+    )
+
+
 def memory_progress(view: VmView, wanted_bytes: int) -> str:
     """For instance: memory: 1536Mi of 1Gi, 512Mi to go."""
     plugged = view.plugged_memory_bytes
-    if plugged == wanted_bytes:
-        return f"memory: {format_memory(plugged)} are plugged in; the guest has yet to see it"
     left = format_memory(abs(plugged - wanted_bytes))
     return f"memory: {format_memory(plugged)} of {format_memory(wanted_bytes)}, {left} to go"
 
@@ -44,4 +82,5 @@ def memory_shortfall(view: VmView, wanted_bytes: int) -> str:
     if plugged < wanted_bytes:
         return f"{left}: the guest takes no more"
     used = plugged - view.guest.memory_available_bytes
-    return f"{left}: the guest uses {used}"
+    kept = keeps_memory(view)
+    return f"{left}: the guest uses {used}{f'; {kept}' if kept else ''}"

@@ -9,12 +9,14 @@ import msgspec
 
 from livesize.api.errors import Cause, FieldError, forbidden, invalid
 from livesize.api.objects import Object, lookup
+from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
 
 
 class SentChange(msgspec.Struct, frozen=True):
-    """``incoming`` is a whole object for PUT and PATCH, the posted body for POST."""
+    """``incoming`` is a whole object for PUT and PATCH, the posted body for POST.
+    ``knows_policies``: whoever sent it knows of resize policies, and means what it leaves out."""
 
     identity: Identity
     target: Target
@@ -22,6 +24,7 @@ class SentChange(msgspec.Struct, frozen=True):
     served: Object
     incoming: Object
     now: str
+    knows_policies: bool = False
 
     @property
     def from_own_node(self) -> bool:
@@ -32,6 +35,13 @@ class SentChange(msgspec.Struct, frozen=True):
 
 Rule: TypeAlias = Callable[[SentChange], Object]
 """The object to store next; raises StatusError where the change is refused."""
+
+
+def folded(change: SentChange) -> SentChange:
+    """Without the container that a VM pod is served with; what it asks is its VM's."""
+    incoming, errors = fold_container(change.incoming, change.stored)
+    refuse_invalid(change.target, errors)
+    return msgspec.structs.replace(change, incoming=incoming)
 
 
 def refuse_invalid(target: Target, errors: Sequence[FieldError]) -> None:

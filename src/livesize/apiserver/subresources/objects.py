@@ -15,6 +15,7 @@ from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.preparing import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
     SentChange,
+    folded,
     refuse_forbidden,
     refuse_invalid,
 )
@@ -30,11 +31,14 @@ def update_object(change: SentChange) -> Object:
 
 def update_pod(change: SentChange) -> Object:
     """Resources may be changed here as through pods/resize (ARK; decisions 3)."""
+    change = folded(change)
     derived = check_derived(change.incoming, change.served, from_own_node=change.from_own_node)
     refuse_forbidden(change.target, derived)
     new = prepare_update(change.target, change.stored, strip_dialects(change.incoming))
     new = keep_priority(change.stored, new)
-    new = keep_vm_fixed(change.stored, keep_policies(change.stored, new))
+    if not change.knows_policies:
+        new = keep_policies(change.stored, new)
+    new = keep_vm_fixed(change.stored, new)
     new = default_object(PODS, new)
     if change.identity.role is Role.NODE:
         return _allocate(change, new)

@@ -56,7 +56,7 @@ def sandbox_config(
         metadata=messages.PodSandboxMetadata(
             name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt
         ),
-        hostname="" if pod.host_network else pod.name[:_HOSTNAME_LENGTH],
+        hostname="" if pod.host_network else (pod.hostname or pod.name)[:_HOSTNAME_LENGTH],
         log_directory=log_directory,
         labels=pod_labels(node_uid, pod.uid),
         annotations={POD_ANNOTATION: msgspec.json.encode(pod).decode()},
@@ -64,8 +64,10 @@ def sandbox_config(
             cgroup_parent=cgroup_parent,
             security_context=messages.LinuxSandboxSecurityContext(
                 namespace_options=_namespaces(host_network=pod.host_network),
+                privileged=pod.privileged,
                 seccomp=messages.SecurityProfile(),
             ),
+            sysctls=dict(pod.sysctls),
         ),
     )
 
@@ -165,6 +167,8 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
             profile_type=_UNCONFINED if config.seccomp_unconfined else 0
         ),
     )
+    if config.privileged:
+        _unbind(security)
     if config.run_as_user is not None:
         security.run_as_user.value = config.run_as_user
     if config.run_as_group is not None:
@@ -188,6 +192,15 @@ def with_image_user(config: ContainerConfig, image_user: str) -> ContainerConfig
             " set runAsUser too"
         )
     return msgspec.structs.replace(config, run_as_user=int(user))
+
+
+def _unbind(security: Message) -> None:
+    """Whoever is privileged may all that root may: every capability, every device, /proc and /sys
+    as the machine has them."""
+    security.privileged = True
+    security.no_new_privs = False
+    for field in ("capabilities", "masked_paths", "readonly_paths", "seccomp"):
+        security.ClearField(field)
 
 
 def _namespaces(*, host_network: bool) -> Message:

@@ -22,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import Powers
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
@@ -86,10 +87,14 @@ _OUT_OF_MEMORY_DELAYS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 T = TypeVar("T")
 
 
+_POWERS = Powers(privileged=True, sysctls=True, own_network=True)
+
+
 class ContainerdSettings(msgspec.Struct, frozen=True):
     """``endpoint``: the socket of a containerd that is not ours; None: a private one."""
 
     endpoint: Path | None = None
+    node_uid: str = ""  # what our sandboxes are labelled with; empty: a uid of the state folder
     group_driver: GroupDriver | None = None  # None: as containerd says
     pids_max: int = 4096  # processes and threads of one pod
     relist_seconds: float = 10.0
@@ -132,7 +137,7 @@ class ContainerdRuntime:
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
         self._cgroup_root = cgroup_root
-        self._places: Places = PlainPlaces(self._cgroups, cgroup_root, clock)
+        self._places: Places = PlainPlaces(self._cgroups, cgroup_root, clock, self._group_removed)
         self._store = ImageStore(images or self._state_dir / "images")
         self._feed = feed or EventFeed()
         self._lock = FolderLock(self._state_dir)
@@ -157,7 +162,7 @@ class ContainerdRuntime:
     def machine(self) -> MachineFacts:
         assert self._connection is not None, "the runtime is open"
         version = f"containerd://{self._connection.version}"
-        return msgspec.structs.replace(observe_machine(), runtime_version=version)
+        return msgspec.structs.replace(observe_machine(), runtime_version=version, powers=_POWERS)
 
     def cpus(self) -> tuple[int, ...]:
         return self._cgroups.machine_cpus()
@@ -237,11 +242,14 @@ class ContainerdRuntime:
         self._image_names = await self._images.names()
 
     async def create_pod(self, config: PodConfig) -> None:
-        if config.uid in self._pods:
+        known = config.uid in self._pods
+        if known and self._places.exists(config.uid):
             return
         points = self._settings.points
         await self._places.make(config.uid, config.limits, self._settings.pids_max)
         points.reach("create-pod/group")
+        if known:
+            return  # its containers ask for the sandbox when they are started again
         try:
             if self._settings.endpoint is None:
                 await self._images.require(BUILT_IN_IMAGE)  # a sandbox runs it
@@ -511,6 +519,10 @@ class ContainerdRuntime:
             pod.containers[before.name] = view
         self._feed.publish(RuntimeEvent(before.pod_uid, before.name))
 
+    def _group_removed(self, uid: str) -> None:
+        if uid in self._pods:
+            self._feed.publish(RuntimeEvent(uid, ""))
+
     def _path(self, group: Group) -> str:
         match group:
             case PodGroup(pod_uid=uid):
@@ -552,6 +564,8 @@ class ContainerdRuntime:
 
     def _node_uid(self) -> str:
         """Ours for as long as the state folder lives, whatever the node is called."""
+        if self._settings.node_uid:
+            return self._settings.node_uid
         path = self._state_dir / "node-uid"
         if not path.exists():
             write_whole(path, secrets.token_hex(16).encode())

@@ -6,7 +6,6 @@ is simply made again on the next connection.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from functools import partial
@@ -25,18 +24,20 @@ from livesize.runtime.libvirt.changes import (
     unplug,
     write_note,
 )
-from livesize.runtime.libvirt.compose import domain_name, plan_switch
+from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
-    listed_cpus,
     parse_facts,
     with_current,
 )
+from livesize.runtime.libvirt.guest_bounds import GuestLimits, UnfitWordsError
+from livesize.runtime.libvirt.guest_talk import AGENT_SECONDS, GuestTalk, is_silence
 from livesize.runtime.libvirt.link import Link, load_libvirt
 from livesize.runtime.libvirt.model import DomainModel, render, render_note
 from livesize.runtime.vm import (
     GuestSilentError,
     GuestView,
+    OnlineMemory,
     OnlineVcpus,
     PersistMemory,
     PersistVcpus,
@@ -48,16 +49,14 @@ from livesize.runtime.vm import (
     WriteNote,
 )
 
-_AGENT_SECONDS = 5
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
 T = TypeVar("T")
 Call: TypeAlias = Callable[[Any], Correction]
 
 
 class Domain:
-    def __init__(self, link: Link, pod_uid: str, what: str) -> None:
+    def __init__(self, link: Link, pod_uid: str, what: str, limits: GuestLimits) -> None:
         self._link = link
+        self._limits = limits
         self._name = domain_name(pod_uid)
         self._what = what  # for sentences: the VM of which pod
         self._known: tuple[Any, Any] = None, None  # the domain, as a connection knows it
@@ -83,7 +82,7 @@ class Domain:
 
     def bound_agent(self) -> None:
         """Without it, a call to an agent that hangs would hang as well."""
-        self._do("prepare", lambda domain: domain.agentSetResponseTimeout(_AGENT_SECONDS))
+        self._do("prepare", lambda domain: domain.agentSetResponseTimeout(AGENT_SECONDS))
 
     def read(self) -> DomainReading:
         libvirt = load_libvirt()
@@ -113,7 +112,13 @@ class Domain:
 
     def info_jit(self) -> str:
         """How full QEMU's cache of translated code is, in its own words. It takes a while."""
-        return self._do("read", _info_jit)
+        return self._do("read", partial(_human, words="info jit"))
+
+    def split_code(self, is_split: bool) -> bool:
+        """Have QEMU translate one instruction at a time, or whole blocks as usual; False: it does
+        not know how to. Only under TCG."""
+        words = f"one-insn-per-tb {'on' if is_split else 'off'}"
+        return not self._do("prepare", partial(_human, words=words))
 
     def change(self, change: VmChange, known: DomainFacts | None = None) -> Correction:
         """Do it, and read back what it was to change. ``known``: the running domain, as it was
@@ -134,6 +139,8 @@ class Domain:
                 return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
             case PinCpus(pins=pins):
                 return "pin", partial(pin, pins=pins)
+            case OnlineMemory():
+                raise AssertionError("online_memory says where it went")
             case RequestMemory() | PersistMemory() | WriteNote():
                 return _memory_call_for(change, known)
 
@@ -167,11 +174,23 @@ class Domain:
             return
 
     def ask_agent(self) -> GuestView | None:
-        """What a guest without our own line says through its agent; None where it does not."""
+        """What a guest without our own line says through its agent; None where it does not.
+        Raises UnfitWordsError."""
         try:
-            return self._do("ask the agent of", self._ask_agent)
-        except (RuntimeCallError, ValueError, KeyError):
+            return self._do(
+                "ask the agent of", lambda domain: GuestTalk(domain, self._limits).view()
+            )
+        except UnfitWordsError:
+            raise
+        except RuntimeCallError:
             return None
+
+    def online_memory(self) -> bool:
+        """See GuestTalk. It may take seconds."""
+        return self._do(
+            "bring memory online in",
+            lambda domain: GuestTalk(domain, self._limits).online_memory(),
+        )
 
     def _create(self, domain: Any) -> None:
         libvirt = load_libvirt()
@@ -180,44 +199,8 @@ class Domain:
 
     def _switch(self, domain: Any, count: int) -> Correction:
         """Nothing of the domain changes; the guest itself says whether it did it."""
-        told = domain.guestVcpus()
-        if told is None:  # the bindings do not raise here
-            raise GuestSilentError(f"the agent of {self._what} does not answer")
-        online, offlinable, present = (
-            listed_cpus(told.get(key, "")) for key in ("online", "offlinable", "vcpus")
-        )
-        switch_on, switch_off = plan_switch(online, offlinable, present, count)
-        for chosen, state in ((switch_on, 1), (switch_off, 0)):
-            if chosen:
-                domain.setGuestVcpus(",".join(str(number) for number in chosen), state)
+        GuestTalk(domain, self._limits).switch_vcpus(count)
         return lambda reading: reading
-
-    def _ask_agent(self, domain: Any) -> GuestView:
-        """Files are read through the agent: it has no word for memory or for the boot id."""
-        import libvirt_qemu
-
-        def command(name: str, **arguments: object) -> Any:
-            words = json.dumps({"execute": name, "arguments": arguments})
-            told = libvirt_qemu.qemuAgentCommand(domain, words, _AGENT_SECONDS, 0)
-            return json.loads(told)["return"]
-
-        def read(path: str) -> str:
-            handle = command("guest-file-open", path=path)
-            try:
-                told = command("guest-file-read", handle=handle, count=4096)
-            finally:
-                command("guest-file-close", handle=handle)
-            return base64.b64decode(told["buf-b64"]).decode()
-
-        memory = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines())
-        return GuestView(
-            boot_id=read(_BOOT_ID).strip(),
-            uptime_seconds=float(read("/proc/uptime").split()[0]),
-            vcpus_online=len(listed_cpus(domain.guestVcpus().get("online", ""))),
-            memory_seen_bytes=_kib(memory["MemTotal"]),
-            memory_available_bytes=_kib(memory["MemAvailable"]),
-            agent=True,
-        )
 
     def _do(self, what: str, call: Callable[[Any], T]) -> T:
         return self._on_connection(
@@ -265,11 +248,12 @@ def _query(domain: Any, name: str) -> Any:
     return json.loads(libvirt_qemu.qemuMonitorCommand(domain, words, 0))["return"]
 
 
-def _info_jit(domain: Any) -> str:
+def _human(domain: Any, words: str) -> str:
+    """What QEMU says to a command for people."""
     import libvirt_qemu
 
     human = libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
-    return str(libvirt_qemu.qemuMonitorCommand(domain, "info jit", human))
+    return str(libvirt_qemu.qemuMonitorCommand(domain, words, human)).strip()
 
 
 def _destroy(domain: Any) -> None:
@@ -289,11 +273,6 @@ def _failed(libvirt: Any, what: str, failure: Any) -> RuntimeCallError:
     ended = code == libvirt.VIR_ERR_OPERATION_INVALID and "not running" in sentence
     if code == libvirt.VIR_ERR_NO_DOMAIN or ended:
         return GoneError(sentence)
-    silent = ("AGENT_UNRESPONSIVE", "AGENT_UNSYNCED", "AGENT_COMMAND_TIMEOUT")
-    if code in {getattr(libvirt, f"VIR_ERR_{name}", -1) for name in silent}:
+    if is_silence(libvirt, failure):
         return GuestSilentError(f"{sentence}; the guest still boots, has no agent, or hangs")
     return RuntimeCallError(sentence)
-
-
-def _kib(text: str) -> int:
-    return int(text.split(maxsplit=1)[0]) * 1024

@@ -94,15 +94,6 @@ def with_current(facts: DomainFacts, devices: Iterable[Mapping[str, Any]]) -> Do
     return msgspec.structs.replace(facts, devices=current)
 
 
-def listed_cpus(ranges: str) -> tuple[int, ...]:
-    """The CPUs a list like "0-3,6" names."""
-    numbers: list[int] = []
-    for part in filter(None, ranges.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return tuple(numbers)
-
-
 def _device(element: ET.Element) -> VmDevice:
     """Only a running domain has <current>."""
     current = element.find("target/current")

@@ -10,7 +10,6 @@ refused: it could name any file of the machine.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
+from livesize.runtime.libvirt.owners import VmOwner, give
 from livesize.runtime.logs.raw import times_path
 from livesize.runtime.vm_config import VmConfig
 
@@ -26,10 +26,11 @@ _FORMATS = ("raw", "qcow2")
 
 
 class VmFiles:
-    """All files of one VM; its folder goes with the pod."""
+    """All files of one VM, which are its own user's; its folder goes with the pod."""
 
-    def __init__(self, daemon: Daemon, uid: str) -> None:
+    def __init__(self, daemon: Daemon, uid: str, owner: VmOwner) -> None:
         self._daemon = daemon
+        self._owner = owner
         self._folder = daemon.root / "lib" / "vms" / uid
         self._logs = daemon.root / "log" / "vms" / uid
 
@@ -40,8 +41,8 @@ class VmFiles:
         """Blocks: kernels are copied. The disk of an earlier start is kept."""
         for folder in (self._folder, self._logs):
             folder.mkdir(parents=True, exist_ok=True)
-            for path in (folder, folder.parent):
-                path.chmod(0o711)
+            folder.parent.chmod(0o711)
+            give(folder, self._owner, 0o700)
         self._make_log(attempt)
         if vm.disk:
             return DiskBoot(self._daemon.inside(self._disk(vm.disk)))
@@ -60,13 +61,14 @@ class VmFiles:
         target = self._folder / name
         fresh = self._folder / f"{name}.new"
         shutil.copyfile(resolve_image(image, self._daemon.images_dir), fresh)
-        fresh.chmod(0o644)
+        give(fresh, self._owner, 0o400)
         fresh.rename(target)
         return self._daemon.inside(target)
 
     def _disk(self, image: str) -> Path:
         disk = self._folder / "disk.qcow2"
         if disk.exists():
+            give(disk, self._owner, 0o600)  # an older agent's VMs were all one user's
             return disk
         source = resolve_image(image, self._daemon.images_dir)
         kind = _checked_format(source)
@@ -75,16 +77,15 @@ class VmFiles:
         named = self._daemon.inside(source)
         command = ["create", "-q", "-u", "-f", "qcow2", "-b", named, "-F", kind, str(fresh)]
         _qemu_img([*command, str(_virtual_size(source))])
-        os.chown(fresh, self._daemon.user.uid, self._daemon.user.gid)
-        fresh.chmod(0o600)
+        give(fresh, self._owner, 0o600)
         fresh.rename(disk)
         return disk
 
     def _make_log(self, attempt: int) -> None:
         """QEMU opens it by itself, with its own user's rights. The last two are kept."""
         log = self.log(attempt)
-        log.touch(0o640)
-        os.chown(log, self._daemon.user.uid, self._daemon.user.gid)
+        log.touch(0o600)
+        give(log, self._owner, 0o600)
         for path in self._logs.glob("*.log"):
             if path.stem.isdigit() and int(path.stem) < attempt - 1:
                 path.unlink(missing_ok=True)

@@ -14,11 +14,13 @@ import msgspec
 
 from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
 from livesize.api.vm_pins import UNPINNED, VmPins
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator, VmNote
 
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
 NOTE_KEY = "livesize"
 NOTE_TAG = "vm"
+_NODE_TITLE = "livesize node "
 # QEMU's translated code: unbounded it grows to a gigabyte, and 64 MiB are full when a small guest
 # has booted, which makes plugging in a vCPU dangerous (emulator.py).
 TB_CACHE_MIB = 128
@@ -64,12 +66,16 @@ class DomainModel(msgspec.Struct, frozen=True):
     devices: tuple[MemoryDevice, ...] = ()
     note: VmNote = VmNote()
     pins: VmPins = UNPINNED
+    node_uid: str = ""  # of the node it belongs to
+    owner: VmOwner | None = None  # None: whom libvirt is set to
 
 
 def render(model: DomainModel) -> str:
     root = ET.Element("domain", type="kvm" if model.accelerator is Accelerator.KVM else "qemu")
     _text(root, "name", model.name)
     _text(root, "uuid", model.uuid)
+    if model.node_uid:
+        _text(root, "title", f"{_NODE_TITLE}{model.node_uid}")
     _metadata(root, model.note)
     _memory(root, model)
     _vcpus(root, model)
@@ -81,6 +87,7 @@ def render(model: DomainModel) -> str:
     for event, action in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "destroy")):
         _text(root, f"on_{event}", action)
     _devices(root, model)
+    _owner(root, model.owner)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode") + "\n"
 
@@ -114,7 +121,15 @@ def parse(xml: str) -> DomainModel:
         devices=tuple(_parse_device(device) for device in root.findall("devices/memory")),
         note=parse_note(root),
         pins=parse_pins(root),
+        node_uid=node_of(root),
+        owner=_parse_owner(root),
     )
+
+
+def node_of(root: ET.Element) -> str:
+    """The uid of the node whose domain it is; empty where it does not say."""
+    title = root.findtext("title", "")
+    return title.removeprefix(_NODE_TITLE) if title.startswith(_NODE_TITLE) else ""
 
 
 def parse_pins(root: ET.Element) -> VmPins:
@@ -287,6 +302,21 @@ def _devices(root: ET.Element, model: DomainModel) -> None:
     ET.SubElement(devices, "memballoon", model="none")
     rng = ET.SubElement(devices, "rng", model="virtio")
     _text(rng, "backend", "/dev/urandom", model="random")
+
+
+def _owner(root: ET.Element, owner: VmOwner | None) -> None:
+    """By number, as + says; files are the agent's business (relabel)."""
+    if owner is not None:
+        label = ET.SubElement(root, "seclabel", type="static", model="dac", relabel="no")
+        _text(label, "label", f"+{owner.uid}:+{owner.gid}")
+
+
+def _parse_owner(root: ET.Element) -> VmOwner | None:
+    label = root.findtext("seclabel[@model='dac']/label")
+    if label is None:
+        return None
+    uid, _, gid = label.partition(":")
+    return VmOwner(int(uid), int(gid))
 
 
 def _memory_device(devices: ET.Element, device: MemoryDevice) -> None:

@@ -1,5 +1,6 @@
 """What the libvirt runtime keeps in files, so that everything survives the agent.
 
+    pods/<uid>/owner.json     the user its VM runs as; there before anything else, gone last
     pods/<uid>/pod.json       the pod
     pods/<uid>/record.json    what was asked of the newest start of its VM; written first
     pods/<uid>/started.json   QEMU's pid; from here on the VM counts as started
@@ -18,6 +19,7 @@ import msgspec
 
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.process.records import Outcome, write_whole
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -36,6 +38,7 @@ class Started(msgspec.Struct, frozen=True):
     started_at: float
     vcpus_created: int  # in the life of this QEMU, those since unplugged included
     is_released: bool = False  # the guest was let run
+    kept_memory_boot: str = ""  # the guest's boot in which memory went where its kernel may keep it
 
 
 class PodFolder:
@@ -48,6 +51,13 @@ class PodFolder:
     def save_pod(self, config: PodConfig) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._save("pod.json", config)
+
+    def owner(self) -> VmOwner | None:
+        return self._load("owner.json", VmOwner)
+
+    def save_owner(self, owner: VmOwner) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._save("owner.json", owner)
 
     def record(self) -> VmRecord | None:
         return self._load("record.json", VmRecord)
@@ -95,6 +105,11 @@ class Folders:
 
     def uids(self) -> list[str]:
         return sorted(path.name for path in self._pods.iterdir()) if self._pods.is_dir() else []
+
+    def owners(self) -> list[VmOwner]:
+        """Of every VM that something may be left of."""
+        found = (self.of(uid).owner() for uid in self.uids())
+        return [owner for owner in found if owner is not None]
 
     def of(self, uid: str) -> PodFolder:
         return PodFolder(self._pods / safe_name(uid))

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+from xml.etree import ElementTree as ET
 
 import msgspec
 
@@ -50,6 +51,14 @@ from livesize.runtime.interface import (
 from livesize.runtime.libvirt.compose import check_sizes, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
+from livesize.runtime.libvirt.model import node_of
+from livesize.runtime.libvirt.owners import (
+    VmOwner,
+    choose_uid,
+    first_uid_of,
+    kvm_group,
+    live_uids,
+)
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import BURST_US, Surroundings, Vm
 from livesize.runtime.logs.keeping import LogKeeper
@@ -78,6 +87,7 @@ class LibvirtSettings(msgspec.Struct, frozen=True):
     points: CrashPoints = NO_CRASH_POINTS
     logs: LogLimits = LogLimits()  # of consoles
     cgroups: CgroupDriver | None = None  # None: the whole machine's
+    node_uid: str = ""  # what our domains carry
     why_not: str = ""  # why no virtual machine can run here
 
 
@@ -116,10 +126,13 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
-        self._groups = PodGroups(settings.cgroups or open_cgroups(), cgroup_root, clock)
+        self._groups = PodGroups(
+            settings.cgroups or open_cgroups(), cgroup_root, clock, self._group_removed
+        )
         self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
+        self._choosing = asyncio.Lock()
         self._lock_descriptor = -1
 
     @property
@@ -204,12 +217,17 @@ class LibvirtRuntime:
     # Pods and their VMs.
 
     async def create_pod(self, config: PodConfig) -> None:
-        if config.uid in self._pods:
+        known = self._pods.get(config.uid)
+        if known is not None and self._groups.exists(PodGroup(config.uid)):
             return
         folder = self._folders.of(config.uid)
+        await self._owner(folder)
+        self._settings.points.reach("vm-pod/owner")
         self._groups.make(PodGroup(config.uid), config.limits)
         self._groups.allow_burst(PodGroup(config.uid), BURST_US)
         self._settings.points.reach("vm-pod/group")
+        if known is not None:
+            return
         folder.save_pod(config)
         self._settings.points.reach("vm-pod/record")
         self._pods[config.uid] = _Pod(config, folder)
@@ -234,7 +252,7 @@ class LibvirtRuntime:
         record = self._record(config)
         pod.folder.begin(record)
         self._settings.points.reach("vm-start/record")
-        vm = Vm(record, pod.folder, around)
+        vm = Vm(record, pod.folder, around, await self._owner(pod.folder))
         try:
             await vm.start()
         except BaseException:
@@ -374,6 +392,7 @@ class LibvirtRuntime:
             points=self._settings.points,
             accelerator=accelerator,
             on_change=self._tell,
+            node_uid=self._settings.node_uid,
         )
 
     async def _attach(self) -> None:
@@ -385,7 +404,8 @@ class LibvirtRuntime:
             if record is None or pod.folder.started() is None:
                 pod.folder.forget_start()  # killed in the middle of a start
                 continue
-            pod.vm = Vm(record, pod.folder, self._surroundings)
+            owner = await self._owner(pod.folder)
+            pod.vm = Vm(record, pod.folder, self._surroundings, owner)
             known = pod.folder.outcome() is not None
             pod.vm.attach(boot_id())
             self._keeper.begin(pod.vm.console)
@@ -415,11 +435,15 @@ class LibvirtRuntime:
         libvirt = load_libvirt()
         known = {domain_name(vm.uid) for vm in self._vms()}
         for domain in self._surroundings.link.connection().listAllDomains():
-            if domain.name() not in known:
+            if domain.name() not in known and self._is_ours(domain.XMLDesc()):
                 with contextlib.suppress(libvirt.libvirtError):
                     if domain.isActive():
                         domain.destroy()
                     domain.undefine()
+
+    def _is_ours(self, xml: str) -> bool:
+        uid = node_of(ET.fromstring(xml))  # noqa: S314 — our own libvirtd's words
+        return not uid or uid == self._settings.node_uid
 
     async def _remove_strange_groups(self) -> None:
         """Groups that no pod or running VM stands for: leftovers of a killed agent."""
@@ -429,6 +453,21 @@ class LibvirtRuntime:
                 await self._groups.remove_tree(f"{self._groups.root}/{name}")
             elif pod.vm is None or not pod.vm.is_running:
                 await self._groups.remove(ContainerGroup(pod.config.uid, VM_NAME))
+
+    async def _owner(self, folder: PodFolder) -> VmOwner:
+        """The user of this pod's VM: the one it has, or one that nobody has, noted durably. Between
+        looking and noting nothing else may choose."""
+        async with self._choosing:
+            owner = folder.owner()
+            if owner is None:
+                taken = await self._in_thread(live_uids)
+                taken |= {one.uid for one in self._folders.owners()}
+                uid = choose_uid(first_uid_of(self._state_dir), taken)
+                owner = VmOwner(uid, uid)
+                folder.save_owner(owner)
+        around = self._surroundings
+        group = kvm_group() if around and around.accelerator is Accelerator.KVM else None
+        return owner if group is None else VmOwner(owner.uid, group)
 
     def _check(self, config: ContainerConfig) -> None:
         if config.vm is None or config.name != VM_NAME:
@@ -455,6 +494,10 @@ class LibvirtRuntime:
         if vm is not None and not vm.is_running:
             self._keeper.end(vm.console)
         self._feed.publish(RuntimeEvent(uid, VM_NAME))
+
+    def _group_removed(self, uid: str) -> None:
+        if uid in self._pods:
+            self._feed.publish(RuntimeEvent(uid, VM_NAME))
 
     def _vms(self) -> list[Vm]:
         return [pod.vm for pod in self._pods.values() if pod.vm is not None]

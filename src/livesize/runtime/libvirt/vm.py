@@ -40,10 +40,16 @@ from livesize.runtime.libvirt.compose import compose_domain, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.emulator import check_creations, check_room
-from livesize.runtime.libvirt.facts import listed_cpus
 from livesize.runtime.libvirt.files import VmFiles
-from livesize.runtime.libvirt.guest_channel import GuestChannel, GuestReport
+from livesize.runtime.libvirt.guest_bounds import (
+    GuestLimits,
+    GuestReport,
+    UnfitWordsError,
+    guest_cpus,
+)
+from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.libvirt.link import DomainEvent, Link
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
 from livesize.runtime.libvirt.watching import Asking, Pulse, may_hold
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
@@ -59,6 +65,7 @@ from livesize.runtime.vm import (
     VM_NAME,
     Accelerator,
     GuestView,
+    OnlineMemory,
     PinCpus,
     PlugVcpus,
     VmChange,
@@ -78,6 +85,7 @@ period of 100 ms: they may use what it left unused before, at most 2 % over a se
 _SHUTDOWN_EVENT = 6  # of LIFECYCLE; its detail says who asked
 _BY_HOST = 2
 _MEMORY_MOVED = "MEMORY_DEVICE_SIZE_CHANGE"
+_ROOM_ROUNDS = 5  # of a second or two; one or two are enough
 _LAST_WORDS_SECONDS = 0.3  # libvirt's event may come after the end of the process
 _ANSWER_SECONDS = 2.0
 _FIRST_ANSWER_SECONDS = 0.5
@@ -86,6 +94,7 @@ _ENDING_SECONDS = 1.0
 _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 0.25
 _GATHER_SECONDS = 0.02
+_DROPPED_SECONDS = 10.0
 _GATHERED = 8  # it says more than one thing at a time: a word for each part of its memory
 
 T = TypeVar("T")
@@ -101,10 +110,13 @@ class Surroundings(msgspec.Struct, frozen=True):
     points: CrashPoints
     accelerator: Accelerator
     on_change: Callable[[str], None]  # told the pod's uid
+    node_uid: str = ""
 
 
 class Vm:
-    def __init__(self, record: VmRecord, folder: PodFolder, around: Surroundings) -> None:
+    def __init__(
+        self, record: VmRecord, folder: PodFolder, around: Surroundings, owner: VmOwner
+    ) -> None:
         config = record.config
         assert config.vm is not None
         self.record = record
@@ -114,16 +126,21 @@ class Vm:
         self.ended = asyncio.Event()
         self._folder = folder
         self._around = around
-        self._files = VmFiles(around.daemon, self.uid)
-        self._domain = Domain(around.link, self.uid, f"the VM of pod {self.uid}")
+        self._owner = owner
+        self._files = VmFiles(around.daemon, self.uid, owner)
+        limits = GuestLimits(config.vm.max_vcpus, config.vm.max_memory_bytes)
+        self._limits = limits
+        self._domain = Domain(around.link, self.uid, f"the VM of pod {self.uid}", limits)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"livesize-vm-{self.uid[:8]}")
-        self._channel = GuestChannel(self._reported, self._hung_up)
+        self._channel = GuestChannel(limits, self._reported, self._hung_up, self._drop)
         self._pulse = Pulse()
         self._started: Started | None = None
         self._outcome: Outcome | None = None
         self._watch: ProcessWatch | None = None
         self._reading: DomainReading | None = None
         self._guest: GuestView | None = None
+        self._dropped = ""
+        self._dropped_at = -_DROPPED_SECONDS
         self._said = 0  # how often the guest has spoken, or kept silent when it was asked
         self._read_at = 0.0
         self._powered_off = False
@@ -188,6 +205,8 @@ class Vm:
             read_at=self._read_at,
             pins=live.pins.of(live.vcpus),
             persistent_pins=reading.persistent.pins.of(live.vcpus),
+            keeps_memory=self._keeps_memory(),
+            dropped=self._dropped,
         )
 
     # Starting, and finding again.
@@ -198,7 +217,11 @@ class Vm:
         try:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
             console = self._around.daemon.inside(self.console)
-            model = compose_domain(self.uid, self.size, boot, console, self._around.accelerator)
+            model = msgspec.structs.replace(
+                compose_domain(self.uid, self.size, boot, console, self._around.accelerator),
+                owner=self._owner,
+                node_uid=self._around.node_uid,
+            )
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)
             self._around.groups.allow_burst(self.group, BURST_US)
@@ -235,6 +258,8 @@ class Vm:
         if not self.is_running:
             return
         await self._release()
+        if self._around.accelerator is Accelerator.TCG:
+            await self._run(self._domain.split_code, False)  # an agent may have died over it
         await self.refresh()
 
     def learn_end(self, *, powered_off: bool) -> None:
@@ -278,6 +303,9 @@ class Vm:
         assert self._reading is not None
         if isinstance(change, PlugVcpus):
             correct = await self._plug(change)
+        elif isinstance(change, OnlineMemory):
+            await self._online_memory()
+            return
         else:
             correct = await self._run(self._domain.change, change, self._reading.live)
         self._reading = correct(self._reading)
@@ -400,9 +428,43 @@ class Vm:
         """QEMU is asked only where it cannot be seen from outside that there is room."""
         assert self._started is not None
         untouched = untouched_regions(self._started.pid)
-        if untouched is None or untouched < plugged + added:
+        if untouched is not None and untouched >= plugged + added:
+            return
+        for left in range(_ROOM_ROUNDS, -1, -1):
             jit = await self._run(self._domain.info_jit)
-            check_room(jit, max_vcpus=max_vcpus, plugged=plugged, added=added)
+            try:
+                check_room(jit, max_vcpus=max_vcpus, plugged=plugged, added=added)
+            except RuntimeCallError:
+                if not left or not await self._fill_code_cache():
+                    raise
+            else:
+                return
+
+    async def _fill_code_cache(self) -> bool:
+        """QEMU empties its cache when it is full, and a guest that has nothing to do fills it no
+        further, after a reboot for instance: then it is made to translate every instruction by
+        itself for as long as it takes to answer. False: this QEMU cannot do that."""
+        if not await self._run(self._domain.split_code, True):
+            return False
+        try:
+            await self._channel.ask(_ANSWER_SECONDS)
+            with contextlib.suppress(RuntimeCallError):
+                await self._run(self._domain.ask_agent)
+        finally:
+            await self._run(self._domain.split_code, False)
+        return True
+
+    async def _online_memory(self) -> None:
+        is_movable = await self._run(self._domain.online_memory)
+        guest, started = self._guest, self._started
+        if not is_movable and guest is not None and started is not None:
+            self._started = msgspec.structs.replace(started, kept_memory_boot=guest.boot_id)
+            self._folder.save_started(self._started)
+        self._pulse.beat()
+
+    def _keeps_memory(self) -> bool:
+        guest, started = self._guest, self._started
+        return bool(guest and started and started.kept_memory_boot == guest.boot_id)
 
     def _note_creations(self, created: int) -> None:
         if self._started is not None and created != self._started.vcpus_created:
@@ -499,10 +561,28 @@ class Vm:
         has_agent = reading.live.agent_connected
         report = await self._channel.ask(self._patience())
         if report is not None:
-            return _guest_view(report, agent=has_agent)
+            return _guest_view(report, self._limits, agent=has_agent)
         if self._channel.last is None and has_agent:
-            return await self._run(self._domain.ask_agent)
+            try:
+                told = await self._run(self._domain.ask_agent)
+            except UnfitWordsError as unfit:
+                self._drop(str(unfit))
+            else:
+                self._dropped = "" if told is not None else self._dropped
+                return told
         return None
+
+    def _drop(self, why: str) -> None:
+        """The guest said what cannot be: nothing of it is believed. It decides how often it does
+        that, and not how often we say so."""
+        self._guest = None
+        now = self._around.clock.monotonic()
+        if now - self._dropped_at >= _DROPPED_SECONDS:
+            self._dropped_at, self._dropped = now, why
+            log.warning("a guest's word is dropped", pod=self.uid, why=why)
+            self._tell()
+        elif not self._dropped:
+            self._dropped = why
 
     def _patience(self) -> float:
         if self._channel.is_silent:
@@ -511,7 +591,8 @@ class Vm:
 
     def _reported(self, report: GuestReport) -> None:
         agent = self._reading is not None and self._reading.live.agent_connected
-        before, self._guest = self._guest, _guest_view(report, agent=agent)
+        before, self._guest = self._guest, _guest_view(report, self._limits, agent=agent)
+        self._dropped = ""
         self._said += 1
         if before is None or _shape(before) != _shape(self._guest):
             self._tell()
@@ -570,11 +651,12 @@ class Vm:
         return await loop.run_in_executor(self._thread, call, *arguments)
 
 
-def _guest_view(report: GuestReport, *, agent: bool) -> GuestView:
+def _guest_view(report: GuestReport, limits: GuestLimits, *, agent: bool) -> GuestView:
+    """Of a report that fits."""
     return GuestView(
         boot_id=report.boot_id,
         uptime_seconds=report.uptime,
-        vcpus_online=len(listed_cpus(report.online)),
+        vcpus_online=len(guest_cpus(report.online, limits)),
         memory_seen_bytes=report.mem_total * 1024,
         memory_available_bytes=report.available * 1024,
         agent=agent,

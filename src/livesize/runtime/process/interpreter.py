@@ -3,7 +3,7 @@
 A process in a container can reach the file it was started from (/proc/PID/exe), and a container
 could begin as /proc/self/exe itself: it would then hold the machine's own interpreter, and could
 write to it as soon as nobody runs it. Through this mount it cannot be written to, nor its mode or
-owner changed; the mount stands in no folder, so that nobody can change it back (ADR 0067).
+owner changed; the mount stands in no folder, so that nobody can change it back (ADR 0071).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ library only. It makes the private root, leaves the old one, joins the control g
 workload must not have, and executes the command. Everything is decided by the caller and stands in
 CONFIG (launch_config.py).
 
-What an image contains is not trusted (ADR 0067):
+What an image contains is not trusted (ADR 0071):
 
 - nothing below the new root is opened or mounted upon before ``pivot_root``, so a symbolic link in
   it can only lead to another place in it;

@@ -103,7 +103,7 @@ class ProcessRuntime:
         feed: EventFeed | None = None,
     ) -> None:
         self._clock = clock
-        self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock)
+        self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock, self._group_removed)
         self._settings = settings
         self._records = Records(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
@@ -179,12 +179,14 @@ class ProcessRuntime:
         return self._feed.listen()
 
     async def create_pod(self, config: PodConfig) -> None:
-        if config.uid in self._pods:
+        known = self._pods.get(config.uid)
+        if known is not None and self._groups.exists(PodGroup(config.uid)):
             return
-        path = self._groups.path(PodGroup(config.uid))
-        self._groups.cgroups.make(path)
+        self._groups.make(PodGroup(config.uid), None)
         self._settings.points.reach("create-pod/group")
-        self._groups.set_limits(path, config.limits)
+        self._groups.set_limits(self._groups.path(PodGroup(config.uid)), config.limits)
+        if known is not None:
+            return
         self._records.save_pod(config)
         self._settings.points.reach("create-pod/record")
         self._pods[config.uid] = _Pod(config)
@@ -341,6 +343,10 @@ class ProcessRuntime:
         config = container.record.config
         self._keeper.end(container.attempt.log)
         self._feed.publish(RuntimeEvent(config.pod_uid, config.name))
+
+    def _group_removed(self, uid: str) -> None:
+        if uid in self._pods:
+            self._feed.publish(RuntimeEvent(uid, ""))
 
     def _require_pod(self, uid: str) -> _Pod:
         pod = self._pods.get(uid)

@@ -1,0 +1,83 @@
+"""Bounds every word of a guest by what its domain can have. Pure.
+
+A guest may say anything, at any length. What does not fit is dropped as a whole, and the sentence
+why goes into the log and the pod's status.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from livesize.api.cpu_list import parse_cpu_list
+from livesize.runtime.interface import RuntimeCallError
+
+MOST_NODES = 64
+_MOST_SECONDS = 2.0**32  # no machine is up for a century
+_BOOT_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_SHOWN = 40
+
+
+class GuestLimits(msgspec.Struct, frozen=True):
+    max_vcpus: int
+    max_memory_bytes: int
+
+
+class GuestReport(msgspec.Struct, frozen=True, rename="camel"):
+    id: int
+    online: str
+    mem_total: int  # KiB, as the other amounts
+    available: int
+    uptime: float
+    boot_id: str
+    nodes: dict[str, int] = {}
+
+
+class UnfitWordsError(RuntimeCallError):
+    """What the guest says is not possible in its domain, or makes no sense."""
+
+
+def check_report(report: GuestReport, limits: GuestLimits) -> None:
+    """Raises UnfitWordsError with a sentence."""
+    guest_cpus(report.online, limits)
+    check_memory(report.mem_total * 1024, report.available * 1024, limits)
+    check_boot(report.boot_id, report.uptime)
+    if len(report.nodes) > MOST_NODES:
+        raise UnfitWordsError(f"it names {len(report.nodes)} NUMA nodes, more than {MOST_NODES}")
+
+
+def guest_cpus(ranges: str, limits: GuestLimits) -> tuple[int, ...]:
+    """The CPUs a list like "0-3,6" names."""
+    try:
+        return parse_cpu_list(ranges, limits.max_vcpus)
+    except ValueError as failure:
+        raise UnfitWordsError(
+            f"it names the CPUs {shown(ranges)}, and its domain can have {limits.max_vcpus}"
+        ) from failure
+
+
+def check_memory(seen_bytes: int, available_bytes: int, limits: GuestLimits) -> None:
+    if not 0 < seen_bytes <= limits.max_memory_bytes:
+        raise UnfitWordsError(
+            f"it says that it has {shown(str(seen_bytes))} bytes of memory, and its domain can have"
+            f" {limits.max_memory_bytes}"
+        )
+    if not 0 <= available_bytes <= seen_bytes:
+        raise UnfitWordsError(
+            f"it says that {shown(str(available_bytes))} of its {seen_bytes} bytes are available"
+        )
+
+
+def check_boot(boot_id: str, uptime_seconds: float) -> None:
+    if _BOOT_ID.fullmatch(boot_id) is None:
+        raise UnfitWordsError(f"its boot id is {shown(boot_id)}")
+    if not (math.isfinite(uptime_seconds) and 0 <= uptime_seconds < _MOST_SECONDS):
+        raise UnfitWordsError(f"it says that it is up for {uptime_seconds} s")
+
+
+def shown(words: str) -> str:
+    """The beginning of what a guest said, fit to be printed."""
+    cut = words[:_SHOWN]
+    return f"{cut!a}{'…' if len(words) > len(cut) else ''}"
