@@ -42,6 +42,7 @@ LISTENING_SECONDS = 0.03
 """So long nothing is said on a new session: kubectl begins to read before it knows its streams, and
 throws away what comes in between."""
 _NAMES = {"logs": 2, "exec": 2, "attach": 2, "portforward": 1}
+_MOST_LINE_BYTES = 512 * 1024  # a command stands in it, each byte of which may take three
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of who connected (unix(7))
 
 _log = get_logger("agent.endpoint")
@@ -76,7 +77,9 @@ class EndpointServer:
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        web_server = web.Server(self._answer, handler_cancellation=True)
+        web_server = web.Server(
+            self._answer, handler_cancellation=True, max_line_size=_MOST_LINE_BYTES
+        )
         where = self._endpoint
         if where.tls is None:
             server = await loop.create_unix_server(web_server, sock=where.listener)
