@@ -251,5 +251,8 @@ async def test_it_finds_its_own_size_where_programs_look_for_it(runtime: Process
     lines = [line.split() for line in result.output.splitlines()]
     seen_groups = {line[0].split(":")[1]: line[0].split(":")[2] for line in lines if len(line) == 1}
     assert (seen_groups["memory"], seen_groups["pids"]) == ("/", "/")
-    mounts = {line[4]: line[3] for line in lines if "cgroup" in line}
-    assert mounts["/sys/fs/cgroup/memory"] == "/"
+    mounts = {line[4].rpartition("/")[2]: line[3] for line in lines if "cgroup" in line}
+    assert set(mounts.values()) == {"/"}
+    wanted = {"memory", "cpu", "cpuacct", "cpuset"}  # a JVM believes none if one is missing
+    assert wanted <= {name for shown in mounts for name in shown.split(",")}
+    assert runtime.read_cpus(group) is None

@@ -103,6 +103,8 @@ class Starter:
             self._groups.set_limits(container.group, config.limits)
             if config.cpus:
                 self._groups.cgroups.write_cpus(container.group, config.cpus)
+            else:
+                self._groups.cgroups.show_cpus(container.group)
             points.reach("start/limits")
             self._write_launch(attempt, config, image, container.group)
             points.reach("start/launch-config")
