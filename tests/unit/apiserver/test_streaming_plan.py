@@ -179,3 +179,10 @@ def test_who_is_no_admin_forwards_the_ports_that_the_pod_declares() -> None:
     with pytest.raises(StatusError, match="declares no ports") as refused:
         plan_stream(pod("web"), "portforward", Query([]), NOW, any_port=False)
     assert refused.value.code == 403
+
+
+def test_a_command_that_cannot_be_run_is_refused_with_its_size() -> None:
+    longest = "x" * (128 * 1024 - 1)
+    assert plan(pod("app"), "exec", ("stdout", "1"), ("command", longest)) is not None
+    with pytest.raises(StatusError, match=r"the command has 131073 bytes, and at most 131071"):
+        plan(pod("app"), "exec", ("stdout", "1"), ("command", longest[1:] + "xé"))

@@ -112,6 +112,11 @@ class CgroupDriver(Protocol):
         """Bind the group, and all that runs in it, to these CPUs."""
         ...
 
+    def show_cpus(self, path: str) -> None:
+        """Before anybody joins: have what a container looks at to find out about its CPUs. Nobody
+        is bound by it."""
+        ...
+
     def mend(self, path: str) -> bool:
         """Undo what a lowering of the limit left behind that was cut off; true if it did."""
         ...

@@ -177,6 +177,9 @@ class CgroupsV1:
             raise GoneError(f"cannot set the CPUs of group {path}: it does not exist")
         self._cpuset.write(path, cpus, f"{self._memory}/{path}/cgroup.procs")
 
+    def show_cpus(self, path: str) -> None:
+        self._cpuset.show(path)
+
     def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
         return False
 

@@ -139,6 +139,9 @@ class CgroupsV2:
     def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
         self._cpuset.write(path, cpus)
 
+    def show_cpus(self, path: str) -> None:
+        """There is one tree: a container sees what it has."""
+
     def mend(self, path: str) -> bool:
         return mend(f"{self._mount}/{path}")
 
