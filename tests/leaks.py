@@ -90,11 +90,12 @@ def sweep(directory: Path) -> list[str]:
 
 
 def groups_named(name: str) -> list[Path]:
-    """Directories called ``name`` in any hierarchy, and all below, parents first."""
+    """Directories called ``name``, or so with the uid of a node behind it, in any hierarchy, and
+    all below, parents first."""
     found: list[Path] = []
     for parent, children, _files in os.walk(CGROUPS, onerror=lambda _error: None):
         here = Path(parent)
-        if here.name == name or here.parent in found:
+        if here.name == name or here.name.startswith(f"{name}.") or here.parent in found:
             found.append(here)
         children.sort()
     return found
@@ -120,7 +121,8 @@ def _belongs(pid: int, directory: Path, groups: list[str]) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b"/")
     except OSError:
         return False  # it ended while we looked, or it is not ours to look at
-    inside = any(f"/{name}/" in line + "/" for name in groups for line in membership.splitlines())
+    lines = [f"{line}/" for line in membership.splitlines()]
+    inside = any(f"/{name}{end}" in line for name in groups for line in lines for end in "/.")
     nearby = any(place.is_relative_to(directory) for place in places)
     return state != "Z" and (inside or nearby or f"{directory}/".encode() in command + b"/")
 

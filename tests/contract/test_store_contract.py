@@ -260,6 +260,66 @@ async def test_counting_by_many_tasks_is_exact(store: Store) -> None:
     assert await store.revision() == 64 * rounds
 
 
+# Two commits in turn
+
+
+async def test_two_in_turn_are_two_revisions(store: Store) -> None:
+    await put(store, "a", b"one")
+    last = await store.commit_in_turn(
+        [Check("a", 1), Check("free", 0)], [Put("a", b"two")], [Put("a", b"three"), Put("b", b"v")]
+    )
+    assert last == await store.revision() == 3
+    assert await store.get("a") == Entry("a", b"three", create_revision=1, mod_revision=3)
+    changes = await take(store, "", 1, 3)
+    assert [(one.revision, one.entry.key, one.entry.value) for one in changes] == [
+        (2, "a", b"two"),
+        (3, "a", b"three"),
+        (3, "b", b"v"),
+    ]
+    assert [one.previous.value if one.previous else None for one in changes] == [
+        b"one",
+        b"two",
+        None,
+    ]
+    then = await store.list("", revision=2)
+    assert then.entries == (Entry("a", b"two", 1, 2),)
+    assert await put(store, "a") == 4
+
+
+async def test_a_check_that_fails_stops_both(store: Store) -> None:
+    await put(store, "a", b"one")
+    with pytest.raises(ConflictError):
+        await store.commit_in_turn([Check("a", 7)], [Put("a", b"two")], [Put("a", b"three")])
+    with pytest.raises(ValueError, match="key"):
+        await store.commit_in_turn([], [Put("a", b"two")], [Put("", b"v")])
+    assert await store.get("a") == Entry("a", b"one", 1, 1)
+    assert await store.revision() == 1
+
+
+async def test_many_in_turn_at_once_never_come_between_each_other(store: Store) -> None:
+    await put(store, "a", b"0")
+
+    async def make(number: int) -> None:
+        while True:
+            entry = await store.get("a")
+            assert entry is not None
+            first, second = [Put("a", b"%d begun" % number)], [Put("a", b"%d done" % number)]
+            with contextlib.suppress(ConflictError):
+                await store.commit_in_turn([Check("a", entry.mod_revision)], first, second)
+                return
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(10):
+            group.create_task(make(number))
+    changes = await take(store, "a", 1, await store.revision() - 1)
+    done = [one for one in changes if one.entry.value.endswith(b"done")]
+    assert len(done) == 10
+    for one in done:
+        assert one.previous is not None
+        assert one.previous.value == one.entry.value.replace(b"done", b"begun")
+
+
 # Lists
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
-from livesize.agent.settings import AgentSettings
+from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
 from livesize.api.kinds import EVENTS, PODS
 from livesize.api.objects import Object, lookup, version_of
 from livesize.apiserver.auth.identities import Identity, Role
@@ -127,6 +127,7 @@ async def one_process(
     cpu: str = "4",
     memory_gib: int = 4,
     scheduler_seconds: float = 0.0,
+    accept_delay_seconds: float = ACCEPT_DELAY_SECONDS,
 ) -> AsyncIterator[OneProcess]:
     """Serves and runs pods until left; then its containers are gone."""
     clock = SystemClock()
@@ -162,6 +163,7 @@ async def one_process(
             allocatable_cpu_milli=int(cpu) * 1000,
             allocatable_memory_bytes=memory_gib << 30,
             scheduler_seconds=scheduler_seconds,
+            accept_delay_seconds=accept_delay_seconds,
             resize_backoff_seconds=0.01,
             resize_backoff_maximum_seconds=0.05,
         )

@@ -89,7 +89,32 @@ async def test_pod_resource_allocation(tmp_path: Path) -> None:
             assert refused.value.code == 403
 
 
-def test_order() -> None:
+async def test_order(tmp_path: Path) -> None:
     """PodResourceAllocation admission plugin is ordered before ResourceQuota."""
-    # Quota is charged after every rule has let the change pass (livesize.apiserver.service).
     assert RULES.index(guard_allocation) < RULES.index(guard_limits)
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "500m"}}}
+    item = {"type": "Container", "max": {"cpu": "500m"}}
+    limits = {"metadata": {"name": "lim"}, "spec": {"limits": [item]}}
+    async with one_process(tmp_path) as system:
+        await system.user.create(RESOURCE_QUOTAS, quota, NAMESPACE)
+        await system.user.create(LIMIT_RANGES, limits, NAMESPACE)
+        await system.run_pod("db", system.container(cpu="200m"))
+        taken = {"name": "app", "resources": size("400m"), "resourcesAllocated": {"cpu": "900m"}}
+        with pytest.raises(StatusError) as refused:
+            await patch_pod(system, {"spec": {"containers": [taken]}})
+        assert "resourcesAllocated" in refused.value.message
+        # Each of these is too much for the quota as well, which has the last word.
+        with pytest.raises(StatusError) as refused:
+            await system.resize("db", {"app": size("900m")})
+        assert "maximum cpu usage per Container is 500m" in refused.value.message
+        pod = {"metadata": {"name": "new"}, "spec": {"containers": [system.container(cpu="900m")]}}
+        with pytest.raises(StatusError) as refused:
+            await system.user.create(PODS, pod, NAMESPACE)
+        assert "maximum cpu usage per Container is 500m" in refused.value.message
+        assert await used(system) == "200m", "nothing was charged for what was refused"
+
+
+async def patch_pod(system: OneProcess, patch: Object) -> Object:
+    return await system.user.patch(
+        PODS, "db", patch, namespace=NAMESPACE, patch_type=PatchType.STRATEGIC
+    )

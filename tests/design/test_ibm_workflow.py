@@ -79,6 +79,36 @@ async def test_a_request_is_requested_accepted_done(system: OneProcess) -> None:
     await system.until_told("db", "ResizeCompleted")
 
 
+async def test_every_request_is_shown_accepted_before_it_is_done(system: OneProcess) -> None:
+    """The Kubelet updates the PodResized condition to "Accepted". [...] The Kubelet modifies the
+    status of the PodResized condition to Done after every update [...] is done."""
+    await system.run_pod("db", system.container(cpu="1"))
+    for number in range(21):
+        asked = await system.resize("db", {"app": both(cpu=f"{100 + number}m")})
+        seen = [
+            (request, condition) for request, condition, _ in await walked(system, asked, "Done")
+        ]
+        assert seen == [(word, word) for word in ("Requested", "Accepted", "Done")]
+
+
+async def test_accepted_says_what_is_allocated_and_the_machine_as_it_was(
+    system: OneProcess,
+) -> None:
+    """ARK: Pod's Spec.Containers[i].ResourcesAllocated values have changed and matches
+    Spec.Containers[i].Resources.Requests, signifying that desired resize has been accepted, and
+    Pod is being resized. The resize operation is complete when Pod's
+    Status.ContainerStatuses[i].Resources and Spec.Containers[i].Resources match."""
+    await system.run_pod("db", system.container(cpu="1"))
+    asked = await system.resize("db", {"app": both(cpu="2")})
+    accepted = await system.until(asked, lambda pod: request_status(pod) == "Accepted")
+    assert accepted["spec"]["containers"][0]["resourcesAllocated"]["cpu"] == "2"
+    [status] = accepted["status"]["containerStatuses"]
+    assert status["allocatedResources"]["cpu"] == "2"
+    assert status["resources"]["limits"]["cpu"] == "1"
+    kinds = {one["type"]: one["status"] for one in accepted["status"]["conditions"]}
+    assert kinds["PodResizeInProgress"] == "True"
+
+
 async def test_a_request_that_cannot_be_is_rejected(system: OneProcess) -> None:
     """PodReasonUnresizable = "Unresizable" [...] ConditionRejected ConditionStatus = "Rejected\""""
     pod = await system.run_pod("db", system.container(cpu="1"))

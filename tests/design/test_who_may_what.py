@@ -31,7 +31,7 @@ LETTERS = {
 ROLES = (Role.EDITOR, Role.VIEWER, Role.NODE, Role.SCHEDULER, Role.CONTROLLER, Role.APISERVER)
 RIGHTS = """
                              editor viewer node scheduler controller apiserver
-namespaces                   RCUX   R      R    R         RUd        R
+namespaces                   RCUX   R      -    R         RUd        R
 nodes                        R      R      RCU  R         RUd        R
 nodes/status                 R      R      RU   R         RU         R
 pods                         RCUX   R      RUd  R         RCUX       R
@@ -44,8 +44,8 @@ pods/portforward             C      -      -    -         -          -
 pods/binding                 -      -      -    C         -          -
 pods/eviction                C      -      -    -         C          -
 pods/resizing                -      -      C    C         -          -
-events                       RCUX   R      RCU  RCU       RCUX       R
-leases                       R      R      RCUd RCU       RCUX       R
+events                       RCUX   R      CU   RCU       RCUX       R
+leases                       R      R      gCUd RCU       RCUX       R
 configmaps                   RCUX   R      R    R         RUd        -
 secrets                      RCUX   -      R    -         RUd        -
 services                     RCUX   R      -    R         RUd        -
@@ -142,7 +142,10 @@ METHODS = {
     "delete": "DELETE",
     "deletecollection": "DELETE",
 }
-LIMITED = ("secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes")
+LIMITED = (
+    *("secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes"),
+    *("pods", "nodes", "leases"),
+)
 TOKENS = {
     Role.EDITOR: "editor",
     Role.VIEWER: "viewer",
@@ -246,7 +249,7 @@ FIELDS: list[tuple[str, str, str, Any, str]] = [
      "admin n1 scheduler controller"),
     ("an event", "post", EVENTS, EVENT, f"{WRITERS} n1 n2 scheduler"),
     ("whether it takes pods", "merge", N1, {"spec": {"unschedulable": True}},
-     "admin controller n1"),
+     "admin controller"),
     ("what it has", "merge", f"{N1}/status", {"status": {"allocatable": {"cpu": "1"}}},
      "admin controller n1"),
     ("a node's end", "delete", N1, None, "admin controller"),

@@ -6,6 +6,7 @@ everything is asked for by the user.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -125,7 +126,8 @@ def up() -> Iterator[Service]:
 
 def group_of(up: Service, pod: str) -> GroupFiles:
     uid = up.pod(pod)["metadata"]["uid"]
-    return GroupFiles(Path(f"{MANAGER}/livesize/guest/pod-{uid}/c-app"))
+    node = json.loads((DATA / "agent/node.json").read_text())["group"]
+    return GroupFiles(Path(f"{MANAGER}/livesize/{node}/pod-{uid}/c-app"))
 
 
 def limits(group: GroupFiles) -> list[tuple[int | None, int | None]]:

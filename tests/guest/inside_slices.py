@@ -7,6 +7,7 @@ exactly is set right again by the agent.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -34,12 +35,18 @@ keep: true
 PRIVATE = f"{SETTINGS}cgroup-driver: systemd\n"
 
 
+def node_group() -> str:
+    """The name of the group that holds this node's pods."""
+    return str(json.loads((DATA / "agent/node.json").read_text())["group"])
+
+
 def scope_of(up: Service, pod: str) -> GroupFiles:
     """Where the kernel says that the container's first process is."""
     found = up.pod(pod)
     identity = found["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     uid = found["metadata"]["uid"].replace("-", "_")
-    slices = f"livesize.slice/livesize-guest.slice/livesize-guest-pod{uid}.slice"
+    node = f"livesize-{node_group().replace('-', '_')}"
+    slices = f"livesize.slice/{node}.slice/{node}-pod{uid}.slice"
     group = GroupFiles(Path(f"{slices}/cri-containerd-{identity}.scope"))
     said = Path(f"/proc/{group.main_pid()}/cgroup").read_text().strip()
     assert said == f"0::/{group.path}", "the workload is in a scope of the pod's slice"

@@ -64,9 +64,10 @@ SYSTEM_FILES = {
     "etc/resolv.conf": "",
     "etc/passwd": (
         "root:x:0:0:root:/root:/usr/bin/sh\nnobody:x:65534:65534::/:/usr/bin/sh\n"
+        "livesize:x:990:990::/:/usr/bin/sh\n"
         f"{USER}:x:{USER_ID}:{USER_ID}::/home/{USER}:/usr/bin/sh\n"
     ),
-    "etc/group": f"root:x:0:\nnogroup:x:65534:\n{USER}:x:{USER_ID}:\n",
+    "etc/group": f"root:x:0:\nnogroup:x:65534:\nlivesize:x:990:\n{USER}:x:{USER_ID}:\n",
     "etc/pam.d/systemd-user": "account required pam_permit.so\nsession required pam_permit.so\n",
 }
 PROGRAM = """\

@@ -67,6 +67,19 @@ def test_labels_no_longer_applied_go_away(up: Up, web: str) -> None:
     assert labels == {"tier": "front", "mine": "kept"}
 
 
+@pytest.mark.parametrize("server_side", [True, False], ids=["server-side", "client-side"])
+def test_a_resize_policy_no_longer_applied_goes_away(up: Up, server_side: bool) -> None:
+    words = ["apply", "-f", "-", *(["--server-side"] if server_side else [])]
+    with_policy = json.loads(manifest())
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    with_policy["spec"]["containers"][0]["resizePolicy"] = policy
+    up.kubectl(*words, stdin=json.dumps(with_policy))
+    assert up.pod("web")["spec"]["containers"][0]["resizePolicy"] == policy
+    up.kubectl(*words, stdin=manifest())
+    assert "resizePolicy" not in up.pod("web")["spec"]["containers"][0]
+    up.delete_pod("web")
+
+
 def test_client_side_apply_hands_over_to_server_side(up: Up, web: str) -> None:
     up.kubectl("apply", "-f", "-", stdin=manifest(tier="front"))
     apply(up, manifest(), "--force-conflicts")

@@ -134,13 +134,13 @@ def test_volumes_and_variables(up: Up, tmp_path: Path) -> None:
 
 def test_memory_of_a_volume_is_its_writers(up: Up) -> None:
     """IBM: "The emptydir memory is accounted to a container that allocates the memory to store a
-    file in the emptydir." ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any
-    files in emptyDir upon Container restart."
+    file in the emptydir."
     """
     write = "dd if=/dev/zero of=/cache/held bs=1M count=20 2>/dev/null; "
     wait = "trap exit TERM; while :; do sleep 1; done"
     both = [container("writer", "100m", "64Mi", command=write + wait)]
     both.append(container("reader", "100m", "64Mi", command=wait))
+    both[0]["resizePolicy"] = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     for one in both:
         one["volumeMounts"] = [mounted("cache", "/cache")]
     cache = {"name": "cache", "emptyDir": {"medium": "Memory", "sizeLimit": "32Mi"}}
@@ -153,6 +153,14 @@ def test_memory_of_a_volume_is_its_writers(up: Up) -> None:
     (inside.root / "cache/left").touch()
     os.kill(Inside(up, "shared", "writer").pid, signal.SIGKILL)
     up.wait_until(lambda: restarts(up, "shared") == {"writer": 1, "reader": 0}, "restarted")
+    assert (inside.root / "cache/left").exists(), "it ended by itself (Kubernetes)"
+    # ARK: "Kubelet will clear out any files in emptyDir upon Container restart": a resize's.
+    size = {"memory": "48Mi"}
+    resources = {"requests": size, "limits": size}
+    patch = {"spec": {"containers": [{"name": "writer", "resources": resources}]}}
+    assert up.patch_resize("shared", patch)[0] == 200
+    up.wait_resized("shared")
+    assert restarts(up, "shared") == {"writer": 2, "reader": 0}
     assert not (inside.root / "cache/left").exists()
 
 

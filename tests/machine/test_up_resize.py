@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,6 +71,21 @@ def test_a_resize_changes_the_cgroup_files_of_the_running_container(
     assert desired == actual
     assert allocated == desired["requests"] == {"cpu": cpu, "memory": memory}
     assert up.pod(db)["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_whoever_watches_is_shown_accepted_before_done(up: Up, db: str) -> None:
+    """IBM's state machine, with the settings that everybody runs."""
+    before = up.pod(db)["metadata"]["resourceVersion"]
+    for number in range(21):
+        patch = {"name": "app", "resources": resources(cpu=f"{300 + number}m")}
+        up.patch_resize(db, {"spec": {"containers": [patch]}})
+        up.wait_resized(db)
+    watch = f"watch=1&resourceVersion={before}&timeoutSeconds=1&fieldSelector=metadata.name={db}"
+    told = up.kubectl("get", "--raw", f"/api/v1/namespaces/default/pods?{watch}").stdout
+    pods = [json.loads(line)["object"] for line in told.splitlines()]
+    words = [pod["spec"]["resizeRequest"]["requestStatus"] for pod in pods if "spec" in pod]
+    walked = [word for word, _ in itertools.groupby(words) if word != "None"]
+    assert walked == ["Requested", "Accepted", "Done"] * 21
 
 
 @pytest.mark.matrix  # daily: test_pods_of_three.py measures the same, of both runtimes

@@ -47,7 +47,8 @@ async def test_a_pod_has_what_was_told(node: World, memory: str, size_bytes: int
     uid = await running(node, memory="2Gi")
     await resized(node, memory=memory)
     await node.start()
-    await node.until(lambda: uid in node.machine.pods, "started again")
+    pods = node.machine.pods
+    await node.until(lambda: uid in pods and "app" in pods[uid].containers, "started again")
     await node.until(lambda: node.memory_bytes(uid) == size_bytes, "at the size that was told")
     assert node.api.phase("db") == "Done"
     await node.stop()

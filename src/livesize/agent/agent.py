@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject
+from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject, order_after_restart
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.cpus.books import CpuBooks
@@ -31,7 +31,7 @@ from livesize.agent.settings import AgentSettings
 from livesize.agent.volumes.reclaim import FolderReclaimer
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
-from livesize.api.resize_state import is_terminal, resize_state
+from livesize.api.resize_state import is_terminal
 from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, Selection
@@ -99,7 +99,9 @@ class Agent:
         ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
         supply = self.settings.cpus
         cpus = None if supply is None else CpuBooks(supply, ledger)
-        self._books = NodeBooks(ledger, Judge(ledger, runs_vms=self.vms is not None, cpus=cpus))
+        powers = self._outside.machine.powers
+        judge = Judge(ledger, runs_vms=self.vms is not None, cpus=cpus, powers=powers)
+        self._books = NodeBooks(ledger, judge)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if cpus is not None:
@@ -185,7 +187,7 @@ class Agent:
             _guarded(self._recall, pod)
         for pod in sorted(pods, key=self._order_of_admission):
             _guarded(self._meet, pod)
-        for pod in sorted(pods, key=_order_of_request):
+        for pod in sorted(pods, key=order_after_restart):
             _guarded(self._books.judge.consider, pod)
 
     def _recall(self, pod: Object) -> None:
@@ -315,9 +317,3 @@ def _guarded(take_in: Callable[[Object], object], pod: Object) -> None:
 
 def _is_leaving(pod: Object) -> bool:
     return bool(lookup(pod, "metadata", "deletionTimestamp"))
-
-
-def _order_of_request(pod: Object) -> tuple[str, int, str, str]:
-    state = resize_state(pod)
-    asked = str(state.get("transitionTime", ""))
-    return asked, int(state.get("generation", 0)), namespace_of(pod), name_of(pod)

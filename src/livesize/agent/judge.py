@@ -28,7 +28,6 @@ from livesize.agent.allocation.ledger import (
     Ledger,
     StartingSize,
     pod_requests,
-    requests_total,
 )
 from livesize.agent.cpus.books import CpuBooks
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
@@ -38,10 +37,12 @@ from livesize.api.resize_state import (
     UNFINISHED,
     ResizePhase,
     allocated_sizes,
+    order_of_request,
     phase_of,
     resize_state,
 )
-from livesize.api.resources import containers_of, init_containers_of, size_of, stays
+from livesize.api.resources import init_containers_of, resizable_of, size_of, stays
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -55,15 +56,21 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Judge:
     def __init__(
-        self, ledger: Ledger, *, runs_vms: bool = False, cpus: CpuBooks | None = None
+        self,
+        ledger: Ledger,
+        *,
+        runs_vms: bool = False,
+        cpus: CpuBooks | None = None,
+        powers: Powers = NO_POWERS,
     ) -> None:
-        """``cpus``: under the static CPU policy, who has which alone."""
+        """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime
+        of containers."""
         self._ledger = ledger
+        self._powers = powers
         self._runs_vms = runs_vms
         self._cpus = cpus
         self._refusals: dict[str, Refusal] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
-        self._arrivals = 0
 
     def refusal(self, uid: str) -> Refusal | None:
         return self._refusals.get(uid)
@@ -73,7 +80,9 @@ class Judge:
         uid = uid_of(pod)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
         verdict: Admission = (
-            Admit() if already_runs else judge_new(pod, room, runs_vms=self._runs_vms)
+            Admit()
+            if already_runs
+            else judge_new(pod, room, runs_vms=self._runs_vms, powers=self._powers)
         )
         entry = self._first_allocation(pod)
         assigned = self._assign(pod, entry.allocated)
@@ -126,8 +135,7 @@ class Judge:
             self._pods[uid] = pod  # its priority may have changed
             return False
         self._pods[uid] = pod
-        self._arrivals += 1
-        self._judge(pod, entry, self._arrivals)
+        self._judge(pod, entry, order_of_request(pod))
         return True
 
     def retry(self) -> list[str]:
@@ -153,7 +161,7 @@ class Judge:
         self._pods.pop(uid, None)
 
     def _judge(self, pod: Object, entry: Allocation, arrival: int) -> None:
-        desired = tuple(size_of(container) for container in containers_of(pod))
+        desired = tuple(size_of(container) for container in resizable_of(pod))
         generation = int(resize_state(pod)["generation"])
         assigned = self._assign(pod, desired)
         match self._verdict(entry, desired, assigned):
@@ -174,7 +182,7 @@ class Judge:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:
                 return Infeasible(broken)
-        asked = pod_requests(entry, requests_total(desired))
+        asked = pod_requests(entry, desired)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
         verdict = judge_resize(asked, self._ledger.footprint(entry.uid), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
@@ -213,6 +221,7 @@ class Judge:
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
             starting=tuple(
-                StartingSize(size_of(one), stays(one)) for one in init_containers_of(pod)
+                StartingSize({"name": one["name"]} if stays(one) else size_of(one), stays(one))
+                for one in init_containers_of(pod)
             ),
         )

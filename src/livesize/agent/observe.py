@@ -40,6 +40,13 @@ def all_run(pod: Object, snapshot: PodSnapshot) -> bool:
     return _running(snapshot.view) == {one["name"] for one in containers_of(pod)}
 
 
+def has_lost_group(container: ContainerView, snapshot: PodSnapshot) -> bool:
+    """It runs, and nothing limits it: another process moved it out of its group."""
+    if container.phase is not ContainerPhase.RUNNING:
+        return False
+    return snapshot.groups is None or container.name not in snapshot.groups.containers
+
+
 def observe_again(runtime: Runtime, uid: str, groups: PodObservation) -> PodSnapshot:
     """With limits that were read a moment ago, as long as the same containers run."""
     view = runtime.pod(uid)

@@ -1,18 +1,21 @@
 """Builds a pod's status from what the machine says. Pure: reads nothing, posts nothing.
 
 Status says only what was read back: ``resources`` of a running container is what the kernel
-holds, in allocated's own quantities where the kernel cannot tell the difference (design 2).
+holds, in allocated's own quantities where the kernel cannot tell the difference (design 2). Of a
+container that does not run it is what is allocated, as Kubernetes has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.probes.health import WELL, Health
+from livesize.agent.readiness import unmet_gates
 from livesize.agent.vm.report import (
     build_vm_status,
     is_safe_to_hotplug,
@@ -45,6 +48,7 @@ _SCHEDULED = ConditionType.POD_SCHEDULED.value
 _INITIALIZED = ConditionType.INITIALIZED.value
 _CONTAINERS_READY = ConditionType.CONTAINERS_READY.value
 _READY = ConditionType.READY.value
+_OWN_CONDITIONS = (_SCHEDULED, _INITIALIZED, _CONTAINERS_READY, _READY)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -75,6 +79,7 @@ class StatusFacts(msgspec.Struct, frozen=True):
     ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
     initialized: bool = True  # init containers have done their work
     health: Mapping[str, Health] = {}  # what probes say, by container
+    messages: Mapping[str, str] = {}  # what those that have ended say of it, by their id
 
 
 def build_status(facts: StatusFacts) -> Object:
@@ -118,6 +123,23 @@ def observed_generation(pod: Object) -> int:
     return generation_of(pod)
 
 
+def caught_up(pod: Object, status: Object) -> Object:
+    """``status`` that has caught up with the pod's newest generation, with its conditions."""
+    generation = generation_of(pod)
+    conditions = [
+        {**one, "observedGeneration": generation} if one.get("type") in _OWN_CONDITIONS else one
+        for one in status.get("conditions") or ()
+    ]
+    told = {**status, "observedGeneration": generation}
+    return {**told, "conditions": conditions} if conditions else told
+
+
+def judged_status(pod: Object) -> Object:
+    """What an answer to the newest request says of the status: no more than that it was seen."""
+    conditions = lookup(pod, "status", "conditions", default=[])
+    return caught_up(pod, {"conditions": conditions} if conditions else {})
+
+
 def starts_told(pod: Object, container: str) -> int:
     """How often the container was started, as the status last said."""
     told = status_told(pod, container)
@@ -125,9 +147,22 @@ def starts_told(pod: Object, container: str) -> int:
 
 
 def changed_status(pod: Object, built: Object) -> Object:
-    """The fields of ``built`` that differ from the (stored) pod's status; empty: nothing to say."""
+    """The fields of ``built`` that differ from the (stored) pod's status, as a merge patch; empty:
+    nothing to say."""
     status: Object = pod.get("status") or {}
-    return {key: value for key, value in built.items() if status.get(key) != value}
+    return {
+        key: _patched(status.get(key), value)
+        for key, value in built.items()
+        if status.get(key) != value
+    }
+
+
+def _patched(before: Any, after: Any) -> Any:
+    """What a merge patch has to say to make ``before`` be ``after``: null is what is gone."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return after
+    gone = {key: None for key in before if key not in after}
+    return gone | {key: _patched(before.get(key), value) for key, value in after.items()}
 
 
 def actual_resources(
@@ -190,8 +225,11 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
         "started": running and health.started,
         "state": state,
         "lastState": last,
-        "resources": _actual(facts, container),
     }
+    if running:
+        status["resources"] = _actual(facts, container)
+    elif not is_vm(facts.pod):  # Kubernetes' words; a virtual machine that is off has no size
+        status["resources"] = _allocated(facts, container)
     if view is not None:
         status["containerID"] = _container_id(facts, view)
     elif told.get("containerID"):
@@ -245,9 +283,11 @@ def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
     else:
         reason = Reason.COMPLETED if code == 0 else Reason.ERROR
     finished_at = view.started_at if view.finished_at is None else view.finished_at
+    message = facts.messages.get(view.id)
     return {
         "exitCode": code,
         "reason": reason.value,
+        **({"message": message} if message else {}),
         "startedAt": format_time(view.started_at),
         "finishedAt": format_time(finished_at),
         "containerID": _container_id(facts, view),
@@ -265,14 +305,19 @@ def _last_state(facts: StatusFacts, name: str, view: ContainerView | None, told:
     return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})
 
 
-def _actual(facts: StatusFacts, container: Object) -> Object:
+def _allocated(facts: StatusFacts, container: Object) -> Object:
     if facts.allocation is None:
         return _resources(size_of(container))
+    return _resources(facts.allocation.size(container["name"]))
+
+
+def _actual(facts: StatusFacts, container: Object) -> Object:
+    """Of a container that runs."""
     name = container["name"]
-    size = facts.allocation.size(name)
     groups = facts.snapshot.groups
-    if groups is None or name not in groups.containers:
-        return _resources(size)
+    if facts.allocation is None or groups is None or name not in groups.containers:
+        return _allocated(facts, container)
+    size = facts.allocation.size(name)
     before = facts.allocation.size_before(name)
     if is_vm(facts.pod):
         return _vm_actual(facts, size, before, groups.containers[name])
@@ -314,14 +359,24 @@ def _conditions(
     elif unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
+    seen = {"observedGeneration": observed_generation(facts.pod)}
     news = [
-        {"type": _SCHEDULED, "status": "True"},
-        {"type": _INITIALIZED, **_initialized(facts, starting)},
-        {"type": _CONTAINERS_READY, **readiness},
-        {"type": _READY, **readiness},
+        {"type": _SCHEDULED, "status": "True", **seen},
+        {"type": _INITIALIZED, **_initialized(facts, starting), **seen},
+        {"type": _CONTAINERS_READY, **readiness, **seen},
+        {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},
     ]
     conditions = set_conditions(conditions, news, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
+
+
+def _behind_gates(pod: Object, containers: Object) -> Object:
+    """A pod is ready when its containers are, and the conditions that it names besides."""
+    unmet = unmet_gates(pod) if containers["status"] == "True" else []
+    if not unmet:
+        return containers
+    reason = Reason.READINESS_GATES_NOT_READY.value
+    return {"status": "False", "reason": reason, "message": ", ".join(unmet)}
 
 
 def _initialized(facts: StatusFacts, starting: list[Object]) -> Object:

@@ -6,6 +6,9 @@ import msgspec
 
 from livesize.agent.cpus.plan import CpuSupply
 
+ACCEPT_DELAY_SECONDS = 0.005
+_SLOW_CALLS_SECONDS = 0.1
+
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
@@ -32,5 +35,15 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     progress_seconds: float = 0.5  # how far a long change is, is told at most this often
     node_status_seconds: float = 60.0
     lease_seconds: float = 10.0
-    event_delay_seconds: float = 0.0  # so long events wait, and keep out of a resize's way
-    accept_delay_seconds: float = 0.0  # a resize applied within that is told as Done only
+    accept_delay_seconds: float = ACCEPT_DELAY_SECONDS  # applied by then: Accepted goes with Done
+    event_delay_seconds: float = 0.05 + ACCEPT_DELAY_SECONDS  # longer than that: events go with it
+
+
+def with_slow_calls(settings: AgentSettings) -> AgentSettings:
+    """Writing files takes less than a millisecond; containerd starts a program for each call."""
+    later = _SLOW_CALLS_SECONDS - settings.accept_delay_seconds
+    return msgspec.structs.replace(
+        settings,
+        accept_delay_seconds=_SLOW_CALLS_SECONDS,
+        event_delay_seconds=settings.event_delay_seconds + later,
+    )

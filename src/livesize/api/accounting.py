@@ -36,11 +36,12 @@ from livesize.api.resources import (
     or_zero,
     parse_amounts,
     parse_resources,
+    resizable_of,
     resources_of,
     stays,
     total,
 )
-from livesize.api.vm_status import statuses_of
+from livesize.api.vm_status import resizable_statuses_of
 
 
 class Fits(msgspec.Struct, frozen=True, tag=True):
@@ -121,8 +122,18 @@ def is_pure_shrink(before: Amounts, after: Amounts) -> bool:
 def whole_pod(running: Amounts, starting: Iterable[tuple[Amounts, bool]]) -> Amounts:
     """The most that the pod needs at any moment. ``running``: its containers together;
     ``starting``: its init containers in order, and whether each is a sidecar, which stays."""
+    return _most(moments([running], starting))
+
+
+def most_before(starting: Iterable[tuple[Amounts, bool]]) -> Amounts:
+    """The same, of the moments before the containers start alone."""
+    _, *before = moments([NOTHING], starting)
+    return _most(before)
+
+
+def _most(moments_of_pod: Iterable[Iterable[Amounts]]) -> Amounts:
     most = NOTHING
-    for together in moments([running], starting):
+    for together in moments_of_pod:
         most = maximum(most, total(together))
     return most
 
@@ -180,7 +191,7 @@ def actual_resources(pod: Object) -> dict[str, Resources]:
     """What the machine reported, by container; a container without a status is left out."""
     return {
         status["name"]: parse_resources(status["resources"])
-        for status in statuses_of(pod)
+        for status in resizable_statuses_of(pod)
         if status.get("resources")
     }
 
@@ -210,11 +221,11 @@ def _limit_overhead(pod: Object) -> Amounts:
 def _whole_pod(
     pod: Object, amounts_of: Callable[[Object], Amounts], side: str = "requests"
 ) -> Amounts:
-    """``amounts_of`` is asked for app containers; init containers cannot be resized, so their spec
-    counts."""
-    running = total(amounts_of(container) for container in containers_of(pod))
-    sizes = [(resources_of(one), stays(one)) for one in init_containers_of(pod)]
-    return whole_pod(
-        running,
-        [(one.requests if side == "requests" else one.limits, kept) for one, kept in sizes],
-    )
+    """``amounts_of`` is asked for what can be resized; of other init containers the spec counts."""
+    amounts = {one["name"]: amounts_of(one) for one in resizable_of(pod)}
+    starting = []
+    for one in init_containers_of(pod):
+        size = resources_of(one)
+        fixed = size.requests if side == "requests" else size.limits
+        starting.append((amounts.get(one["name"], fixed), stays(one)))
+    return whole_pod(total(amounts[one["name"]] for one in containers_of(pod)), starting)

@@ -84,7 +84,7 @@ def _default_pod(pod: Object) -> Object:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return pod
-    filled = {**_POD_SPEC, **spec}
+    filled = {**_POD_SPEC, **_account(spec), **spec}
     for kind in ("containers", "initContainers"):
         if isinstance(spec.get(kind), list):
             filled[kind] = [_default_container(container) for container in spec[kind]]
@@ -102,6 +102,11 @@ def _default_pod(pod: Object) -> Object:
     if "qosClass" not in status:
         status = {**status, **_qos({"spec": filled})}
     return {**pod, "spec": filled, "status": status}
+
+
+def _account(spec: Object) -> Object:
+    """serviceAccount is the old name of serviceAccountName."""
+    return {"serviceAccountName": spec["serviceAccount"]} if spec.get("serviceAccount") else {}
 
 
 def _qos(pod: Object) -> Object:

@@ -3,9 +3,11 @@
 The stored pod has none of the derived fields; the served pod has them all:
 
     spec.containers[].resourcesAllocated             allocated requests (ARK)
+    spec.initContainers[].resourcesAllocated         the same of a sidecar
     spec.virtualMachine.resourcesAllocated           the same of a VM (ARK)
     spec.resizeRequest {requestStatus, newResources} (IBM)
     status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
+    status.initContainerStatuses[]                   the same of init containers
     status.virtualMachineStatus.allocatedResources   the same of a VM
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
@@ -25,10 +27,12 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
-from livesize.api.resources import VM_NAME, containers_of, same_quantities, vm_container
+from livesize.api.resources import VM_NAME, resizable_of, same_quantities, stays, vm_container
 from livesize.api.vm_as_container import derived_container, is_derived
 from livesize.api.vm_status import vm_as_status
 
+_CONTAINER_LISTS = ("containers", "initContainers")
+_STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
 _POD_RESIZED = ConditionType.POD_RESIZED.value
 _STATUS_WORDS = {phase.value: status.value for phase, status in REQUEST_STATUS.items()}
 _RESIZED_REASONS: dict[ResizePhase, Reason] = {
@@ -51,12 +55,23 @@ def derive_dialects(stored: Object) -> Object:
     allocated = {size["name"]: size.get("requests") for size in state.get("allocated") or ()}
     served = {**stored, "spec": _served_spec(stored["spec"], state, allocated)}
     if status:
-        served["status"] = _served_status(status, state, allocated)
+        shown = allocated
+        if status.get("initContainerStatuses"):
+            shown = {**_fixed_requests(stored["spec"]), **allocated}
+        served["status"] = _served_status(status, state, shown)
         vm = served["status"].get("virtualMachineStatus")
         if vm and served["spec"]["containers"]:
             image = served["spec"]["containers"][-1].get("image", "")
             served["status"]["containerStatuses"] = [vm_as_status(vm, image)]
     return served
+
+
+def _fixed_requests(spec: Object) -> Object:
+    """Of init containers: those that are no sidecars keep what they were created with."""
+    return {
+        one.get("name"): (one.get("resources") or {}).get("requests")
+        for one in spec.get("initContainers") or ()
+    }
 
 
 def strip_dialects(obj: Object) -> Object:
@@ -65,7 +80,7 @@ def strip_dialects(obj: Object) -> Object:
         return obj
     stored = dict(obj)
     if isinstance(obj.get("spec"), dict):
-        stored["spec"] = _without_keys(obj["spec"], "containers", "resourcesAllocated")
+        stored["spec"] = _without_keys(obj["spec"], _CONTAINER_LISTS, "resourcesAllocated")
         stored["spec"].pop("resizeRequest", None)
         if isinstance(obj["spec"].get("virtualMachine"), dict):
             stored["spec"] = _stripped_vm_spec(stored["spec"])
@@ -110,7 +125,7 @@ def node_allocation(incoming: Object, served_current: Object) -> list[Object] | 
     stored = lookup(served_current, "status", "resizeState", "allocated", default=[])
     desired = {
         container.get("name"): container.get("resources") or {}
-        for container in containers_of(served_current)
+        for container in resizable_of(served_current)
     }
     return [
         # ARK writes requests only: the limits go with them, as the spec asks.
@@ -134,6 +149,11 @@ def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
     if state.get("desired"):
         request["newResources"] = state["desired"]
     served = {**spec, "containers": containers, "resizeRequest": request}
+    if spec.get("initContainers"):
+        served["initContainers"] = [
+            _with_allocated(one, one.get("name"), allocated) if stays(one) else one
+            for one in spec["initContainers"]
+        ]
     vm = spec.get("virtualMachine")
     if vm is not None:
         served["virtualMachine"] = _with_allocated(vm, VM_NAME, allocated)
@@ -152,13 +172,14 @@ def _with_allocated(container: Object, name: str | None, allocated: Object) -> O
 
 def _served_status(status: Object, state: Object, allocated: Object) -> Object:
     served = dict(status)
-    if status.get("containerStatuses"):
-        served["containerStatuses"] = [
-            {**one, "allocatedResources": allocated[one["name"]]}
-            if allocated.get(one.get("name"))
-            else one
-            for one in status["containerStatuses"]
-        ]
+    for kind in _STATUS_LISTS:
+        if status.get(kind):
+            served[kind] = [
+                {**one, "allocatedResources": allocated[one["name"]]}
+                if allocated.get(one.get("name"))
+                else one
+                for one in status[kind]
+            ]
     vm = status.get("virtualMachineStatus")
     if vm and allocated.get(VM_NAME):
         served["virtualMachineStatus"] = {**vm, "allocatedResources": allocated[VM_NAME]}
@@ -201,7 +222,7 @@ def resize_conditions(state: Object) -> list[Object]:
 
 
 def _stripped_status(status: Object) -> Object:
-    stored = _without_keys(status, "containerStatuses", "allocatedResources")
+    stored = _without_keys(status, _STATUS_LISTS, "allocatedResources")
     if isinstance(status.get("virtualMachineStatus"), dict):
         stored = without(stored, ("virtualMachineStatus", "allocatedResources"))
         stored.pop("containerStatuses", None)
@@ -222,15 +243,16 @@ def _stripped_vm_spec(spec: Object) -> Object:
     return without(stored, ("containers",)) if is_derived(stored.get("containers")) else stored
 
 
-def _without_keys(parent: Object, items_key: str, key: str) -> Object:
-    """``parent`` with ``key`` left out of every object in its list ``items_key``."""
+def _without_keys(parent: Object, lists: tuple[str, ...], key: str) -> Object:
+    """``parent`` with ``key`` left out of every object in these of its lists."""
     written = dict(parent)
-    items = parent.get(items_key)
-    if isinstance(items, list):
-        written[items_key] = [
-            _lacking(item, key) if isinstance(item, dict) and key in item else item
-            for item in items
-        ]
+    for name in lists:
+        items = parent.get(name)
+        if isinstance(items, list):
+            written[name] = [
+                _lacking(item, key) if isinstance(item, dict) and key in item else item
+                for item in items
+            ]
     return written
 
 
@@ -250,9 +272,12 @@ def _check_allocated(incoming: Object, current: Object, *, from_own_node: bool) 
         said, now = container.get("resourcesAllocated"), by_name.get(str(container.get("name")))
         if said is None or _equal_quantities(said, now):
             continue
-        if from_own_node and isinstance(said, dict) and _only_cpu_and_memory_differ(said, now):
+        field = _sized_field(incoming, index)
+        fixed = field.startswith("spec.initContainers") and not stays(container)
+        its_own = from_own_node and isinstance(said, dict) and not fixed
+        if its_own and _only_cpu_and_memory_differ(said, now):
             continue
-        where = f"{_sized_field(incoming, index)}.resourcesAllocated"
+        where = f"{field}.resourcesAllocated"
         errors.append(_not_yours(where, "only the pod's node may write what it has allocated"))
     return errors
 
@@ -316,20 +341,24 @@ def _objects(obj: Object, *path: str) -> list[Object]:
 
 
 def _sized(pod: Object) -> list[Object]:
-    """Containers; of a VM pod its virtual machine, of which a container is derived."""
+    """Containers, and init containers as the last; of a VM pod its virtual machine in the place of
+    the container that is derived from it."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
-    vm, items = spec.get("virtualMachine"), spec.get("containers")
+    vm, starting = spec.get("virtualMachine"), _objects(pod, "spec", "initContainers")
     if isinstance(vm, dict):
-        return [vm_container(vm)]
-    return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
+        return [vm_container(vm), *starting]
+    return [*_objects(pod, "spec", "containers"), *starting]
 
 
 def _sized_field(pod: Object, index: int) -> str:
     """Where one of them stands."""
     is_vm = isinstance(lookup(pod, "spec", "virtualMachine"), dict)
-    return "spec.virtualMachine" if is_vm else f"spec.containers[{index}]"
+    count = 1 if is_vm else len(_objects(pod, "spec", "containers"))
+    if index < count:
+        return "spec.virtualMachine" if is_vm else f"spec.containers[{index}]"
+    return f"spec.initContainers[{index - count}]"
 
 
 def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
@@ -338,8 +367,9 @@ def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
     if isinstance(vm, dict):
         yield "status.virtualMachineStatus", vm_container(vm)
         return
-    for index, one in enumerate(_objects(pod, "status", "containerStatuses")):
-        yield f"status.containerStatuses[{index}]", one
+    for kind in _STATUS_LISTS:
+        for index, one in enumerate(_objects(pod, "status", kind)):
+            yield f"status.{kind}[{index}]", one
 
 
 def _allocated_by_name(pod: Object) -> dict[str, Any]:

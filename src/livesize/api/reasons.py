@@ -43,6 +43,7 @@ class Reason(enum.StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     CONTAINERS_NOT_READY = "ContainersNotReady"
     CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
+    READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
     POD_COMPLETED = "PodCompleted"
     CONTAINER_CREATING = "ContainerCreating"
     IMAGE_MISSING = "ErrImageNeverPull"
@@ -84,8 +85,10 @@ class EventReason(enum.StrEnum):
     BACK_OFF = "BackOff"
     FAILED = "Failed"
     FAILED_SANDBOX = "FailedCreatePodSandBox"
+    SANDBOX_CHANGED = "SandboxChanged"
     UNHEALTHY = "Unhealthy"
     EVICTED = "Evicted"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
     FAILED_POST_START = "FailedPostStartHook"
     FAILED_PRE_STOP = "FailedPreStopHook"
     FAILED_POST_RESIZE = "FailedPostResizeHook"
@@ -114,6 +117,7 @@ _WARNINGS = frozenset(
         EventReason.BACK_OFF,
         EventReason.FAILED,
         EventReason.FAILED_SANDBOX,
+        EventReason.SANDBOX_CHANGED,
         EventReason.UNHEALTHY,
         EventReason.EVICTED,
         EventReason.FAILED_POST_START,

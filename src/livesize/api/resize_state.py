@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from livesize.api.errors import conflict
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of
+from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of, version_of
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_phase import (
     APPLYING,
@@ -29,7 +29,7 @@ from livesize.api.resize_phase import (
 )
 from livesize.api.resize_wish import wish_of
 from livesize.api.resizing import Answer, parse_resizing
-from livesize.api.resources import containers_of, same_size, size_of
+from livesize.api.resources import resizable_of, same_size, size_of
 
 __all__ = [
     "MAXIMUM_STEPS",
@@ -40,6 +40,7 @@ __all__ = [
     "IllegalTransitionError",
     "RequestStatus",
     "ResizePhase",
+    "accepted_on_the_way",
     "allocated_sizes",
     "apply_resizing",
     "asked_state",
@@ -47,7 +48,9 @@ __all__ = [
     "check_transition",
     "is_bound",
     "is_terminal",
+    "order_of_request",
     "phase_of",
+    "remember_request",
     "request_resize",
     "resize_state",
 ]
@@ -75,11 +78,12 @@ def is_terminal(pod: Object) -> bool:
 
 
 def allocated_sizes(pod: Object) -> dict[str, Object]:
-    """Allocated by container, as {name, requests, limits}; until bound it follows the spec."""
+    """Allocated by container (sidecars last), as {name, requests, limits}; until bound it follows
+    the spec."""
     allocated = {size["name"]: size for size in resize_state(pod).get("allocated") or []}
     return {
         container["name"]: allocated.get(container["name"]) or size_of(container)
-        for container in containers_of(pod)
+        for container in resizable_of(pod)
     }
 
 
@@ -90,7 +94,7 @@ def bind_allocated(stored_pod: Object) -> Object:
     state: Object = {
         "generation": generation_of(stored_pod),
         "phase": ResizePhase.NONE.value,
-        "allocated": [size_of(container) for container in containers_of(stored_pod)],
+        "allocated": [size_of(container) for container in resizable_of(stored_pod)],
     }
     return evolve(stored_pod, _STATE, state)
 
@@ -103,10 +107,10 @@ def request_resize(
     The request gets the generation after the stored pod's: a change of resources is a change of
     the spec. Of a pod that is not bound, or has ended, nobody needs to be asked.
     """
-    before = {one["name"]: one.get("resources") or {} for one in containers_of(stored_pod)}
+    before = {one["name"]: one.get("resources") or {} for one in resizable_of(stored_pod)}
     changed = [
         size["name"]
-        for size in map(size_of, containers_of(new_spec_pod))
+        for size in map(size_of, resizable_of(new_spec_pod))
         if not same_size(size, before.get(size["name"], {}))
     ]
     asked = asked_state(stored_pod, new_spec_pod, changed, requested_by=requested_by, now=now)
@@ -128,7 +132,7 @@ def asked_state(
     # A container whose earlier change is unfinished is still part of what is asked.
     desired = [
         size
-        for size in map(size_of, containers_of(new_spec_pod))
+        for size in map(size_of, resizable_of(new_spec_pod))
         if size["name"] in changed or not same_size(size, allocated.get(size["name"], {}))
     ]
     state: Object = {
@@ -148,6 +152,23 @@ def asked_state(
     if wish is not None:
         state["action"] = wish.value
     return state
+
+
+def remember_request(stored_pod: Object, new_pod: Object) -> Object:
+    """``new_pod``, where a resize is asked that ``stored_pod`` asks already, with the version at
+    which it was asked (``requestedVersion``). A request cannot know its own version; whoever
+    writes the pod next does, since until then the pod has that very version."""
+    state, before = resize_state(new_pod), resize_state(stored_pod)
+    is_first = before.get("phase") == _REQUESTED and "requestedVersion" not in before
+    if not is_first or state.get("generation") != before.get("generation"):
+        return new_pod
+    return evolve(new_pod, (*_STATE, "requestedVersion"), version_of(stored_pod))
+
+
+def order_of_request(pod: Object) -> int:
+    """Requests in the order in which the API server took them: no two have the same number, and
+    it outlives every process."""
+    return int(resize_state(pod).get("requestedVersion") or version_of(pod) or 0)
 
 
 def _previous(pod: Object, allocated: dict[str, Object]) -> list[Object]:
@@ -184,6 +205,22 @@ def apply_resizing(
     return {**stored_pod, "status": {**status, "resizeState": state}}
 
 
+def accepted_on_the_way(stored_pod: Object, answered_pod: Object) -> Object | None:
+    """The pod between the two, where the answer was Done and nobody was told Accepted before:
+    allocated as the answer says, the machine as it was. Whoever watches is shown both, in order
+    (IBM: Requested, Accepted, Done). None where there is nothing in between."""
+    if phase_of(answered_pod) is not ResizePhase.DONE or phase_of(stored_pod) in APPLYING:
+        return None
+    state: Object = {
+        **resize_state(answered_pod),
+        "phase": ResizePhase.IN_PROGRESS.value,
+        "message": MESSAGES[ResizePhase.IN_PROGRESS],
+        "steps": resize_state(stored_pod).get("steps", []),
+    }
+    state.pop("reason", None)
+    return evolve(stored_pod, _STATE, state)
+
+
 def _answered(state: Object, answer: Answer, now: str) -> Object:
     moved = state.get("phase") != answer.phase
     answered: Object = {
@@ -206,7 +243,7 @@ def _allocated_after(pod: Object, answer: Answer) -> list[Object]:
         given = {size["name"]: size for size in answer.allocated}
         return [given.get(name, size) for name, size in sizes.items()]
     if answer.phase in APPLYING:
-        return [size_of(container) for container in containers_of(pod)]
+        return [size_of(container) for container in resizable_of(pod)]
     return list(sizes.values())
 
 

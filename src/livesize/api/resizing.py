@@ -18,8 +18,9 @@ from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.quantity import QuantityError
 from livesize.api.reasons import RESIZE_CONDITIONS
 from livesize.api.resize_phase import REQUEST_STATUS, SCHEDULER_PHASES, RequestStatus, ResizePhase
-from livesize.api.resources import containers_of, parse_resources
+from livesize.api.resources import parse_resources, resizable_of
 
+_STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
 _ANSWERS = (RequestStatus.ACCEPTED, RequestStatus.REJECTED, RequestStatus.DONE)
 
 
@@ -82,11 +83,12 @@ def _implied_phase(status: RequestStatus, reason: str | None, *, from_node: bool
 def _status(given: Object) -> Object:
     """The status the node sends along, without what is ours to derive or to keep."""
     kept = {key: value for key, value in given.items() if key != "resizeState"}
-    if kept.get("containerStatuses") is not None:
-        kept["containerStatuses"] = [
-            {key: value for key, value in status.items() if key != "allocatedResources"}
-            for status in kept["containerStatuses"]
-        ]
+    for kind in _STATUS_LISTS:
+        if kept.get(kind) is not None:
+            kept[kind] = [
+                {key: value for key, value in status.items() if key != "allocatedResources"}
+                for status in kept[kind]
+            ]
     if isinstance(kept.get("virtualMachineStatus"), dict):
         kept = without(kept, ("virtualMachineStatus", "allocatedResources"))
     if kept.get("conditions") is not None:
@@ -127,6 +129,7 @@ class _Request(msgspec.Struct):
 class _Status(msgspec.Struct):
     conditions: list[dict[str, Any]] | None = None
     containerStatuses: list[_Actual] | None = None  # noqa: N815 - Kubernetes' word
+    initContainerStatuses: list[_Actual] | None = None  # noqa: N815
     virtualMachineStatus: None = None  # noqa: N815
 
 
@@ -153,11 +156,13 @@ def _is_plain(pod: Object, body: Object) -> bool:
         plain = msgspec.convert(body, _Plain)
         for size in body.get("allocated") or ():
             parse_resources(size)
-        for status in (body.get("status") or {}).get("containerStatuses") or ():
-            parse_resources(status.get("resources"))
+        told = body.get("status") or {}
+        for kind in _STATUS_LISTS:
+            for status in told.get(kind) or ():
+                parse_resources(status.get("resources"))
     except (msgspec.ValidationError, QuantityError):
         return False
-    names = {container["name"] for container in containers_of(pod)}
+    names = {container["name"] for container in resizable_of(pod)}
     generation = body.get("generation")
     whole = generation is None or type(generation) is int
     return whole and all(size.name in names for size in plain.allocated or ())
@@ -211,7 +216,7 @@ def _size_errors(pod: Object, sizes: Any, field: str) -> list[FieldError]:
     errors = _list_errors(sizes, field)
     if errors or sizes is None:
         return errors
-    names = [container["name"] for container in containers_of(pod)]
+    names = [container["name"] for container in resizable_of(pod)]
     for index, size in enumerate(sizes):
         if size.get("name") not in names:
             where, detail = f"{field}[{index}].name", "the pod has no such container"
@@ -237,15 +242,16 @@ def _status_errors(status: Any) -> list[FieldError]:
         return []
     if not isinstance(status, dict):
         return [FieldError(FieldErrorKind.TYPE_INVALID, "status", "must be an object", status)]
-    statuses, vm = status.get("containerStatuses"), status.get("virtualMachineStatus")
+    vm = status.get("virtualMachineStatus")
     errors = _list_errors(status.get("conditions"), "status.conditions")
     if vm is not None:
         errors += _actual_errors(vm, "status.virtualMachineStatus")
-    listed = _list_errors(statuses, "status.containerStatuses")
-    if listed or statuses is None:
-        return errors + listed
-    for index, one in enumerate(statuses):
-        errors += _actual_errors(one, f"status.containerStatuses[{index}]")
+    for kind in _STATUS_LISTS:
+        statuses = status.get(kind)
+        listed = _list_errors(statuses, f"status.{kind}")
+        errors += listed
+        for index, one in enumerate([] if listed else statuses or []):
+            errors += _actual_errors(one, f"status.{kind}[{index}]")
     return errors
 
 

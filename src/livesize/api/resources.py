@@ -149,6 +149,14 @@ def sidecars_of(pod: Object) -> tuple[str, ...]:
     return tuple(one["name"] for one in init_containers_of(pod) if stays(one))
 
 
+def resizable_of(pod: Object) -> list[Object]:
+    """What a resize can change: app containers in spec order, then sidecars in theirs. Other init
+    containers keep the size they were created with (Kubernetes 1.33 and later)."""
+    containers = containers_of(pod)
+    starting = init_containers_of(pod)
+    return [*containers, *filter(stays, starting)] if starting else containers
+
+
 def moments(running: Iterable[T], starting: Iterable[tuple[T, bool]]) -> list[list[T]]:
     """What a pod has at the same time, for each moment that counts: its containers and sidecars;
     and before, each init container with the sidecars that have started by then. The most of all
@@ -164,8 +172,8 @@ def moments(running: Iterable[T], starting: Iterable[tuple[T, bool]]) -> list[li
 
 
 def container_resources(pod: Object) -> dict[str, Resources]:
-    """Resources of the app containers by name, in spec order."""
-    return {container["name"]: resources_of(container) for container in containers_of(pod)}
+    """Resources of what can be resized, by name: app containers, then sidecars."""
+    return {container["name"]: resources_of(container) for container in resizable_of(pod)}
 
 
 def size_of(container: Object) -> Object:

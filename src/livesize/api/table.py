@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from livesize.api.conditions import find_condition
+from livesize.api.conditions import find_condition, is_true
+from livesize.api.container_state import is_running
 from livesize.api.kind_cells import (
     access_modes,
     claim_reference,
@@ -51,8 +52,8 @@ from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.quantity import QuantityStyle, format_quantity, parse_quantity
 from livesize.api.resize_state import allocated_sizes
-from livesize.api.resources import containers_of, sidecars_of
-from livesize.api.vm_status import statuses_of
+from livesize.api.resources import resizable_of
+from livesize.api.vm_status import resizable_statuses_of, statuses_of
 
 _UNKNOWN = "<unknown>"
 _NONE = "<none>"
@@ -140,11 +141,8 @@ def _at(*path: str | int, default: str = _NONE) -> Callable[[Object, float], Any
 
 def _ready(pod: Object, _now: float) -> str:
     """As kubectl counts: sidecars are containers too."""
-    sidecars = sidecars_of(pod)
-    starting = lookup(pod, "status", "initContainerStatuses", default=[])
-    statuses = [*statuses_of(pod), *(one for one in starting if one.get("name") in sidecars)]
-    ready = sum(1 for status in statuses if status.get("ready"))
-    return f"{ready}/{len(containers_of(pod)) + len(sidecars)}"
+    ready = sum(1 for status in resizable_statuses_of(pod) if status.get("ready"))
+    return f"{ready}/{len(resizable_of(pod))}"
 
 
 def _restarts(pod: Object, now: float) -> str:
@@ -155,8 +153,16 @@ def _restarts(pod: Object, now: float) -> str:
     return f"{count} ({_since(last, now)} ago)" if count and last else str(count)
 
 
+def _gates(pod: Object, _now: float) -> str:
+    """How many of the conditions that it names as readiness gates hold."""
+    names = [
+        gate.get("conditionType") for gate in lookup(pod, "spec", "readinessGates", default=[])
+    ]
+    return f"{sum(is_true(pod, str(name)) for name in names)}/{len(names)}" if names else _NONE
+
+
 def _desired(pod: Object, _now: float) -> str:
-    return resources_words([container.get("resources") or {} for container in containers_of(pod)])
+    return resources_words([container.get("resources") or {} for container in resizable_of(pod)])
 
 
 def _allocated(pod: Object, _now: float) -> str:
@@ -164,7 +170,8 @@ def _allocated(pod: Object, _now: float) -> str:
 
 
 def _actual(pod: Object, _now: float) -> str:
-    return resources_words([status.get("resources") or {} for status in statuses_of(pod)])
+    running = [status for status in resizable_statuses_of(pod) if is_running(status)]
+    return resources_words([one.get("resources") or {} for one in running]) if running else "-"
 
 
 def _node_status(node: Object, _now: float) -> str:
@@ -250,6 +257,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         _AGE,
         Column("IP", _at("status", "podIP"), priority=1),
         Column("Node", _at("spec", "nodeName"), priority=1),
+        Column("Readiness Gates", _gates, priority=1),
         Column("Desired", _desired, priority=1, description="Requests/limits the spec asks for"),
         Column("Allocated", _allocated, priority=1, description="What the node has promised"),
         Column("Actual", _actual, priority=1, description="What the machine itself reports"),

@@ -60,6 +60,16 @@ class ContainerResizePolicy(TypedDict, total=False):
     restartPolicy: str
 
 
+class ContainerRestartRuleOnExitCodes(TypedDict, total=False):
+    operator: str
+    values: list[int]
+
+
+class ContainerRestartRule(TypedDict, total=False):
+    action: str
+    exitCodes: ContainerRestartRuleOnExitCodes
+
+
 class EnvVar(TypedDict, total=False):
     name: str
     value: str
@@ -84,6 +94,7 @@ class Container(TypedDict, total=False):
     resources: ResourceRequirements
     resizePolicy: list[ContainerResizePolicy]
     restartPolicy: str
+    restartPolicyRules: list[ContainerRestartRule]
     resourcesAllocated: ResourceList  # derived (ARK)
     securityContext: dict[str, Any]
     terminationMessagePath: str

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 
 from livesize.api.objects import Object
-from livesize.api.resources import VM_NAME
+from livesize.api.resources import VM_NAME, sidecars_of
 
 _SAME_FIELDS = ("restartCount", "lastState", "resources", "allocatedResources")
 _ENDED_FIELDS = ("reason", "message", "exitCode", "startedAt", "finishedAt")
@@ -36,6 +36,15 @@ def statuses_of(pod: Object) -> list[Object]:
     if isinstance(vm, dict):
         return [vm_container_status(vm)]
     return status.get("containerStatuses") or []
+
+
+def resizable_statuses_of(pod: Object) -> list[Object]:
+    """Those of everything that can be resized: the app containers, then the sidecars."""
+    statuses, sidecars = statuses_of(pod), sidecars_of(pod)
+    if not sidecars:
+        return statuses
+    starting = (pod.get("status") or {}).get("initContainerStatuses") or []
+    return [*statuses, *(one for one in starting if one.get("name") in sidecars)]
 
 
 def vm_container_status(vm: Object) -> Object:

@@ -60,14 +60,18 @@ class Committer:
         old: Record | None,
         also: Sequence[Check] = (),
         beside: Sequence[Beside] = (),
+        on_the_way: Object | None = None,
     ) -> Record:
         """Store ``new`` in place of ``old`` (None: where nothing was), and what goes with it, all
-        or nothing. Raises ConflictError."""
+        or nothing; where there is something ``on_the_way``, that at a revision just before. Raises
+        ConflictError."""
         key = old.key if old is not None else key_of(resource, namespace_of(new), name_of(new))
         checks = [Check(key, old.revision if old is not None else 0), *also]
         if beside:
             checks += [one for other in beside for one in other.checks]
-        revision = await self._store_all(checks, [Beside(resource, new, old), *beside])
+        first = () if on_the_way is None else (Beside(resource, on_the_way, old).put(),)
+        written = [Beside(resource, new, old), *beside]
+        revision = await self._store_all(checks, written, first=first)
         record = self._cache.get(resource, key)
         if record is not None and record.revision == revision:
             return record
@@ -89,14 +93,19 @@ class Committer:
         await self._cache.wait_for(revision)
 
     async def _store_all(
-        self, checks: Sequence[Check], written: Sequence[Beside], deletes: Sequence[Delete] = ()
+        self,
+        checks: Sequence[Check],
+        written: Sequence[Beside],
+        deletes: Sequence[Delete] = (),
+        first: Sequence[Put] = (),
     ) -> int:
-        """One commit, announced to the cache; returns when the cache shows it."""
+        """One commit, announced to the cache; returns when the cache shows it. ``first``: what is
+        committed before it, in turn."""
         puts = [one.put() for one in written]
         for put, one in zip(puts, written, strict=True):
             self._cache.announce(put.key, put.value, one.new)
         try:
-            revision = await self._commit(checks, [*puts, *deletes])
+            revision = await self._commit(checks, [*puts, *deletes], first)
             await self._cache.wait_for(revision)
             # Who watches has been woken, and goes before the answer: a node begins sooner, and a
             # node's report reaches others while the node is still busy with its own answer.
@@ -106,8 +115,13 @@ class Committer:
                 self._cache.retract(put.key, put.value)
         return revision
 
-    async def _commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+    async def _commit(
+        self, checks: Sequence[Check], writes: Sequence[Write], first: Sequence[Put] = ()
+    ) -> int:
         self._points.reach("door/commit/before")
-        revision = await self._store.commit(checks, writes)
+        if first:
+            revision = await self._store.commit_in_turn(checks, first, writes)
+        else:
+            revision = await self._store.commit(checks, writes)
         self._points.reach("door/commit/after")
         return revision

@@ -17,11 +17,13 @@ from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
+from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.admission.storage import fill_storage
+from livesize.apiserver.admission.trust import note_who_brings
 from livesize.apiserver.asked import Target, WriteOptions
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
@@ -30,7 +32,6 @@ from livesize.apiserver.preparing import prepare_create
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
-from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import Check, ConflictError
@@ -46,6 +47,8 @@ class Creating:
         """Store a new object, if nothing of its name is there."""
         resource, namespace = target.resource, target.namespace
         access = target.access("create")
+        if resource == PODS and not self._ground.trusts_editors:
+            new = note_who_brings(identity, new)
         with self._ground.books.lane(namespace) as lane:
             for _ in range(ATTEMPTS):
                 made = await self._create_once(identity, access, new, options, lane)
@@ -80,7 +83,7 @@ class Creating:
     def _filled(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The object with what admission gives it before it is validated."""
         access = Access("create", resource, "", namespace, name_of(obj))
-        around = around_of(self._ground.cache, access)
+        around = self._ground.around(access)
         if resource == PODS:
             return self._filled_pod(access, obj, around)
         return fill_storage(resource, obj, around.storage_classes)
@@ -102,9 +105,9 @@ class Creating:
         """None: somebody else was faster with something this depends on."""
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
-        admit_or_refuse(
-            Attempt(identity, access, None, new, around=around_of(self._ground.cache, access))
-        )
+        admit_or_refuse(Attempt(identity, access, None, new, around=self._ground.around(access)))
+        if resource == PODS:
+            refuse_invalid(Target(resource, namespace, name), validate_supported(new))
         if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
         if resource == RESOURCE_QUOTAS:

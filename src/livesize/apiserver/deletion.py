@@ -22,7 +22,7 @@ from livesize.api.errors import (
     invalid,
 )
 from livesize.api.kinds import NAMESPACES, PODS
-from livesize.api.objects import Object, evolve, lookup, uid_of, version_of
+from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of, version_of
 from livesize.api.validation.pod import MAX_GRACE_SECONDS
 from livesize.apiserver.asked import Target
 
@@ -190,4 +190,6 @@ def _marked(stored: Object, deadline: str, grace_seconds: int) -> Object:
         "deletionTimestamp": deadline,
         "deletionGracePeriodSeconds": grace_seconds,
     }
+    if generation_of(stored) and not lookup(stored, "metadata", "deletionTimestamp"):
+        metadata["generation"] = generation_of(stored) + 1  # once, as in Kubernetes
     return {**stored, "metadata": metadata}

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import StatusError, conflict
-from livesize.api.kinds import NODES, RESOURCE_QUOTAS
+from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
+from livesize.api.resize_state import accepted_on_the_way, remember_request
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -33,7 +34,6 @@ from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
-from livesize.apiserver.surroundings import around_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
@@ -41,7 +41,8 @@ from livesize.store.interface import ConflictError
 
 class Edit(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
-    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain."""
+    ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
+    ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0074)."""
 
     identity: Identity
     target: Target
@@ -50,6 +51,7 @@ class Edit(msgspec.Struct, frozen=True):
     versioned: bool = True
     applied: Object | None = None
     sizes: Sizes | None = None
+    knows_policies: bool = False
 
     @classmethod
     def of(
@@ -114,7 +116,7 @@ class Editing:
                     seen = Seen.of(record)
                     new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
-                around = around_of(self._ground.cache, edit.access)
+                around = self._ground.around(edit.access)
                 admit_or_refuse(
                     Attempt(edit.identity, edit.access, record.stored, new, node, around)
                 )
@@ -148,7 +150,8 @@ class Editing:
         if edit.versioned:
             check_version(target, record.stored, sent)
         now = format_time(self._ground.clock.now())
-        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now))
+        knows = edit.knows_policies
+        new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return self._ground.books.counted(new)
@@ -170,12 +173,23 @@ class Editing:
         self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
     ) -> Record:
         also = self._ground.books.unchanged(target.resource, target.namespace)
+        if target.resource == PODS:
+            new = remember_request(record.stored, new)
         if is_finished(target, new):
             return await self._ground.committer.remove(record, also, beside)
-        made = await self._ground.committer.put(target.resource, new, record, also, beside)
+        made = await self._ground.committer.put(
+            target.resource, new, record, also, beside, _on_the_way(target, record.stored, new)
+        )
         if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
             return await self._ground.recounted(made)
         return made
+
+
+def _on_the_way(target: Target, stored: Object, new: Object) -> Object | None:
+    """What is told between the two: a resize that was Done at once has been Accepted first."""
+    if (target.resource, target.subresource) != (PODS, "resizing"):
+        return None
+    return accepted_on_the_way(stored, new)
 
 
 def merge_applied_part(edit: Edit, seen: Seen) -> Object:

@@ -22,6 +22,8 @@ from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
 from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
 from livesize.client.interface import PatchType
 
+_POLICY = "resizePolicy"
+
 
 def take_in(
     obj: Any,
@@ -79,6 +81,24 @@ def plain_sizes(
     if target.subresource != "resize" or patch_type is not PatchType.STRATEGIC:
         return None
     return None if options.field_validation is FieldValidation.STRICT else parse_sizes(patch)
+
+
+def names_policy(patch: Any) -> bool:
+    """Whether a patch of any kind speaks of a resizePolicy: as a field, or in a path. Without
+    recursion: a patch may be deep."""
+    left = [patch]
+    while left:
+        match left.pop():
+            case dict() as part:
+                path = part.get("path")
+                if _POLICY in part or (isinstance(path, str) and _POLICY in path.split("/")):
+                    return True
+                left += part.values()
+            case list() as items:
+                left += items
+            case _:
+                pass
+    return False
 
 
 def take_part(target: Target, part: Any, options: WriteOptions) -> Object:

@@ -40,7 +40,6 @@ _ALSO_KNOWN: Mapping[str, tuple[str, ...]] = {
     "Container": (
         "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "stdin",
         "stdinOnce", "targetContainerName", "tty", "volumeDevices", "volumeMounts",
-        "restartPolicyRules",
     ),
     "ContainerResizePolicy": ("name", "policy"),
     "ContainerPort": ("hostIP",),

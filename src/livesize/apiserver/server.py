@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 import livesize
+from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
@@ -57,6 +58,8 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     event_terms: EventTerms = EventTerms()
     budget: Budget = Budget()
+    arrivals: ArrivalLimits = ArrivalLimits()
+    trusts_editors: bool = True  # to run programs as processes of a machine (design 5.6)
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
     node_certificate_seconds: float = NODE_CERTIFICATE_SECONDS
@@ -85,7 +88,14 @@ class ApiServer:
         self._port = 0
         self._ready = False
         self._cache = ObjectsCache(store)
-        self.service = Service(store, self._cache, self._clock, ids or RandomIds(), points)
+        self.service = Service(
+            store,
+            self._cache,
+            self._clock,
+            ids or RandomIds(),
+            points,
+            trusts_editors=config.trusts_editors,
+        )
         committer = Committer(store, self._cache, points)
         self._events = EventKeeper(self._cache, committer, self._clock, config.event_terms)
 
@@ -132,7 +142,7 @@ class ApiServer:
             app = self._app()
             background.append(group.create_task(app.run_loop_lag(), name="loop lag"))
             told = stack.enter_context(audited(app, self._config.audit, self._clock))
-            server = make_web_server(self._config.http, told, tls)
+            server = make_web_server(self._config.http, told, tls, self._config.arrivals)
             web = group.create_task(server.run(listener), name="web server")
             await server.listening.wait()
             self._ready = True
@@ -158,7 +168,12 @@ class ApiServer:
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
             budget=self._config.budget,
-            streams=NodeStreams(self._cache, self._endpoints(), self._clock),
+            streams=NodeStreams(
+                self._cache,
+                self._endpoints(),
+                self._clock,
+                trusts_editors=self._config.trusts_editors,
+            ),
             joining=Joining(
                 Authority(self._config.tls_dir),
                 tokens,

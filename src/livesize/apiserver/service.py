@@ -29,7 +29,13 @@ from livesize.apiserver.asked import (
 )
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity, Role
-from livesize.apiserver.auth.node_reads import Cluster, NodeRead, forbids_reading, selected_name
+from livesize.apiserver.auth.node_reads import (
+    Cluster,
+    NodeRead,
+    forbids_outright,
+    forbids_reading,
+    selected_name,
+)
 from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.creating import Creating
 from livesize.apiserver.deleting import Deleted, Deleting
@@ -37,7 +43,13 @@ from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.ids import Ids
-from livesize.apiserver.intake import apply_patch, plain_sizes, take_in, take_part
+from livesize.apiserver.intake import (
+    apply_patch,
+    names_policy,
+    plain_sizes,
+    take_in,
+    take_part,
+)
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
     applying_owner,
@@ -75,10 +87,12 @@ class Service:
         clock: Clock,
         ids: Ids,
         points: CrashPoints = NO_CRASH_POINTS,
+        *,
+        trusts_editors: bool = True,
     ) -> None:
         self.cache = cache
         committer, books = Committer(store, cache, points), QuotaBooks(cache)
-        self._ground = Ground(cache, clock, ids, committer, books)
+        self._ground = Ground(cache, clock, ids, committer, books, trusts_editors)
         self._creating = Creating(self._ground)
         self._editing = Editing(self._ground)
         self._deleting = Deleting(self._ground)
@@ -96,32 +110,46 @@ class Service:
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
         name = selected_name(options.fields)
         access = Access("list", resource, namespace=options.namespace, name=name)
-        await self._authorize_read(identity, access, options.labels)
+        await self._authorize_read(identity, access, options)
         return await read_page(self.cache, resource, options)
 
     async def watch(self, identity: Identity, resource: Resource, options: WatchOptions) -> Watcher:
         """The caller ends it with ``service.cache.end(watcher)``."""
         name = selected_name(options.fields)
         access = Access("watch", resource, namespace=options.namespace, name=name)
-        await self._authorize_read(identity, access, options.labels)
+        await self._authorize_read(identity, access, options)
         return await open_watch(self.cache, resource, options, is_node=identity.role is Role.NODE)
 
     async def allows(self, identity: Identity, access: Access) -> bool:
         """Whether a request like this would be authorized; for access reviews."""
         return allows(identity, access) and not await self._unrelated(identity, access)
 
-    async def _authorize_read(self, identity: Identity, access: Access, labels: str = "") -> None:
+    async def _authorize_read(
+        self,
+        identity: Identity,
+        access: Access,
+        options: ListOptions | WatchOptions | None = None,
+    ) -> None:
         authorize(identity, access)
         if identity.node:
-            why = await self._unrelated(identity, access, labels)
+            why = await self._unrelated(identity, access, options)
             if why:
                 raise refusal(identity, access, why)
 
-    async def _unrelated(self, identity: Identity, access: Access, labels: str = "") -> str:
-        """Why a node may not read this Secret, ConfigMap, claim or volume; empty where it may."""
-        read = NodeRead(identity.node, access, labels)
+    async def _unrelated(
+        self,
+        identity: Identity,
+        access: Access,
+        options: ListOptions | WatchOptions | None = None,
+    ) -> str:
+        """Why a node may not read this; empty where it may."""
+        labels, fields = ("", "") if options is None else (options.labels, options.fields)
+        read = NodeRead(identity.node, access, labels, fields)
         if not read.is_limited:
             return ""
+        outright = forbids_outright(read)
+        if outright is not None:
+            return outright
         why = forbids_reading(read, self._cluster())
         if why:  # the pod may have been bound a moment ago
             await self.cache.fresh()
@@ -173,7 +201,8 @@ class Service:
         options: WriteOptions = PLAIN_WRITE,
     ) -> Record:
         sizes = plain_sizes(target, patch, patch_type, options)
-        edit = Edit.of(identity, "patch", target, options, sizes=sizes)
+        knows = sizes is None and names_policy(patch)
+        edit = Edit.of(identity, "patch", target, options, sizes=sizes, knows_policies=knows)
         rule = change_rule(target.resource, target.subresource)
         with_owners = names_owners(patch)
 
@@ -190,7 +219,7 @@ class Service:
         """Make the object say what ``part`` says, and whatever of it others have said; create it
         where it is not there."""
         part = take_part(target, part, options)
-        edit = Edit.of(identity, "patch", target, options, applied=part)
+        edit = Edit.of(identity, "patch", target, options, applied=part, knows_policies=True)
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from livesize.api.kinds import (
     LIMIT_RANGES,
     NAMESPACES,
+    NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
@@ -13,12 +14,14 @@ from livesize.api.kinds import (
 )
 from livesize.api.objects import Object
 from livesize.apiserver.admission.plan import NOTHING_AROUND, Around
+from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 
 
-def around_of(cache: ObjectsCache, access: Access) -> Around:
+def around_of(cache: ObjectsCache, access: Access, *, trusts_editors: bool = True) -> Around:
+    """``trusts_editors``: whoever may write pods may run them as processes of a machine."""
     if access.resource == PRIORITY_CLASSES:
         return Around(priority_classes=_stored(cache, PRIORITY_CLASSES))
     if access.resource == PERSISTENT_VOLUME_CLAIMS:
@@ -26,6 +29,8 @@ def around_of(cache: ObjectsCache, access: Access) -> Around:
             limit_ranges=_stored(cache, LIMIT_RANGES, access.namespace),
             storage_classes=_stored(cache, STORAGE_CLASSES),
         )
+    if access.subresource == "binding" and not trusts_editors:
+        return Around(distrust=Distrust.of(_stored(cache, NODES)))
     if access.resource != PODS or access.subresource not in ("", "resize"):
         return NOTHING_AROUND
     namespace = cache.get(NAMESPACES, key_of(NAMESPACES, "", access.namespace))
@@ -33,6 +38,7 @@ def around_of(cache: ObjectsCache, access: Access) -> Around:
         None if namespace is None else namespace.stored,
         _stored(cache, LIMIT_RANGES, access.namespace),
         _stored(cache, PRIORITY_CLASSES) if access.verb == "create" else (),
+        distrust=None if trusts_editors else Distrust.of(_stored(cache, NODES)),
     )
 
 

@@ -17,13 +17,14 @@ from typing import Any, Protocol
 
 import uvicorn
 
+from livesize.apiserver.arrivals import Acceptor, ArrivalLimits
 from livesize.apiserver.http.peers import PeerProtocol
 from livesize.apiserver.tls import TlsFiles
 
 STOP_SECONDS = 2
 BACKLOG = 2048
 IDLE_SECONDS = 75
-"""A connection without a request is closed after so long, before its first one too."""
+"""A kept connection without a further request is closed after so long."""
 
 
 class HttpServer(enum.StrEnum):
@@ -41,16 +42,16 @@ class WebServer(Protocol):
     def stop(self) -> None: ...
 
 
-def make_web_server(kind: HttpServer, app: Any, tls: TlsFiles) -> WebServer:
+def make_web_server(kind: HttpServer, app: Any, tls: TlsFiles, limits: ArrivalLimits) -> WebServer:
     match kind:
         case HttpServer.UVICORN:
-            return UvicornServer(app, tls)
+            return UvicornServer(app, tls, limits)
         case HttpServer.GRANIAN:
             return GranianServer(app, tls)
 
 
 class UvicornServer:
-    def __init__(self, app: Any, tls: TlsFiles) -> None:
+    def __init__(self, app: Any, tls: TlsFiles, limits: ArrivalLimits) -> None:
         self.listening = asyncio.Event()
         config = uvicorn.Config(
             app,
@@ -72,7 +73,7 @@ class UvicornServer:
             timeout_keep_alive=IDLE_SECONDS,
             backlog=BACKLOG,
         )
-        self._server = _Uvicorn(config, self.listening)
+        self._server = _Uvicorn(config, self.listening, limits)
 
     async def run(self, listener: socket.socket) -> None:
         await self._server.serve([listener])
@@ -82,15 +83,28 @@ class UvicornServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals alone, and says when it has begun."""
+    """Leaves signals alone, says when it has begun, and limits who may stand at the door."""
 
-    def __init__(self, config: uvicorn.Config, listening: asyncio.Event) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listening: asyncio.Event, limits: ArrivalLimits
+    ) -> None:
         super().__init__(config)
+        self._limits = limits
         self._listening = listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn's, with an acceptor of our own."""
+        self.servers = [self._acceptor(one) for one in sockets or ()]  # type: ignore[misc]
+        self.started = True
         self._listening.set()
+
+    def _acceptor(self, listener: socket.socket) -> Acceptor:
+        state, config = self.server_state, self.config
+
+        def protocol() -> PeerProtocol:
+            return PeerProtocol(config, state, self.lifespan.state)
+
+        return Acceptor(listener, config.ssl, protocol, self._limits)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

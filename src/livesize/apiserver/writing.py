@@ -11,15 +11,17 @@ from livesize.api.apply.owners import Owner
 from livesize.api.errors import forbidden, not_found
 from livesize.api.kinds import RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object
-from livesize.apiserver.admission.plan import Attempt, admit
+from livesize.apiserver.admission.plan import Around, Attempt, admit
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
+from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.ids import Ids
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.quotas import Lane, QuotaBooks
 from livesize.apiserver.records import Record, make_record
+from livesize.apiserver.surroundings import around_of
 from livesize.machinery.clock import Clock, format_time
 from livesize.store.interface import ConflictError
 
@@ -36,6 +38,11 @@ class Ground:
     ids: Ids
     committer: Committer
     books: QuotaBooks
+    trusts_editors: bool = True
+
+    def around(self, access: Access) -> Around:
+        """What admission has to know beside the object itself."""
+        return around_of(self.cache, access, trusts_editors=self.trusts_editors)
 
     async def newest(self, target: Target) -> Record:
         """What the cache has: a stale one is found out at the commit, a missing one here."""

@@ -5,6 +5,7 @@ What a manifest says is merged into the object that exists; what it does not say
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,23 @@ from livesize.cli.connection import (
     namespace_option,
     speak,
 )
+from livesize.cli.plain_text import plain, plain_lines
 from livesize.cli.targets import label_of
 from livesize.client.interface import PatchType
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
+
+
+STRICT_REFUSAL = "strict decoding error:"
+
+
+class Validate(enum.StrEnum):
+    """As kubectl has it."""
+
+    STRICT = "strict"
+    WARN = "warn"
+    IGNORE = "ignore"
 
 
 @click.command()
@@ -39,8 +52,17 @@ if TYPE_CHECKING:
 )
 @namespace_option
 @click.option("--dry-run", is_flag=True, help="Let the server check everything; change nothing.")
+@click.option(
+    "--validate",
+    type=click.Choice([one.value for one in Validate]),
+    default=Validate.STRICT.value,
+    show_default=True,
+    help="Fields that the server does not know: refused, told and left out of account, or neither.",
+)
 @kubeconfig_option
-def apply(files: tuple[str, ...], namespace: str, dry_run: bool, kubeconfig: str) -> None:
+def apply(
+    files: tuple[str, ...], namespace: str, dry_run: bool, validate: str, kubeconfig: str
+) -> None:
     """Create objects from files, or change them.
 
     \b
@@ -58,9 +80,9 @@ def apply(files: tuple[str, ...], namespace: str, dry_run: bool, kubeconfig: str
 
     async def work(client: HttpClient) -> None:
         for resource, manifest in manifests:
-            done = await _apply(client, resource, manifest, dry_run=dry_run)
+            done = await _validated(client, resource, manifest, Validate(validate), dry_run=dry_run)
             suffix = " (dry run)" if dry_run else ""
-            click.echo(f"{label_of(resource, name_of(manifest))} {done}{suffix}")
+            click.echo(plain(f"{label_of(resource, name_of(manifest))} {done}{suffix}"))
 
     speak(kubeconfig, work)
 
@@ -125,7 +147,26 @@ def _read(file: str) -> Iterator[Object]:
         raise Failure(f"{file} is not text in UTF-8: {failure.reason}") from failure
 
 
-async def _apply(client: HttpClient, resource: Resource, manifest: Object, *, dry_run: bool) -> str:
+async def _validated(
+    client: HttpClient, resource: Resource, manifest: Object, validate: Validate, *, dry_run: bool
+) -> str:
+    """As ``_apply``, with what is to be done about unknown fields."""
+    if validate is Validate.WARN:
+        try:
+            return await _apply(client, resource, manifest, dry_run=dry_run, strict=True)
+        except StatusError as refusal:
+            if STRICT_REFUSAL not in refusal.message:
+                raise
+            label = label_of(resource, name_of(manifest))
+            unknown = refusal.message.partition(STRICT_REFUSAL)[2]
+            click.echo(plain_lines(f"warning: {label}:{unknown}"), err=True)
+    strict = validate is Validate.STRICT
+    return await _apply(client, resource, manifest, dry_run=dry_run, strict=strict)
+
+
+async def _apply(
+    client: HttpClient, resource: Resource, manifest: Object, *, dry_run: bool, strict: bool
+) -> str:
     """created, configured or unchanged."""
     name, namespace = name_of(manifest), namespace_of(manifest)
     try:
@@ -133,7 +174,7 @@ async def _apply(client: HttpClient, resource: Resource, manifest: Object, *, dr
     except StatusError as refusal:
         if refusal.code != 404:
             raise
-        await client.create(resource, manifest, namespace, dry_run=dry_run)
+        await client.create(resource, manifest, namespace, dry_run=dry_run, strict=strict)
         return "created"
     after = await client.patch(
         resource,
@@ -142,5 +183,6 @@ async def _apply(client: HttpClient, resource: Resource, manifest: Object, *, dr
         namespace=namespace,
         patch_type=PatchType.STRATEGIC,
         dry_run=dry_run,
+        strict=strict,
     )
     return "unchanged" if version_of(after) == version_of(before) else "configured"

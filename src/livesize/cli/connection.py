@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from livesize.cli.plain_text import plain_lines
 from livesize.cli.targets import find_resource
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Failure(click.ClickException):
     """What was asked did not happen. Exit code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"livesize: {self.format_message()}", err=True, file=file)
+        click.echo(f"livesize: {plain_lines(self.format_message())}", err=True, file=file)
 
 
 def kubeconfig_option(command: Command) -> Command:

@@ -20,6 +20,7 @@ from livesize.cli.connection import (
     namespace_option,
     speak,
 )
+from livesize.cli.plain_text import plain
 from livesize.cli.targets import Duration, label_of, parse_targets
 from livesize.client.interface import EventType, Selection
 
@@ -102,7 +103,7 @@ async def _delete(client: HttpClient, deletion: Deletion) -> None:
                 f"{label} is still stopping after {deletion.patience_seconds:g} s; it goes on by"
                 f" itself, `livesize delete {label} --now` hurries it"
             ) from None
-    click.echo(f"{label} deleted")
+    click.echo(plain(f"{label} deleted"))
 
 
 def _deleted_uid(answer: Object) -> str:

@@ -27,6 +27,7 @@ from livesize.cli.output import (
     print_table,
     print_value,
 )
+from livesize.cli.plain_text import plain, plain_json
 from livesize.cli.tables import table_of
 from livesize.cli.targets import Target, label_of, parse_targets
 from livesize.client.interface import EventType, Selection
@@ -135,7 +136,7 @@ def _merged(found: Sequence[tuple[Target, list[Object]]]) -> list[tuple[Target, 
 def _print(target: Target, objects: Sequence[Object], view: View) -> None:
     if view.form is Format.NAME:
         for obj in objects:
-            click.echo(label_of(target.resource, name_of(obj)))
+            click.echo(plain(label_of(target.resource, name_of(obj))))
         return
     if not objects:
         where = f" in namespace {view.namespace}" if view.namespace else ""
@@ -189,14 +190,14 @@ class _Lines:
         match self._view.form:
             case Format.JSON:
                 for obj in objects:
-                    click.echo(json.dumps(obj, ensure_ascii=False))
+                    click.echo(plain_json(json.dumps(obj, ensure_ascii=False)))
             case Format.YAML:
                 for obj in objects:
                     click.echo("---")
                     print_value(obj, Format.YAML)
             case Format.NAME:
                 for obj in objects:
-                    click.echo(label_of(self._target.resource, name_of(obj)))
+                    click.echo(plain(label_of(self._target.resource, name_of(obj))))
             case Format.TABLE | Format.WIDE:
                 self._rows(objects)
 

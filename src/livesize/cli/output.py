@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from livesize.api.objects import Object, without
+from livesize.cli.plain_text import plain, plain_json
 
 
 class Format(enum.StrEnum):
@@ -41,7 +42,7 @@ def print_value(value: Any, form: Format) -> None:
         dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
         click.echo(yaml.dump(value, Dumper=dumper, sort_keys=False), nl=False)
     else:
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        click.echo(plain_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def _without_owners(value: Any) -> Any:
@@ -65,14 +66,15 @@ def print_table(table: Table) -> None:
 
 
 def column_widths(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    return tuple(max(len(cell) for cell in column) for column in zip(*rows, strict=True))
+    return tuple(max(len(plain(cell)) for cell in column) for column in zip(*rows, strict=True))
 
 
 def format_row(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Cells padded to their columns; words that mean something good or bad are coloured."""
+    """Cells padded to their columns, control characters written out; words that mean something
+    good or bad are coloured."""
     last = len(row) - 1
     cells = []
-    for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+    for index, (cell, width) in enumerate(zip(map(plain, row), widths, strict=True)):
         padding = "" if index == last else " " * (width - len(cell) + _GAP)
         cells.append(_coloured(cell) + padding)
     return "".join(cells)

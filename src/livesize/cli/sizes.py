@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from livesize.api.container_state import is_running
 from livesize.api.objects import Object
 from livesize.api.quantity import format_cpu, format_memory
 from livesize.api.resources import (
@@ -21,44 +22,49 @@ from livesize.api.resources import (
     parse_resources,
     total,
 )
-from livesize.api.vm_status import statuses_of
+from livesize.api.vm_status import resizable_statuses_of
 
 NOT_KNOWN = "-"
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """One container, or the sum of a pod. None: not reported yet. No API field holds allocated
-    limits, so allocated has requests only."""
+    """One container, or the sum of a pod. None: not reported yet; what does not run (``runs``) has
+    no actual size. No API field holds allocated limits, so allocated has requests only."""
 
     desired: Resources
     allocated: Amounts | None
     actual: Resources | None
+    runs: bool = True
 
 
 def container_sizes(pod: Object) -> dict[str, Sizes]:
-    """Sizes of the app containers by name, in spec order; a virtual machine is one of them."""
-    statuses = {str(status.get("name")): status for status in statuses_of(pod)}
+    """Sizes of the app containers by name, in spec order, then of the sidecars; a virtual machine
+    is one of them."""
+    statuses = {str(status.get("name")): status for status in resizable_statuses_of(pod)}
     sizes = {}
     for name, desired in container_resources(pod).items():
         status = statuses.get(name, {})
-        allocated, actual = status.get("allocatedResources"), status.get("resources")
-        sizes[name] = Sizes(
-            desired,
-            None if allocated is None else parse_amounts(allocated),
-            None if actual is None else parse_resources(actual),
-        )
+        runs = not status or is_running(status)  # without a status nobody knows
+        allocated, actual = status.get("allocatedResources"), None
+        if runs and status.get("resources") is not None:
+            actual = parse_resources(status["resources"])
+        parsed = None if allocated is None else parse_amounts(allocated)
+        sizes[name] = Sizes(desired, parsed, actual, runs)
     return sizes
 
 
 def pod_sizes(pod: Object) -> Sizes:
-    """The sum over the containers; a side that one container has not reported is not known."""
+    """The sum over the containers, actual over those that run; a side that one of them has not
+    reported is not known."""
     parts = list(container_sizes(pod).values())
     allocated = [part.allocated for part in parts if part.allocated is not None]
-    actual = [part.actual for part in parts if part.actual is not None]
+    running = [part.actual for part in parts if part.runs]
+    actual = [size for size in running if size is not None]
     return Sizes(
         _sum(part.desired for part in parts),
         total(allocated) if len(allocated) == len(parts) else None,
-        _sum(actual) if len(actual) == len(parts) else None,
+        _sum(actual) if actual and len(actual) == len(running) else None,
+        runs=bool(running),
     )
 
 

@@ -11,10 +11,10 @@ from livesize.api.conditions import find_condition, is_true
 from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
-from livesize.api.resources import containers_of
+from livesize.api.resources import resizable_of
 from livesize.api.table import Column as PrintedColumn
 from livesize.api.table import columns_for
-from livesize.api.vm_status import VmState, statuses_of
+from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
 from livesize.cli.output import Table
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
 
@@ -95,8 +95,8 @@ def _kind(pod: Object, _: float) -> str:
 
 
 def _ready(pod: Object, _: float) -> str:
-    ready = sum(1 for status in statuses_of(pod) if status.get("ready"))
-    return f"{ready}/{len(containers_of(pod))}"
+    ready = sum(1 for status in resizable_statuses_of(pod) if status.get("ready"))
+    return f"{ready}/{len(resizable_of(pod))}"
 
 
 def _restarts(pod: Object, _: float) -> str:

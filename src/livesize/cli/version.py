@@ -8,6 +8,7 @@ import click
 
 from livesize import VERSION
 from livesize.cli.connection import kubeconfig_option, speak
+from livesize.cli.plain_text import plain
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
@@ -26,7 +27,7 @@ def version(ask_server: bool, kubeconfig: str) -> None:
     """
     click.echo(f"livesize {VERSION}")
     if ask_server:
-        click.echo(f"server {speak(kubeconfig, _ask_server)}")
+        click.echo(plain(f"server {speak(kubeconfig, _ask_server)}"))
 
 
 async def _ask_server(client: HttpClient) -> str:

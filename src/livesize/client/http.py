@@ -172,10 +172,17 @@ class HttpClient:
                 connections.give_back(connection)
 
     async def create(
-        self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
+        self,
+        resource: Resource,
+        obj: Object,
+        namespace: str = "",
+        *,
+        dry_run: bool = False,
+        strict: bool = False,
     ) -> Object:
+        """``strict``: fields that the server does not know are refused."""
         path = resource.path(namespace or namespace_of(obj))
-        return await self._request("POST", path, obj, query=_dry_run_query(dry_run))
+        return await self._request("POST", path, obj, query=_write_query(dry_run, strict))
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         path = resource.path(namespace_of(obj), name_of(obj), subresource)
@@ -191,8 +198,9 @@ class HttpClient:
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         dry_run: bool = False,
+        strict: bool = False,
     ) -> Object:
-        query = _dry_run_query(dry_run)
+        query = _write_query(dry_run, strict)
         if patch_type is PatchType.APPLY:
             query["fieldManager"] = self._config.user_agent
         path = resource.path(namespace, name, subresource)
@@ -370,8 +378,9 @@ def _selection_query(selection: Selection) -> dict[str, str]:
     return {key: value for key, value in query.items() if value}
 
 
-def _dry_run_query(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
+def _write_query(dry_run: bool, strict: bool) -> dict[str, str]:
+    query = {"dryRun": "All"} if dry_run else {}
+    return {**query, "fieldValidation": "Strict"} if strict else query
 
 
 def _with_kind(item: Object, resource: Resource) -> Object:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import ssl
 
+ENDPOINT_GROUP = "livesize:endpoint"
+"""The group of a certificate with which an API server asks nodes; it makes one for itself."""
+
 
 def load_identity(context: ssl.SSLContext, pem: bytes) -> None:
     """``pem``: certificate and key. OpenSSL reads files only; this one is nowhere but in memory.

@@ -37,6 +37,7 @@ from livesize.main.node import (
     parse_node_name,
     say_what_stops,
 )
+from livesize.main.ownership import own_node
 from livesize.main.peers import connect_with
 from livesize.main.refusals import in_one_sentence
 from livesize.main.runtimes import check_runtime, parse_log_limits, rootless
@@ -88,14 +89,17 @@ def run_agent(command: AgentCommand) -> None:
     connection = connect_with(kubeconfig, command.server, USER_AGENT)
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
-    node = NodeSettings(name, address, runtime, allocatable, command.resize_judge, cpus)
     set_up_logging(command.log_level, form=command.log_format)
     with in_one_sentence(), rootless(runtime, directory):
         prepare_agent(directory)
-        with exclusive(directory, directory.agent_lock):
+        with (
+            exclusive(directory, directory.agent_lock),
+            own_node(directory, name, runtime) as identity,
+        ):
             where = parse_listen(command.endpoint_listen or f"[{address}]:0", "--endpoint-listen")
             endpoint = open_tls_endpoint(*where, connection)
-            node = msgspec.structs.replace(node, endpoint_port=port_of(endpoint))
+            judge, port = command.resize_judge, port_of(endpoint)
+            node = NodeSettings(name, identity, address, runtime, allocatable, judge, cpus, port)
             run = _Run(directory, kubeconfig, connection, node, command.stop_pods, endpoint)
             run_in_loop(functools.partial(_run, run))
 

@@ -17,6 +17,7 @@ from livesize.apiserver.tls import ensure_tls
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.privileges import drop_privileges
 from livesize.machinery.telemetry import set_up_logging
+from livesize.main.accounts import control_plane_account
 from livesize.main.door import DoorSettings, folders_of, open_door
 from livesize.main.door_options import (
     DoorOptions,
@@ -27,7 +28,6 @@ from livesize.main.door_options import (
 )
 from livesize.main.layout import (
     DataDirectory,
-    control_plane_account,
     exclusive,
     prepare_control,
 )

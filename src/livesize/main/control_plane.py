@@ -22,6 +22,7 @@ from livesize.main.door import DoorSettings, folders_of, open_door
 from livesize.main.layout import DataDirectory
 from livesize.main.stores import read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings
+from livesize.store.interface import StoreOpenError
 
 if TYPE_CHECKING:
     from livesize.apiserver.server import ApiServer
@@ -58,8 +59,11 @@ def main() -> None:
     from livesize.machinery.telemetry import set_up_logging
 
     set_up_logging(settings.log_level, form=settings.log_format)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(directory, settings, etcd))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(directory, settings, etcd))
+    except StoreOpenError as failure:
+        sys.exit(f"the control plane cannot start: {failure}")
 
 
 async def _serve(

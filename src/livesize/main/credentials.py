@@ -23,13 +23,16 @@ from livesize.apiserver.auth.records import (
     CertificateEntry,
     JoinEntry,
     Records,
+    Revocation,
     TokenEntry,
     TokensUnreadableError,
     change_records,
     read_records,
+    revoke_serials,
     without_expired,
 )
 from livesize.apiserver.auth.tokens import hash_token, issue_token
+from livesize.apiserver.tls import CA_DAYS
 from livesize.client.kubeconfig import (
     KubeconfigError,
     connection_from,
@@ -44,6 +47,7 @@ ADMIN = "admin"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LIFETIME = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _NAME_LENGTH = 64
+_SERIAL = re.compile(r"[0-9a-fA-F]{16,40}")
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -87,6 +91,10 @@ def parse_identity(name: str, role: str, namespaces: str) -> Identity:
         raise click.UsageError(str(refusal)) from None
     if identity.role is Role.NODE and listed:
         raise click.UsageError("a node is not limited to namespaces but to its own pods")
+    if identity.role is Role.APISERVER:
+        raise click.UsageError(
+            "API servers make certificates for themselves: there is none to be given out"
+        )
     if identity.role is Role.NODE:
         _check_node_name(identity.node)
     if not 0 < len(identity.name) <= _NAME_LENGTH or not identity.name.isprintable():
@@ -170,7 +178,8 @@ class Credentials:
             )
 
     def revoke_certificates(self, word: str) -> int:
-        """By name, all of them, or by serial number."""
+        """By name, all of them, or by serial number, also one that is not known here: it was given
+        out by another API server, or the file that named it is lost."""
 
         def mark(records: Records) -> tuple[Records, int]:
             marked = tuple(
@@ -183,12 +192,25 @@ class Credentials:
             return msgspec.structs.replace(records, certificates=marked), changed
 
         changed = self._change(mark)
+        if not changed and _SERIAL.fullmatch(word):
+            self._revoke_unknown(word)
+            return 1
         if not changed:
             raise click.ClickException(
                 f"there is no certificate of {word} to revoke: `livesize cert list` shows those"
                 " there are"
             )
         return changed
+
+    def _revoke_unknown(self, serial: str) -> None:
+        """For as long as our authority could have signed it for."""
+        revoked = Revocation(serial.lower().lstrip("0"), self._now + CA_DAYS * 86400)
+
+        def note(records: Records) -> tuple[Records, None]:
+            revoke_serials(self._directory.tokens, [revoked])
+            return records, None
+
+        self._change(note)
 
     def read(self) -> Records:
         """What still counts."""

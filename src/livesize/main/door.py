@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from livesize.main.layout import DataDirectory
+from livesize.main.listening import is_loopback
 from livesize.main.stores import StoreChoice, open_store
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class DoorSettings(msgspec.Struct, frozen=True):
     tls_names: tuple[str, ...] = ()
     stop_delay_seconds: float = 0.0
     store: StoreChoice = StoreChoice()
+    trust_editors: bool = False
     local_node: str = ""  # whose agent answers at the data directory's socket
 
     @property
@@ -66,6 +68,7 @@ async def open_door(
         directory.tokens,
         host=listener.getsockname()[0],
         names=settings.tls_names,
+        trusts_editors=settings.trust_editors or is_loopback(listener),
         http=HttpServer(settings.http),
         audit=AuditSettings(
             Path(settings.audit_log) if settings.audit_log else None,

@@ -20,9 +20,10 @@ from livesize.apiserver.auth.records import Records, TokenEntry, change_records
 from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import TlsFiles
 from livesize.client.kubeconfig import KubeconfigError, connection_from, write_kubeconfig
+from livesize.main.accounts import Account
 from livesize.main.door import DoorSettings
 from livesize.main.http_choice import check_http
-from livesize.main.layout import Account, DataDirectory, give_to, may_write
+from livesize.main.layout import DataDirectory, give_to, may_write
 from livesize.main.settings_table import listed
 from livesize.main.stores import StoreChoice, read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings
@@ -41,6 +42,7 @@ class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
     etcd_ca: str = ""
     etcd_cert: str = ""
     etcd_key: str = ""
+    trust_editors: bool = False
     stop_delay: float = 0.0
     audit_log: str = ""
     audit_level: str = "metadata"
@@ -56,6 +58,7 @@ class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
             audit_log=self.audit_log,
             audit_level=self.audit_level,
             tls_names=listed(self.tls_names),
+            trust_editors=self.trust_editors,
             stop_delay_seconds=self.stop_delay,
             store=StoreChoice(self.store, self.etcd_endpoints, *files),
         )

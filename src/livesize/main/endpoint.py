@@ -14,7 +14,8 @@ from livesize.client.http import ConnectionConfig
 from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import Clock
 from livesize.machinery.credentials import load_identity
-from livesize.main.layout import Account, DataDirectory
+from livesize.main.accounts import Account
+from livesize.main.layout import DataDirectory
 from livesize.main.listening import listen_on
 
 BACKLOG = 128

@@ -13,6 +13,7 @@ import click
 
 from livesize.cli.app import cli
 from livesize.main.cert_command import cert
+from livesize.main.clean_command import clean
 from livesize.main.guest import guest
 from livesize.main.join_command import join
 from livesize.main.part_commands import agent, apiserver, controllers, scheduler
@@ -91,7 +92,7 @@ def list_images(data_dir: Path) -> None:
 
 for _command in (
     *(agent, apiserver, controllers, scheduler, units),
-    *(cert, guest, join, store, token),
+    *(cert, clean, guest, join, store, token),
 ):
     cli.add_command(_command)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pwd
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from livesize.client.kubeconfig import DEFAULT_DATA_DIR, user_data_dir
+from livesize.main.accounts import Account
 
-CONTROL_PLANE_USERS = ("livesize", "nobody")
+_POLL_SECONDS = 0.01
 
 
 class DataDirectory(msgspec.Struct, frozen=True):
@@ -60,6 +61,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "kubeconfig"
 
     @property
+    def node(self) -> Path:
+        """The uid that all carries which this node has on the machine."""
+        return self.agent / "node.json"
+
+    @property
     def runtime(self) -> Path:
         return self.agent / "runtime"
 
@@ -104,40 +110,18 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.root / "lock"
 
     @property
+    def control_plane_lock(self) -> Path:
+        """Held by `livesize up` and, because it inherits it, by its control plane."""
+        return self.root / "control-plane.lock"
+
+    @property
     def agent_lock(self) -> Path:
         """Held by the one agent here."""
         return self.agent / "lock"
 
 
-class Account(msgspec.Struct, frozen=True):
-    """Whom the control plane runs as."""
-
-    name: str
-    uid: int
-    gid: int
-
-
 class AlreadyRunningError(Exception):
     """Another process uses this data directory."""
-
-
-def control_plane_account() -> Account | None:
-    """An unprivileged account, or None where we are not root and stay who we are. Root of a user
-    namespace, in which nobody else exists, is an ordinary user already."""
-    if os.geteuid() != 0:
-        return None
-    for name in CONTROL_PLANE_USERS:
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
-            if user_exists(entry.pw_uid, Path("/proc/self/uid_map").read_text()):
-                return Account(name, entry.pw_uid, entry.pw_gid)
-    return None
-
-
-def user_exists(uid: int, uid_map: str) -> bool:
-    """In this user namespace (user_namespaces(7)): lines of first, first outside, and count."""
-    ranges = [line.split() for line in uid_map.splitlines()]
-    return any(int(first) <= uid < int(first) + int(count) for first, _, count in ranges)
 
 
 def own_data_dir(chosen: Path) -> Path:
@@ -206,3 +190,22 @@ def exclusive(directory: DataDirectory, *locks: Path) -> Iterator[None]:
                     f"another livesize uses {directory.root}; stop it, or choose another --data-dir"
                 ) from None
         yield
+
+
+@contextlib.contextmanager
+def after_last_control_plane(directory: DataDirectory, seconds: float) -> Iterator[int]:
+    """The control plane of a killed `livesize up` ends by itself a moment after it, and until then
+    has the socket and the store: wait for that. Yields the descriptor that ours inherits."""
+    pause = threading.Event()  # never set: waiting on it is sleeping
+    with directory.control_plane_lock.open("a") as lock:
+        for _ in range(int(seconds / _POLL_SECONDS)):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            pause.wait(_POLL_SECONDS)
+        else:
+            raise AlreadyRunningError(
+                f"the control plane of the last start still runs after {seconds:.0f} s; end it"
+                f" (fuser {directory.control_plane_lock} names it), and try again"
+            )
+        yield lock.fileno()

@@ -21,7 +21,7 @@ from livesize.machinery.interpreter import collect_in_pauses, settle_interpreter
 from livesize.machinery.notify import Notifier
 from livesize.machinery.privileges import drop_privileges
 from livesize.machinery.telemetry import get_logger
-from livesize.main.layout import control_plane_account
+from livesize.main.accounts import control_plane_account
 
 log = get_logger("main")
 

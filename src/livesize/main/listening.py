@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 import click
@@ -31,6 +32,11 @@ def own_address(listener: socket.socket) -> str:
     """The address it listens on, or for one that listens on all of them this machine's own."""
     host = str(listener.getsockname()[0])
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether it answers this machine alone."""
+    return ipaddress.ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
 
 
 def server_url(listener: socket.socket) -> str:

@@ -14,7 +14,7 @@ from livesize import VERSION
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.cpus.plan import CpuSupply, make_supply
-from livesize.agent.settings import AgentSettings
+from livesize.agent.settings import AgentSettings, with_slow_calls
 from livesize.api.cpu_list import parse_cpu_list
 from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
@@ -23,15 +23,14 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
-from livesize.main.runtimes import RuntimeChoice, accept_delay_seconds, make_runtime, make_volumes
+from livesize.main.runtimes import RuntimeChoice, make_runtime, make_volumes
 from livesize.runtime.interface import MachineFacts, Runtime, RuntimeCallError
+from livesize.runtime.ownership import NodeIdentity
 
 USER_AGENT = f"livesize-agent/{VERSION}"
 MEMORY_KEPT_FOR_THE_HOST = 0.10
 SCHEDULER_SECONDS = 0.2
 """Where the scheduler judges resizes, the node waits so long for its word."""
-EVENT_DELAY_SECONDS = 0.05
-"""Longer than a resize takes: written at once, its two events delay its status by 7 %."""
 
 
 class Allocatable(msgspec.Struct, frozen=True):
@@ -47,6 +46,7 @@ class StaticCpus(msgspec.Struct, frozen=True):
 
 class NodeSettings(msgspec.Struct, frozen=True):
     name: str
+    identity: NodeIdentity
     address: str
     runtime: RuntimeChoice = RuntimeChoice()
     allocatable: Allocatable = Allocatable()
@@ -117,7 +117,7 @@ async def open_agent(
     directory: DataDirectory, settings: NodeSettings, client: Client, clock: Clock
 ) -> AsyncIterator[Agent]:
     """An agent that is ready to run. ``client`` stays open for as long."""
-    runtime = make_runtime(settings.runtime, directory, settings.name, clock)
+    runtime = make_runtime(settings.runtime, directory, settings.identity, clock)
     async with contextlib.AsyncExitStack() as stack:
         await runtime.open()
         stack.push_async_callback(runtime.close)
@@ -153,8 +153,7 @@ def _agent_settings(
         memory = int(machine.memory_bytes * (1 - MEMORY_KEPT_FOR_THE_HOST))
     if cpu is None and cpus is not None:
         cpu = len(cpus.assignable) * 1000  # the reserved ones are the host's
-    accept_delay = accept_delay_seconds(settings.runtime)
-    return AgentSettings(
+    usual = AgentSettings(
         node_name=settings.name,
         host_ip=settings.address,
         allocatable_cpu_milli=cpu,
@@ -163,9 +162,8 @@ def _agent_settings(
         cpus=cpus,
         endpoint_port=settings.endpoint_port,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
-        event_delay_seconds=EVENT_DELAY_SECONDS + accept_delay,
-        accept_delay_seconds=accept_delay,
     )
+    return with_slow_calls(usual) if settings.runtime.kind == "containerd" else usual
 
 
 def say_what_stops(agent: Agent, instead: str) -> None:

@@ -18,6 +18,7 @@ from livesize.main.layout import DataDirectory
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import Runtime
+from livesize.runtime.ownership import NodeIdentity
 from livesize.runtime.streams import LogLimits
 from livesize.runtime.vm import VmRuntime
 from livesize.runtime.volumes.interface import VolumeStore
@@ -103,14 +104,8 @@ def rootless(choice: RuntimeChoice, directory: DataDirectory) -> Iterator[None]:
             end_namespaces(directory.agent)
 
 
-def accept_delay_seconds(choice: RuntimeChoice) -> float:
-    """A resize of containers is applied by then, and told in one commit instead of two. Writing
-    files takes less than a millisecond; containerd starts a program for each call."""
-    return 0.1 if choice.kind == "containerd" else 0.005
-
-
 def make_runtime(
-    choice: RuntimeChoice, directory: DataDirectory, node_name: str, clock: Clock
+    choice: RuntimeChoice, directory: DataDirectory, identity: NodeIdentity, clock: Clock
 ) -> VmRuntime:
     """The driver of virtual machines wakes with the first of them."""
     if choice.kind == "fake":
@@ -120,16 +115,21 @@ def make_runtime(
     from livesize.runtime.combined import CombinedRuntime
     from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 
-    feed, root = EventFeed(), f"livesize/{node_name}"
-    containers = _make_containers(choice, directory, root, clock, feed)
+    feed = EventFeed()
+    containers = _make_containers(choice, directory, identity, clock, feed)
     why_not = "virtual machines need root: run livesize with sudo" if choice.rootless else ""
     machines = LibvirtRuntime(
         directory.vms,
         directory.vm_images,
-        f"{root}-vms",
+        identity.vm_root,
         clock,
         feed=feed,
-        settings=LibvirtSettings(logs=choice.logs, cgroups=_cgroups(choice), why_not=why_not),
+        settings=LibvirtSettings(
+            logs=choice.logs,
+            cgroups=_cgroups(choice),
+            node_uid=identity.uid,
+            why_not=why_not,
+        ),
     )
     return CombinedRuntime(containers, machines, feed)
 
@@ -147,8 +147,13 @@ def make_volumes(choice: RuntimeChoice, directory: DataDirectory) -> VolumeStore
 
 
 def _make_containers(
-    choice: RuntimeChoice, directory: DataDirectory, root: str, clock: Clock, feed: EventFeed
+    choice: RuntimeChoice,
+    directory: DataDirectory,
+    identity: NodeIdentity,
+    clock: Clock,
+    feed: EventFeed,
 ) -> Runtime:
+    root = identity.container_root
     if choice.kind == "containerd":
         from livesize.runtime.containerd.daemon import GroupDriver
         from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
@@ -161,6 +166,7 @@ def _make_containers(
             images=directory.runtime / "images",
             settings=ContainerdSettings(
                 endpoint=Path(choice.endpoint).absolute() if choice.endpoint else None,
+                node_uid=identity.uid,
                 group_driver=None if driver == "auto" else GroupDriver(driver),
                 points=CrashPoints.from_environment(),
                 logs=choice.logs,
@@ -177,6 +183,13 @@ def _make_containers(
         settings=ProcessSettings(logs=choice.logs, rootless=choice.rootless),
         feed=feed,
     )
+
+
+def open_groups(choice: RuntimeChoice) -> CgroupDriver:
+    """Those in which the pods of this choice stand."""
+    from livesize.runtime.cgroups.detect import open_cgroups
+
+    return _cgroups(choice) or open_cgroups()
 
 
 def _cgroups(choice: RuntimeChoice) -> CgroupDriver | None:

@@ -238,6 +238,13 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("node", "scheduler"),
     ),
     Setting(
+        "trust-editors",
+        SERVERS,
+        "Let editors run containers as processes of a machine, though the API server answers other"
+        " machines.",
+        Kind.FLAG,
+    ),
+    Setting(
         "audit-log",
         SERVERS,
         "Write a line of JSON for each request there.",

@@ -39,6 +39,7 @@ from livesize.machinery.children import (
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger, set_up_logging
+from livesize.main.accounts import Account, control_plane_account
 from livesize.main.control_plane import ControlPlaneSettings
 from livesize.main.door import DoorSettings
 from livesize.main.door_options import (
@@ -50,9 +51,8 @@ from livesize.main.door_options import (
 )
 from livesize.main.endpoint import local_endpoint
 from livesize.main.layout import (
-    Account,
     DataDirectory,
-    control_plane_account,
+    after_last_control_plane,
     exclusive,
     prepare,
 )
@@ -67,12 +67,16 @@ from livesize.main.node import (
     parse_node_name,
     say_what_stops,
 )
+from livesize.main.ownership import own_node
 from livesize.main.refusals import in_one_sentence
 from livesize.main.runtimes import check_runtime, parse_log_limits, rootless
 
 READY_SECONDS = 120.0
 """A machine that is emulated, or has far too much to do, takes a minute; starting it anew would
 only take another."""
+
+LAST_CHILD_SECONDS = 60.0
+"""So long the control plane of a killed start may take to end."""
 
 log = get_logger("up")
 
@@ -112,13 +116,18 @@ def run_up(settings: UpSettings) -> None:
         audit_log = prepare_audit_log(door.audit_log, account)
         door = msgspec.structs.replace(door, audit_log=audit_log)
         locks = (directory.lock, directory.agent_lock)
-        with exclusive(directory, *locks), listen_on(host, port) as listener:
+        with (
+            exclusive(directory, *locks),
+            own_node(directory, node_name, runtime) as identity,
+            after_last_control_plane(directory, LAST_CHILD_SECONDS) as child_lock,
+            listen_on(host, port) as listener,
+        ):
             address = own_address(listener)
             judge = settings.resize_judge
-            node = NodeSettings(node_name, address, runtime, allocatable, judge, cpus)
+            node = NodeSettings(node_name, identity, address, runtime, allocatable, judge, cpus)
             door = msgspec.structs.replace(door, local_node=node_name)
             with local_endpoint(directory, account) as endpoint:
-                up = _Up(settings, directory, account, listener, node, endpoint)
+                up = _Up(settings, directory, account, (listener, child_lock), node, endpoint)
                 run_in_loop(functools.partial(up.run, door))
 
 
@@ -130,18 +139,18 @@ class _Up:
         settings: UpSettings,
         directory: DataDirectory,
         account: Account | None,
-        listener: socket.socket,
+        inherited: tuple[socket.socket, int],
         node: NodeSettings,
         endpoint: Endpoint,
     ) -> None:
         self._settings = settings
         self._directory = directory
         self._account = account
-        self._listener = listener
+        self._listener, self._child_lock = inherited
         self._node = node
         self._endpoint = endpoint
         self._clock: Clock = SystemClock()
-        self._server = server_url(listener)
+        self._server = server_url(self._listener)
 
     async def run(self, door: DoorSettings) -> None:
         lifetime = Lifetime(self._clock)
@@ -218,7 +227,7 @@ class _Up:
             ),
             env=dict(os.environ),
             log_path=self._directory.logs / "control-plane.log",
-            pass_fds=(inherited,),
+            pass_fds=(inherited, self._child_lock),
             ready_timeout_seconds=READY_SECONDS,
         )
         backoff = Backoff(0.05, 5.0, random.SystemRandom())

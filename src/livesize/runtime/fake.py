@@ -114,11 +114,11 @@ class FakeRuntime:
 
     async def create_pod(self, config: PodConfig) -> None:
         safe_name(config.uid)
-        if config.uid in self.world.pods:
+        if config.uid in self.world.pods and PodGroup(config.uid) in self.world.groups:
             return
         if self.world.create_error:
             raise RuntimeCallError(self.world.create_error)
-        self.world.pods[config.uid] = FakePod(config, {}, {})
+        self.world.pods.setdefault(config.uid, FakePod(config, {}, {}))
         self.world.groups[PodGroup(config.uid)] = FakeGroup(_in_pages(config.limits))
 
     async def start_container(self, config: ContainerConfig) -> ContainerView:
@@ -168,7 +168,7 @@ class FakeRuntime:
                 raise RuntimeCallError(f"pod {uid}: container {name} still runs; stop it first")
         del self.world.pods[uid]
         self.world.vms.pop(uid, None)
-        del self.world.groups[PodGroup(uid)]
+        self.world.groups.pop(PodGroup(uid), None)
         self.world.remove_logs(uid)
 
     def read(self, group: Group) -> Reading:

@@ -103,7 +103,7 @@ class FakeMachine:
             memory_bytes=memory_bytes,
             kernel_version="6.1.0",
             os_image="Fake Linux",
-            architecture="x86_64",
+            architecture="amd64",
             boot_id="00000000-0000-0000-0000-000000000001",
             machine_id="fake",
             runtime_version="fake://1",
@@ -169,10 +169,20 @@ class FakeMachine:
         )
         if oom_killed:
             self.group(PodGroup(pod_uid)).oom_kills += 1
-        del self.groups[ContainerGroup(pod_uid, container)]
+        self.groups.pop(ContainerGroup(pod_uid, container), None)
         if container == VM_NAME and pod_uid in self.vms:
             self.vms[pod_uid].end()
         self.feed.publish(RuntimeEvent(pod_uid, container))
+
+    def lose_groups(self, pod_uid: str, *, kill: bool = True) -> None:
+        """Somebody else removes the pod's groups, and kills what is in them or moves it out."""
+        for name, view in tuple(self.pods[pod_uid].containers.items()):
+            if view.phase is ContainerPhase.RUNNING:
+                if kill:
+                    self.exit(pod_uid, name, SIGKILL_CODE)
+                self.groups.pop(ContainerGroup(pod_uid, name), None)
+        self.groups.pop(PodGroup(pod_uid), None)
+        self.feed.publish(RuntimeEvent(pod_uid, ""))
 
     # What the driver below asks.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import NO_POWERS, Powers
 from livesize.runtime.vm_config import VmConfig
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class RuntimeCallError(Exception):
 
 class ImageMissingError(RuntimeCallError):
     """The image is not on this machine."""
+
+
+class StartRefusedError(RuntimeCallError):
+    """What the container asks for cannot be given; another try changes nothing."""
 
 
 class GoneError(RuntimeCallError):
@@ -100,6 +105,9 @@ class PodConfig(msgspec.Struct, frozen=True):
     limits: KernelLimits
     vm: bool = False  # its one container is a virtual machine
     host_network: bool = True  # False: a network of its own, where the runtime can make one
+    hostname: str = ""  # empty: its name
+    privileged: bool = False  # one of its containers may all that root may
+    sysctls: tuple[tuple[str, str], ...] = ()  # kernel settings of its own
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -137,6 +145,11 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     vm: VmConfig | None = None  # set: a virtual machine, and image and command mean nothing
     mounts: tuple[Mount, ...] = ()  # one within another comes after it
     groups: tuple[int, ...] = ()  # besides its user's own
+    run_as_non_root: bool = False
+    add_capabilities: tuple[str, ...] = ()  # by name, without CAP_; or ALL
+    drop_capabilities: tuple[str, ...] = ()
+    seccomp_unconfined: bool = False  # False: the runtime's own profile
+    privileged: bool = False  # all that root may, where the runtime can
 
 
 class ContainerPhase(enum.StrEnum):
@@ -197,10 +210,11 @@ class MachineFacts(msgspec.Struct, frozen=True):
     memory_bytes: int
     kernel_version: str
     os_image: str
-    architecture: str
+    architecture: str  # as Kubernetes names it: amd64
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
+    powers: Powers = NO_POWERS
 
 
 class MachineUsage(msgspec.Struct, frozen=True):
@@ -211,7 +225,8 @@ class MachineUsage(msgspec.Struct, frozen=True):
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True):
-    """Something happened to a container by itself: look at its pod again."""
+    """Something happened to a container by itself: look at its pod again. ``container`` empty: to
+    a group of the pod."""
 
     pod_uid: str
     container: str
@@ -260,7 +275,8 @@ class Runtime(Protocol):
     def pod(self, uid: str) -> PodView | None: ...
 
     async def create_pod(self, config: PodConfig) -> None:
-        """Make the pod's group and set its limits; harmless where it exists already."""
+        """Make the pod's group and set its limits; harmless where it exists already. The group of
+        a pod that is known and has lost it, by whosever hand, is made again."""
         ...
 
     async def start_container(self, config: ContainerConfig) -> ContainerView:

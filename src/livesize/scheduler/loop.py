@@ -30,7 +30,7 @@ from livesize.api.kinds import (
     STORAGE_CLASSES,
     Resource,
 )
-from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client, PatchType
@@ -259,6 +259,7 @@ class Scheduler:
             "status": "False",
             "reason": Reason.UNSCHEDULABLE.value,
             "message": sentence,
+            "observedGeneration": generation_of(current),
         }
         old = find_condition(current, ConditionType.POD_SCHEDULED)
         if old is not None and condition.items() <= old.items():

@@ -126,6 +126,17 @@ class Store(Protocol):
         """
         ...
 
+    async def commit_in_turn(
+        self, checks: Sequence[Check], first: Sequence[Write], second: Sequence[Write]
+    ) -> int:
+        """Two commits in a row that cost as much as one: ``first``, then ``second`` on top of it,
+        both under ``checks``; return the revision of the second. Each writes something.
+
+        Watchers see two revisions; where the second is written, the keys of ``first`` were not
+        changed in between. Memory and SQLite write both or neither. etcd may write the first
+        alone: when the process dies, or another changes what was checked (ConflictError)."""
+        ...
+
     def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
         """Every change under ``prefix`` after that revision, in batches that never split a
         revision. Raises CompactedError when it cannot; closing the iterator ends the watch.

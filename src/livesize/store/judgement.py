@@ -44,6 +44,30 @@ def judge_commit(
     return tuple(_changes(latest, writes, revision))
 
 
+def judge_in_turn(
+    latest: Callable[[str], Entry | None],
+    checks: Sequence[Check],
+    first: Sequence[Write],
+    second: Sequence[Write],
+    revision: int,
+) -> tuple[Commit, Commit]:
+    """The changes of ``first`` at ``revision`` and of ``second`` at the next, on top of it."""
+    require_writable(second)
+    before = judge_commit(latest, checks, first, revision)
+    written = {change.entry.key: change for change in before}
+
+    def latest_after(key: str) -> Entry | None:
+        change = written.get(key)
+        if change is None:
+            return latest(key)
+        return change.entry if change.kind is ChangeKind.PUT else None
+
+    after = judge_commit(latest_after, (), second, revision + 1)
+    if not before or not after:
+        raise ValueError("of two commits in a row each has to write something")
+    return before, after
+
+
 def require_past(revision: int, newest: int) -> None:
     if revision > newest:
         raise ValueError(f"revision {revision} has not happened yet; the newest is {newest}")

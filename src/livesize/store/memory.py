@@ -20,7 +20,7 @@ from livesize.store.interface import (
     StoreClosedError,
     Write,
 )
-from livesize.store.judgement import judge_commit, require_past
+from livesize.store.judgement import judge_commit, judge_in_turn, require_past
 
 
 class MemoryStore:
@@ -58,6 +58,17 @@ class MemoryStore:
         self._require_open()
         commit = judge_commit(self._entries.get, checks, writes, self._feed.revision + 1)
         if commit:
+            for change in commit:
+                self._entries.apply(change)
+            self._feed.publish(commit)
+        return self._feed.revision
+
+    async def commit_in_turn(
+        self, checks: Sequence[Check], first: Sequence[Write], second: Sequence[Write]
+    ) -> int:
+        self._require_open()
+        revision = self._feed.revision + 1
+        for commit in judge_in_turn(self._entries.get, checks, first, second, revision):
             for change in commit:
                 self._entries.apply(change)
             self._feed.publish(commit)

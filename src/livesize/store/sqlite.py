@@ -42,7 +42,7 @@ from livesize.store.interface import (
     StoreOpenError,
     Write,
 )
-from livesize.store.judgement import Commit, judge_commit, require_past
+from livesize.store.judgement import Commit, judge_commit, judge_in_turn, require_past
 from livesize.store.sqlite_file import Contents, LogFile
 from livesize.store.sqlite_writer import Compaction, Failure, Request, Writer
 
@@ -150,11 +150,20 @@ class SqliteStore:
             return await self._submit((), conflict)
         if not commit and not self._in_flight:
             return self._head_revision
-        if commit:
-            self._head_revision += 1
-            for change in commit:
-                self._head[change.entry.key] = change
-        return await self._submit(commit, self._head_revision)
+        return await self._submit_judged((commit,) if commit else ())
+
+    async def commit_in_turn(
+        self, checks: Sequence[Check], first: Sequence[Write], second: Sequence[Write]
+    ) -> int:
+        self._require_writable()
+        revision = self._head_revision + 1
+        try:
+            commits = judge_in_turn(self._latest, checks, first, second, revision)
+        except ConflictError as conflict:
+            if not self._in_flight:
+                raise
+            return await self._submit((), conflict)
+        return await self._submit_judged(commits)
 
     async def watch(self, prefix: str, *, after_revision: int) -> AsyncIterator[Sequence[Change]]:
         reached = after_revision
@@ -201,8 +210,15 @@ class SqliteStore:
             return self._entries.get(key)
         return change.entry if change.kind is ChangeKind.PUT else None
 
-    async def _submit(self, commit: Commit, answer: int | ConflictError) -> int:
-        request = Request(self._term, commit, answer, self._loop.create_future())
+    async def _submit_judged(self, commits: Sequence[Commit]) -> int:
+        for commit in commits:
+            self._head_revision += 1
+            for change in commit:
+                self._head[change.entry.key] = change
+        return await self._submit(commits, self._head_revision)
+
+    async def _submit(self, commits: Sequence[Commit], answer: int | ConflictError) -> int:
+        request = Request(self._term, commits, answer, self._loop.create_future())
         self._in_flight.append(request)
         if not self._submitted:
             self._loop.call_soon(self._hand_over)
@@ -227,8 +243,8 @@ class SqliteStore:
             self._settle_failed(requests, failure)
             return
         for request in requests:
-            if request.commit:
-                self._publish(request.commit)
+            for commit in request.commits:
+                self._publish(commit)
         for request in requests:
             _answer(request)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -42,10 +43,11 @@ value."""
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
-    """One judged commit. ``answer`` is given once everything before it is durable."""
+    """One judged commit, or two in a row; none where it is only answered. ``answer`` is given
+    once everything before it is durable."""
 
     term: int
-    commit: Commit
+    commits: Sequence[Commit]
     answer: int | ConflictError
     future: asyncio.Future[int]
 
@@ -130,7 +132,8 @@ class Writer:
         is at the file. False: it is left to the thread."""
         if not self._pace.is_quick or self._file.is_log_over(CHECKPOINT_BUSY_BYTES):
             return False
-        if sum(len(change.entry.value) for change in request.commit) > HERE_BYTES:
+        changes = itertools.chain.from_iterable(request.commits)
+        if sum(len(change.entry.value) for change in changes) > HERE_BYTES:
             return False
         if not self._file_lock.acquire(blocking=False):
             return False
@@ -220,7 +223,7 @@ class Writer:
 
     def _append(self, requests: Sequence[Request], *, patient: bool) -> Failure | None:
         self._points.reach("store/commit/before")
-        commits = [request.commit for request in requests if request.commit]
+        commits = [commit for request in requests for commit in request.commits]
         try:
             if commits:
                 with self._pace.measured():

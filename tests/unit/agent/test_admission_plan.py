@@ -18,6 +18,7 @@ from livesize.agent.admission.plan import (
     Reject,
     judge_new,
     judge_resize,
+    order_after_restart,
     retry_key,
 )
 from livesize.agent.admission.supported import unsupported_field
@@ -105,20 +106,42 @@ def test_a_resize(
     assert isinstance(judge_resize(Amounts(*desired), Amounts(*held), room), kind)
 
 
-def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class() -> None:
-    burstable = pod("b")
-    burstable = evolve(burstable, ("spec", "containers", 0, "resources", "limits"), {})
+def test_deferred_ones_are_tried_by_priority_then_class_then_age() -> None:
+    """Decisions 42."""
+    resources = ("spec", "containers", 0, "resources")
+    burstable = evolve(pod("b"), (*resources, "limits"), {})
     keys = {
-        "important": retry_key(pod(priority=10), 4),
-        "guaranteed, second": retry_key(pod(), 3),
-        "guaranteed, first": retry_key(pod(), 2),
-        "burstable, before all": retry_key(burstable, 1),
+        "important": retry_key(evolve(pod(priority=10), resources, {}), 5),
+        "guaranteed, second": retry_key(pod(), 4),
+        "guaranteed, first": retry_key(pod(), 3),
+        "burstable, before them": retry_key(burstable, 2),
+        "best effort, before all": retry_key(evolve(pod(), resources, {}), 1),
     }
     assert sorted(keys, key=lambda name: keys[name]) == [
         "important",
-        "burstable, before all",
         "guaranteed, first",
         "guaranteed, second",
+        "burstable, before them",
+        "best effort, before all",
+    ]
+
+
+def test_after_a_restart_what_was_deferred_comes_first_then_all_as_they_were_asked() -> None:
+    def asked(phase: str, version: str, **more: Any) -> Object:
+        state = {"phase": phase, "requestedVersion": version}
+        return evolve(pod(**more), ("status", "resizeState"), state)
+
+    order = {
+        "new, second": order_after_restart(asked("Requested", "12", priority=9)),
+        "new, first": order_after_restart(asked("Requested", "11")),
+        "deferred": order_after_restart(asked("Deferred", "2")),
+        "deferred, important": order_after_restart(asked("Deferred", "3", priority=9)),
+    }
+    assert sorted(order, key=lambda name: order[name]) == [
+        "deferred, important",
+        "deferred",
+        "new, first",
+        "new, second",
     ]
 
 
@@ -134,6 +157,14 @@ def test_deferred_ones_are_tried_by_priority_then_arrival_whatever_their_class()
         (
             "spec.containers[0].readinessProbe.grpc",
             {"containers": [{"readinessProbe": {"grpc": {"port": 1}}}]},
+        ),
+        (
+            "spec.securityContext.seccompProfile.type",
+            {"securityContext": {"seccompProfile": {"type": "Localhost"}}},
+        ),
+        (
+            "spec.containers[0].securityContext.seccompProfile.type",
+            {"containers": [{"securityContext": {"seccompProfile": {"type": "Localhost"}}}]},
         ),
         (
             "spec.containers[0].env[0].valueFrom",

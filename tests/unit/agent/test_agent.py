@@ -72,7 +72,7 @@ async def test_a_resize_reaches_the_groups_and_back(world: World, cpu: str, memo
     assert [step["name"] for step in state["steps"]][:2] == ["checkpoint", "accept"]
     assert state["steps"][-1]["name"] == "actuated"
     assert world.api.pod("db")["status"]["observedGeneration"] == 2
-    assert [post["phase"] for post in world.api.posts] == ["InProgress", "Done"]
+    assert world.api.told["db"] == ["None", "Requested", "InProgress", "Done"]
     await world.until(
         lambda: {"ResizeStarted", "ResizeCompleted"} <= set(world.api.event_reasons("db")),
         "events are told",
@@ -251,10 +251,11 @@ async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    disk = Disk(monkeypatch)
+    disk, slow = Disk(monkeypatch), ContainerGroup(uid, "app")
+    world.machine.hold_writes(slow)  # what is done at once is told with Done (ADR 0065)
     try:
         world.api.resize("db", "app", cpu="1")
-        await world.until(lambda: world.quota_us(uid) == 100_000, "applied")
+        await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
         with apsw.Connection(str(world.path)) as other:  # sees what a crash would leave
             left = other.execute("SELECT entry ->> 'generation' FROM allocations").get
         assert left == 2
@@ -262,6 +263,8 @@ async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
         assert world.api.phase("db") == "Requested", "not told before it is on disk"
     finally:
         disk.release()
+    await world.phase("db", "InProgress")
+    world.machine.release_writes(slow)
     await world.phase("db", "Done")
 
 
@@ -274,11 +277,14 @@ async def test_a_promise_that_does_not_reach_the_disk_is_not_told(
     disk = Disk(monkeypatch)
     disk.fails = True
     disk.release()
+    slow = ContainerGroup(uid, "app")
+    world.machine.hold_writes(slow)
     world.api.resize("db", "app", cpu="1")
-    await world.until(lambda: world.quota_us(uid) == 100_000, "applied")
+    await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
     await asyncio.sleep(0.1)  # it tries again and again
     assert world.api.phase("db") == "Requested"
     disk.fails = False
+    world.machine.release_writes(slow)
     await world.phase("db", "Done")
 
 
@@ -470,7 +476,8 @@ async def test_a_resize_that_is_applied_at_once_is_told_in_one_commit(world: Wor
     assert world.quota_us(uid) == 100_000
     assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
     told = [one["reason"] for one in world.api.posts[0]["events"]]
-    assert told == ["ResizeStarted", "ResizeCompleted"]
+    assert told[-2:] == ["ResizeStarted", "ResizeCompleted"]
+    assert world.api.told["db"] == ["None", "Requested", "InProgress", "Done"], "in order"
 
 
 async def test_that_an_overtaken_resize_began_is_told_all_the_same(world: World) -> None:

@@ -159,7 +159,8 @@ async def test_what_was_deferred_is_judged_again_and_said_only_once(world: World
     await world.start()
     world.api.mark_deleted("big")
     await world.phase("db", "Done")
-    assert [post["phase"] for post in world.api.posts] == ["Deferred", "InProgress", "Done"]
+    told = ["None", "Requested", "Deferred", "InProgress", "Done"]
+    assert world.api.told["db"] == told
 
 
 async def test_promises_are_durable_before_the_machine_is_touched(world: World) -> None:

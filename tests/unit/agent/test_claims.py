@@ -186,7 +186,7 @@ async def test_a_pod_waits_for_its_claim_and_its_files_outlive_it(world: World) 
         return str(lookup(statuses[0], "state", "waiting", "message", default=""))
 
     await world.until(lambda: "not found: make it" in message(), "it says what is missing")
-    assert "Failed" in world.api.event_reasons("db")
+    await world.until(lambda: "Failed" in world.api.event_reasons("db"), "an event says so")
     path = await provision(world)
     uid = await world.running("db")
     (path / "file").write_text("kept")

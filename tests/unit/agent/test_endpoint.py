@@ -230,6 +230,30 @@ async def test_ports_are_forwarded_and_a_refusal_is_a_sentence(node: Node) -> No
     assert b"cannot connect to port 81: Connection refused" in by_stream[5]
 
 
+async def test_a_port_that_was_not_allowed_is_not_forwarded(node: Node) -> None:
+    connected: list[int] = []
+
+    async def connect(pod_uid: str, port: int) -> PortStreams:
+        connected.append(port)
+        raise RuntimeCallError("only tried")
+
+    node.runtime.connect = connect  # type: ignore[method-assign]
+    framer, parser, frames = Framer(), Parser(), []
+    path = "/portforward/u-1?port=80&port=8080"
+    async with node.switched(path, "SPDY/3.1+portforward.k8s.io") as stream:
+        for number, port in enumerate(("22", "80")):
+            for offset, kind in enumerate(("error", "data")):
+                headers = {"streamtype": kind, "port": port, "requestid": str(number)}
+                await stream.send_bytes(framer.open(4 * number + 2 * offset + 1, headers))
+        async with asyncio.timeout(5):
+            while sum(isinstance(one, Data) and one.last for one in frames) < 4:
+                frames += list(parser.feed(await stream.receive_bytes()))
+    said = {one.stream: one.data for one in frames if isinstance(one, Data) and one.data}
+    assert connected == [80]
+    assert b"declares 80, 8080, and only an admin forwards other ports" in said[1]
+    assert b"only tried" in said[5]
+
+
 async def test_who_speaks_no_spdy_is_hung_up_on(node: Node) -> None:
     async with node.switched("/portforward/u-1", "SPDY/3.1+portforward.k8s.io") as stream:
         await stream.send_bytes(b"GET / HTTP/1.1\r\n\r\n" * 100)

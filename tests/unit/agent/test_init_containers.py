@@ -53,6 +53,9 @@ async def test_one_that_fails_is_tried_again_and_the_word_says_so(world: World) 
     await world.start()
     await world.api.run_pod("db", container(), initContainers=[init()])
     await world.until(
+        lambda: statuses(world, "db").get("init", {}).get("restartCount") == 1, "tried again"
+    )
+    await world.until(
         lambda: pod_status_word(world.api.pod("db")) == "Init:CrashLoopBackOff", "it is told"
     )
     world.machine.behaviours[PREPARE] = Behaviour(exit_code=0)
@@ -65,6 +68,37 @@ async def test_a_pod_that_never_restarts_fails_with_its_init_container(world: Wo
     await world.start()
     await world.api.run_pod("db", container(), initContainers=[init()], restartPolicy="Never")
     await world.until(lambda: world.api.pod("db")["status"]["phase"] == "Failed", "it failed")
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+async def test_its_own_policy_counts_and_not_the_pods(world: World, policy: str) -> None:
+    """Kubernetes 1.35: init containers may have restartPolicy Never and OnFailure."""
+    world.machine.behaviours[PREPARE] = Behaviour(exit_code=3)
+    await world.start()
+    once = init("once", restartPolicy="Never")
+    await world.api.run_pod("once", container(), initContainers=[once], restartPolicy=policy)
+    await world.until(lambda: world.api.pod("once")["status"]["phase"] == "Failed", "it failed")
+    assert statuses(world, "once")["once"]["restartCount"] == 0
+    again = init("again", restartPolicy="OnFailure")
+    await world.api.run_pod("again", container(), initContainers=[again], restartPolicy=policy)
+    await world.until(
+        lambda: statuses(world, "again").get("again", {}).get("restartCount", 0) > 1, "tried again"
+    )
+    world.machine.behaviours[PREPARE] = Behaviour(exit_code=0)
+    await world.running("again")
+
+
+async def test_a_rule_restarts_a_container_that_never_does(world: World) -> None:
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+    await world.start()
+    app = container(restartPolicy="Never", restartPolicyRules=[rule])
+    await world.api.run_pod("job", app, restartPolicy="Never")
+    uid = await world.running("job")
+    world.machine.exit(uid, "app", 42)
+    await world.until(lambda: world.attempt(uid) == 1, "it runs again")
+    world.machine.exit(uid, "app", 1)
+    await world.until(lambda: world.api.pod("job")["status"]["phase"] == "Failed", "it failed")
+    assert world.api.pod("job")["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
 async def test_a_sidecar_starts_first_stays_and_stops_last(world: World) -> None:

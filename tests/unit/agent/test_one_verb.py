@@ -100,7 +100,7 @@ async def test_asked_accepted_done(subject: Subject, asked: dict[str, str]) -> N
     assert subject.actual == wanted
     assert subject.state["allocated"] == [{"name": subject.name, **wanted}]
     assert subject.state["desired"] == [{"name": subject.name, **wanted}]
-    assert [post["phase"] for post in subject.world.api.posts] == ["InProgress", "Done"]
+    assert subject.world.api.told["db"] == ["None", "Requested", "InProgress", "Done"]
     resized = subject.condition("PodResized")
     assert resized is not None
     assert resized["status"] == "Done"
@@ -274,13 +274,16 @@ async def test_a_finished_resize_is_left_alone_by_the_next_agent(subject: Subjec
     subject.ask(**LARGE)
     await subject.reaches("Done")
     world = subject.world
-    pid, posts = world.pid(subject.uid, subject.name), len(world.api.posts)
+    pid = world.pid(subject.uid, subject.name)
+    world.api.told.clear()
     world.history.clear()
     await world.stop()
     await world.start()
     subject.ask(cpu="2")
     await subject.reaches("Done")
-    assert len(world.api.posts) == posts + 2, "nothing is said twice"
+    assert world.api.told["db"][-3:] == ["Requested", "InProgress", "Done"]
+    done = [post["generation"] for post in world.api.posts if post["phase"] == "Done"]
+    assert done == [2, 3], "nothing is said twice"
     assert world.pid(subject.uid, subject.name) == pid
     assert not [one for one in world.history if isinstance(one, tuple) and _is_memory(one[1])]
 

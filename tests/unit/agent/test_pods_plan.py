@@ -18,7 +18,6 @@ from livesize.agent.pods.plan import (
     PodPlan,
     Remove,
     Rest,
-    RestartPolicy,
     Run,
     Running,
     Standing,
@@ -28,6 +27,7 @@ from livesize.agent.pods.plan import (
     plan_pod,
     stop_order,
 )
+from livesize.api.restart_policy import RestartPolicy, RestartRule
 
 NOW = 1000.0
 BACKOFF = CrashBackoff(10.0, 300.0)
@@ -234,6 +234,87 @@ SIDECAR = first(running("side"), stays=True)
     ],
 )
 def test_rules_of_init_containers_and_probes(given: PodFacts, plan: PodPlan) -> None:
+    assert plan_pod(given) == plan
+
+
+ON_42 = (RestartRule(True, frozenset({42})),)
+NOT_ON_42 = (RestartRule(False, frozenset({42})),)
+
+
+@pytest.mark.parametrize(
+    ("given", "plan"),
+    [
+        pytest.param(
+            facts(exited(1, own_policy=NEVER)), Finish(succeeded=False), id="its own policy: never"
+        ),
+        pytest.param(
+            facts(exited(0, own_policy=NEVER), running("other")),
+            Run(False, (), None),
+            id="which does not end the others",
+        ),
+        pytest.param(
+            facts(exited(0, own_policy=ALWAYS, exits_in_a_row=1), policy=NEVER),
+            Run(False, (Start("app", 1),), None),
+            id="its own policy: always",
+        ),
+        pytest.param(
+            facts(exited(0, own_policy=ON_FAILURE)), Finish(succeeded=True), id="on failure only"
+        ),
+        pytest.param(
+            facts(exited(42, own_policy=NEVER, rules=ON_42, exits_in_a_row=1), policy=NEVER),
+            Run(False, (Start("app", 1),), None),
+            id="a rule goes before either policy",
+        ),
+        pytest.param(
+            facts(exited(42, ago=4, own_policy=NEVER, rules=ON_42, exits_in_a_row=2)),
+            Run(False, (), 6.0),
+            id="and waits like any other restart",
+        ),
+        pytest.param(
+            facts(exited(1, own_policy=NEVER, rules=ON_42), policy=NEVER),
+            Finish(succeeded=False),
+            id="a rule for another exit code",
+        ),
+        pytest.param(
+            facts(exited(42, own_policy=NEVER, rules=NOT_ON_42), policy=NEVER),
+            Finish(succeeded=False),
+            id="not in: the code",
+        ),
+        pytest.param(
+            facts(exited(1, own_policy=NEVER, rules=NOT_ON_42, exits_in_a_row=1), policy=NEVER),
+            Run(False, (Start("app", 1),), None),
+            id="not in: all others",
+        ),
+        pytest.param(
+            with_init([first(exited(2, name="one"), own_policy=NEVER)], missing()),
+            Finish(succeeded=False),
+            id="an init container that never restarts fails its pod",
+        ),
+        pytest.param(
+            with_init(
+                [first(exited(2, name="one", exits_in_a_row=1), own_policy=ON_FAILURE)],
+                missing(),
+                policy=NEVER,
+            ),
+            Run(False, (Start("one", 1),), None),
+            id="one that restarts on failure does so in a pod that never does",
+        ),
+        pytest.param(
+            with_init([first(exited(0, name="one"), own_policy=NEVER, rules=NOT_ON_42)], missing()),
+            Run(False, (Start("app", 0),), None),
+            id="one that has succeeded is done, whatever its rules say",
+        ),
+        pytest.param(
+            with_init(
+                [first(exited(42, name="one", exits_in_a_row=1), own_policy=NEVER, rules=ON_42)],
+                missing(),
+            ),
+            Run(False, (Start("one", 1),), None),
+            id="one that fails by a rule is tried again",
+        ),
+    ],
+)
+def test_rules_of_a_containers_own_restarts(given: PodFacts, plan: PodPlan) -> None:
     assert plan_pod(given) == plan
 
 

@@ -56,6 +56,15 @@ async def test_only_what_others_changed_is_news(
     assert scene.record.seen(pod(9)), "with no post under way it is news at once"
 
 
+async def test_done_that_was_never_accepted_makes_two_versions_of_ours() -> None:
+    scene = Scene(pod(3), 2, 3)
+    await scene.record._answered(scene.patch(), makes_two=True)
+    assert scene.woken == 0
+    scene = Scene(pod(3), 2, 3)
+    await scene.record._answered(scene.patch())
+    assert scene.woken == 1, "of any other post the one before is somebody else's"
+
+
 async def test_a_post_that_failed_has_made_no_change() -> None:
     scene = Scene(StatusError(409, "Conflict", "no"), 2)
     with pytest.raises(StatusError):

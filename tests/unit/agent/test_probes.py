@@ -230,7 +230,7 @@ async def test_a_failing_post_start_hook_ends_the_container(quick: World) -> Non
     await quick.until(lambda: "FailedPostStartHook" in quick.api.event_reasons("db"), "told")
     answers(quick, ("greet",), well=True)
     uid = await quick.running("db")
-    assert quick.attempt(uid) >= 1
+    await quick.until(lambda: quick.attempt(uid) >= 1, "started again")
 
 
 async def test_a_pre_stop_hook_runs_before_the_end(quick: World) -> None:

@@ -248,7 +248,14 @@ def test_the_more_memory_was_asked_for_the_later_it_is_killed(
 
 
 def test_events_say_what_is_resized_as_kubernetes_does() -> None:
-    assert event_message("started", [{"name": "c", "limits": {"cpu": "1"}}], 7) == (
+    sizes = [{"name": "c", "limits": {"cpu": "1"}}]
+    assert event_message("started", {"spec": {}}, sizes, 7) == (
         'Pod resize started: {"containers":[{"name":"c","resources":{"limits":{"cpu":"1"}}}],'
         '"generation":7}'
+    )
+    beside = {"spec": {"initContainers": [{"name": "side", "restartPolicy": "Always"}]}}
+    sizes.append({"name": "side", "limits": {"cpu": "2"}})
+    assert event_message("started", beside, sizes, 7) == (
+        'Pod resize started: {"initContainers":[{"name":"side","resources":{"limits":{"cpu":"2"}}}]'
+        ',"containers":[{"name":"c","resources":{"limits":{"cpu":"1"}}}],"generation":7}'
     )

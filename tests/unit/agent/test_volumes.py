@@ -15,10 +15,15 @@ from livesize.agent.volumes.wanted import memory_size, wanted_volume
 from livesize.api.kinds import CONFIG_MAPS, SECRETS
 from livesize.api.objects import Object
 from livesize.api.resize_state import resize_state
-from livesize.runtime.fake import Behaviour
-from livesize.runtime.interface import ContainerConfig, ContainerPhase, ContainerView
+from livesize.runtime.fake import Behaviour, FakeRuntime
+from livesize.runtime.interface import (
+    ContainerConfig,
+    ContainerPhase,
+    ContainerView,
+    RuntimeCallError,
+)
 from livesize.runtime.volumes.interface import FileTree, VolumeFile
-from unit.agent.world import CrashAt, World, container
+from unit.agent.world import CrashAt, World, container, quick_settings
 
 MIB = 1024 * 1024
 POD: Object = {
@@ -178,7 +183,8 @@ async def test_a_container_waits_for_its_config_map_and_starts_when_it_is_there(
     assert 'configmap "settings" not found' in waiting()["message"]
     await world.api.create(CONFIG_MAPS, SETTINGS, "default")
     uid = await world.running("db")
-    (mount,) = config_of(world, uid).mounts
+    mount, last_words = config_of(world, uid).mounts
+    assert last_words.target == "/dev/termination-log"
     assert (mount.target, mount.read_only) == ("/etc/db", True)
     file = Path(mount.source) / "colour"
     assert file.read_text() == "blue"
@@ -250,28 +256,116 @@ async def test_a_size_limit_stays_whatever_the_pod_gets(world: World) -> None:
     assert world.mounts.points[memory_path(world)] == 8 * MIB
 
 
-async def test_files_in_memory_are_cleared_when_the_container_restarts(world: World) -> None:
+RESTARTS: Object = {
+    "resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+}
+
+
+async def run_with_memory_volume(world: World, *, prepared: bool) -> str:
+    """A container that a resize of its memory restarts. ``prepared``: an init container mounts
+    the volume too."""
+    world.machine.behaviours["prepare",] = Behaviour(exit_code=0)
     await world.start()
-    await world.api.run_pod("db", container(**MOUNT), volumes=[CACHE])
-    uid = await world.running("db")
+    await world.api.run_pod(
+        "db",
+        container(**MOUNT, **RESTARTS),
+        initContainers=[container("prepare", command=["prepare"], **MOUNT)] if prepared else [],
+        volumes=[CACHE],
+    )
+    return await world.running("db")
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_files_in_memory_are_cleared_when_a_resize_restarts_the_container(
+    world: World, prepared: bool
+) -> None:
+    """ARK: "Kubelet will clear out any files in emptyDir upon Container restart"."""
+    uid = await run_with_memory_volume(world, prepared=prepared)
+    file = memory_path(world) / "left"
+    file.write_text("by the first")
+    world.api.resize("db", "app", memory="128Mi")
+    await world.phase("db", "Done")
+    assert view_of(world, uid).attempt == 1
+    assert not file.exists()
+    steps = [step["name"] for step in resize_state(world.api.pod("db"))["steps"]]
+    assert steps.index("stop:app") < steps.index("clear:app") < steps.index("start:app")
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_files_in_memory_are_kept_when_the_container_ended_by_itself(
+    world: World, prepared: bool
+) -> None:
+    """Kubernetes: "a container crashing does not remove a Pod from a node. The data in an emptyDir
+    volume is safe across container crashes"."""
+    uid = await run_with_memory_volume(world, prepared=prepared)
     file = memory_path(world) / "left"
     file.write_text("by the first")
     world.machine.exit(uid, "app", 1)
     await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
-    assert not file.exists()
+    assert file.read_text() == "by the first"
 
 
-async def test_what_an_init_container_has_prepared_in_memory_stays(world: World) -> None:
-    world.machine.behaviours["prepare",] = Behaviour(exit_code=0)
+async def test_a_live_resize_leaves_files_in_memory_alone(world: World) -> None:
     await world.start()
-    prepare = container("prepare", command=["prepare"], **MOUNT)
-    await world.api.run_pod("db", container(**MOUNT), initContainers=[prepare], volumes=[CACHE])
-    uid = await world.running("db")
-    file = memory_path(world) / "prepared"
-    file.write_text("once")
-    world.machine.exit(uid, "app", 1)
+    await world.api.run_pod("db", container(**MOUNT), volumes=[CACHE])
+    await world.running("db")
+    file = memory_path(world) / "kept"
+    file.write_text("in use")
+    world.api.resize("db", "app", memory="128Mi")
+    await world.phase("db", "Done")
+    assert file.read_text() == "in use"
+
+
+async def test_files_in_memory_do_not_hold_up_the_shrink_that_clears_them(world: World) -> None:
+    """They are gone before the pod's group and the volume shrink: the container that could remove
+    them does not run any more."""
+    uid = await run_with_memory_volume(world, prepared=False)
+    (memory_path(world) / "held").write_bytes(bytes(40 * MIB))
+    world.api.resize("db", "app", memory="32Mi")
+    await world.phase("db", "Done")
+    assert view_of(world, uid).attempt == 1
+    assert world.mounts.points[memory_path(world)] == 32 * MIB
+    steps = [step["name"] for step in resize_state(world.api.pod("db"))["steps"]]
+    assert steps.index("clear:app") < steps.index("volume:cache:size"), "at the first attempt"
+
+
+async def test_a_container_that_its_worker_starts_for_a_resize_is_cleared_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop failed after the container had ended: the next turn starts it again while the
+    resize itself waits for its next attempt."""
+    world.settings = quick_settings(30.0, recheck_seconds=0.1)
+    uid = await run_with_memory_volume(world, prepared=False)
+    file = memory_path(world) / "left"
+    file.write_text("by the first")
+    stop = FakeRuntime.stop_container
+
+    async def stop_and_fail(runtime: FakeRuntime, uid: str, name: str, grace: float) -> None:
+        await stop(runtime, uid, name, grace)
+        raise RuntimeCallError("the answer was lost")
+
+    monkeypatch.setattr(FakeRuntime, "stop_container", stop_and_fail)
+    world.api.resize("db", "app", memory="128Mi")
     await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
-    assert file.read_text() == "once"
+    assert not file.exists()
+    assert world.api.phase("db") != "Done"
+
+
+@pytest.mark.parametrize("point", ["resize/stop:app/after", "resize/clear:app/after"])
+async def test_an_agent_that_dies_after_the_stop_clears_before_the_start(
+    world: World, point: str
+) -> None:
+    await world.start(CrashAt(point))
+    await world.api.run_pod("db", container(**MOUNT, **RESTARTS), volumes=[CACHE])
+    uid = await world.running("db")
+    file = memory_path(world) / "left"
+    file.write_text("by the first")
+    world.api.resize("db", "app", memory="128Mi")
+    await world.crashed()
+    await world.start()
+    await world.phase("db", "Done")
+    assert view_of(world, uid).attempt == 1
+    assert not file.exists()
 
 
 async def test_a_pod_whose_volume_holds_more_than_it_may_fails(world: World) -> None:

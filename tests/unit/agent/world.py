@@ -24,7 +24,14 @@ from livesize.api.kernel_units import CgroupVersion
 from livesize.api.kinds import EVENTS, NODES, PODS, Resource
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.patch.merge import merge_patch
-from livesize.api.resize_state import apply_resizing, bind_allocated, request_resize, resize_state
+from livesize.api.resize_state import (
+    accepted_on_the_way,
+    apply_resizing,
+    bind_allocated,
+    remember_request,
+    request_resize,
+    resize_state,
+)
 from livesize.api.resources import is_vm
 from livesize.client.interface import (
     EVERYTHING,
@@ -34,7 +41,7 @@ from livesize.client.interface import (
     Selection,
     WatchEvent,
 )
-from livesize.machinery.clock import SystemClock, format_micro_time
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
@@ -69,6 +76,7 @@ class MemoryApi:
         self.objects: dict[Key, Object] = {}
         self.posts: list[Object] = []  # every body of pods/X/resizing that was taken
         self.refused: list[Object] = []  # and those that were refused
+        self.told: dict[str, list[str]] = {}  # phases of a pod's resize, as a watch shows them
         self.is_down = False
         self._revision = 0
         self._uids = itertools.count(1)
@@ -167,7 +175,11 @@ class MemoryApi:
         for event in body.get("events", []):
             key = (EVENTS.plural, namespace, event["metadata"]["name"])
             self._store(EventType.ADDED, key, event)
-        return self._store(EventType.MODIFIED, (resource.plural, namespace, name), answered)
+        key = (resource.plural, namespace, name)
+        accepted = accepted_on_the_way(pod, answered)
+        if accepted is not None:
+            self._store(EventType.MODIFIED, key, accepted)
+        return self._store(EventType.MODIFIED, key, answered)
 
     async def close(self) -> None: ...
 
@@ -199,7 +211,7 @@ class MemoryApi:
         resources = {**before, **sides}
         new = evolve(pod, path, resources)
         new = evolve(new, ("metadata", "generation"), generation_of(pod) + 1)
-        asked = request_resize(pod, new, requested_by="test", now=format_micro_time(self._revision))
+        asked = request_resize(pod, new, requested_by="test", now="2026-01-01T00:00:00Z")
         self._store(EventType.MODIFIED, ("pods", "default", name), asked)
 
     def mark_deleted(self, name: str, *, grace_seconds: int | None = None) -> None:
@@ -257,8 +269,13 @@ class MemoryApi:
 
     def _store(self, event: EventType, key: Key, obj: Object) -> Object:
         self._revision += 1
+        if key[0] == PODS.plural and key in self.objects:
+            obj = remember_request(self.objects[key], obj)
         stored = evolve(obj, ("metadata", "resourceVersion"), str(self._revision))
         self.objects[key] = stored
+        if key[0] == PODS.plural:
+            told, phase = self.told.setdefault(key[2], []), self.phase(key[2])
+            told += [phase] if told[-1:] != [phase] else []
         return self._publish(event, key, stored)
 
     def _remove(self, key: Key) -> Object:
@@ -278,8 +295,11 @@ class MemoryApi:
 def _resources_path(pod: Object, container: str) -> tuple[str | int, ...]:
     if is_vm(pod):
         return "spec", "virtualMachine", "resources"
-    names = [one["name"] for one in pod["spec"]["containers"]]
-    return "spec", "containers", names.index(container), "resources"
+    for kind in ("containers", "initContainers"):
+        names = [one["name"] for one in pod["spec"].get(kind) or ()]
+        if container in names:
+            return "spec", kind, names.index(container), "resources"
+    raise AssertionError(f"the pod has no container {container}")
 
 
 def container(name: str = "app", cpu: str = "500m", memory: str = "64Mi", **more: Any) -> Object:
@@ -297,7 +317,7 @@ def quick_settings(seconds: float, **more: Any) -> AgentSettings:
         post_backoff_seconds=seconds / 2,
         post_backoff_maximum_seconds=seconds,
         crash_backoff_seconds=2 * seconds,
-        **more,
+        **{"event_delay_seconds": 0.0, **more},
     )
 
 

@@ -104,6 +104,31 @@ def test_init_containers_count_as_kubernetes_counts(init: list[Object], expected
     assert requests_of(pod("1 64Mi", initContainers=init)) == expected
 
 
+def sidecar_pod(allocated: str, actual: str, phase: str) -> Object:
+    """A sidecar that asks for 500m, beside a container that is not resized."""
+    made = pod("1 64Mi", "1 64Mi", "1 64Mi", phase, initContainers=[SIDECAR])
+    made["status"]["resizeState"]["allocated"].append({"name": "s", **sides(allocated)})
+    made["status"]["initContainerStatuses"] = [{"name": "s", "resources": sides(actual)}]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("allocated", "actual", "phase", "kept", "charged"),
+    [
+        pytest.param("250m 8Mi", "250m 8Mi", "Requested", 1250, 1500, id="asked to grow"),
+        pytest.param("500m 8Mi", "750m 8Mi", "InProgress", 1750, 1750, id="a shrink unfinished"),
+        pytest.param("250m 8Mi", "250m 8Mi", "Infeasible", 1250, 1250, id="refused"),
+        pytest.param("500m 8Mi", "500m 8Mi", "Done", 1500, 1500, id="done"),
+    ],
+)
+def test_a_sidecar_that_is_resized_counts_like_a_container(
+    allocated: str, actual: str, phase: str, kept: int, charged: int
+) -> None:
+    made = sidecar_pod(allocated, actual, phase)
+    assert footprint(made).cpu_milli == kept
+    assert charge(made).requests.cpu_milli == charge(made).limits.cpu_milli == charged
+
+
 NODE = Amounts(2000, 4 * 2**30)
 
 

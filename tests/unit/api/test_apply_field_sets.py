@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from livesize.api.apply.field_sets import (
     intersection,
     is_field_set,
     is_nothing,
+    ordered,
     paths,
+    shared,
     union,
 )
 from livesize.api.apply.merging import merge_applied
@@ -218,3 +221,51 @@ def test_other_values_of_the_same_sizes_are_compared_quickly() -> None:
     )
     assert compare_sizes(one, two) == compare(one, two, POD_MERGE_KEYS)
     assert compare_sizes(one, one) == compare(one, one, POD_MERGE_KEYS)
+
+
+def written(fields: Any) -> str:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+
+
+IN_ORDER = (
+    '{"f:metadata":{"f:labels":{".":{},"f:a":{},"f:a-b":{},"f:b":{}}},'
+    '"f:spec":{"f:containers":{"k:{\\"name\\":\\"app\\"}":{".":{},"f:image":{},"f:name":{},'
+    '"f:ports":{".":{},"k:{\\"containerPort\\":80,\\"protocol\\":\\"TCP\\"}":{},'
+    '"k:{\\"containerPort\\":443,\\"protocol\\":\\"TCP\\"}":{}},'
+    '"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}}},'
+    '"k:{\\"name\\":\\"app-2\\"}":{}},"f:finalizers":{"v:\\"a\\"":{},"v:\\"b\\"":{}},"f:x":{"i:2":{},"i:10":{}}}}'
+)
+
+
+def _shuffled(fields: Any, rank: Any) -> Any:
+    return {key: _shuffled(fields[key], rank) for key in sorted(fields, key=rank)}
+
+
+@given(st.randoms(use_true_random=False))
+def test_sets_are_written_in_the_order_of_kubernetes(random: Any) -> None:
+    """structured-merge-diff: fields by name, elements by keys (numbers as numbers), values."""
+    mixed = _shuffled(json.loads(IN_ORDER), lambda _: random.random())
+    assert written(ordered(mixed)) == IN_ORDER
+    assert written(shared(mixed)) == IN_ORDER
+    assert shared(mixed) is shared(json.loads(IN_ORDER)), "equal sets are kept once"
+
+
+@pytest.mark.parametrize(
+    ("given_", "stored"),
+    [
+        pytest.param('k:{"b": 1, "a": "x"}', 'k:{"a":"x","b":1}', id="keys by name, no spaces"),
+        pytest.param('k:{"name":"\\u00e4"}', 'k:{"name":"ä"}', id="no more escapes than needed"),
+        pytest.param('v:"a<b"', 'v:"a\\u003cb"', id="what Go escapes is escaped"),
+    ],
+)
+def test_what_a_client_hands_on_is_stored_in_kubernetes_words(given_: str, stored: str) -> None:
+    item = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+    entries = parse_entries([{**item, "fieldsV1": {"f:x": {given_: {}}}}])
+    assert entries is not None
+    assert write_entries(entries)[0]["fieldsV1"] == {"f:x": {stored: {}}}
+
+
+def test_one_key_in_two_spellings_is_one_key() -> None:
+    assert ordered({'v:"a"': {"f:x": {}}, 'v:"\\u0061"': {"f:y": {}}}) == {
+        'v:"a"': {"f:x": {}, "f:y": {}}
+    }

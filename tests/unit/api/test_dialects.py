@@ -260,3 +260,39 @@ def test_deriving_is_cheap() -> None:
     pod = stored("Error")
     best = min(timeit.repeat(lambda: derive_dialects(pod), number=200, repeat=5)) / 200
     assert best < 100e-6
+
+
+def with_sidecar() -> Object:
+    """A sidecar that is being resized, and an init container that cannot be."""
+    pod = stored("InProgress", allocated=[{"name": "a"}, {"name": "s", "requests": OLD}])
+    pod["spec"]["initContainers"] = [
+        {"name": "i", "resources": {"requests": NEW}},
+        {"name": "s", "restartPolicy": "Always", "resources": {"requests": NEW}},
+    ]
+    pod["status"]["initContainerStatuses"] = [{"name": "i"}, {"name": "s"}]
+    return pod
+
+
+def test_sidecars_have_every_dialect_and_init_containers_what_they_were_made_with() -> None:
+    served = derive_dialects(with_sidecar())
+    init, side = served["spec"]["initContainers"]
+    assert "resourcesAllocated" not in init
+    assert side["resourcesAllocated"] == OLD
+    told = served["status"]["initContainerStatuses"]
+    assert [one["allocatedResources"] for one in told] == [NEW, OLD]
+    assert strip_dialects(served) == with_sidecar()
+
+
+@pytest.mark.parametrize("from_own_node", [False, True])
+@pytest.mark.parametrize("index", [0, 1])
+def test_only_its_node_writes_what_a_sidecar_was_allocated(index: int, from_own_node: bool) -> None:
+    served = derive_dialects(with_sidecar())
+    path = ("spec", "initContainers", index, "resourcesAllocated")
+    incoming = evolve(served, path, {"cpu": "2", "memory": "64Mi"})
+    errors = check_derived(incoming, served, from_own_node=from_own_node)
+    refused = [f"spec.initContainers[{index}].resourcesAllocated"]
+    assert [one.field for one in errors] == ([] if from_own_node and index == 1 else refused)
+    if not errors:
+        allocated = node_allocation(incoming, served)
+        assert allocated is not None
+        assert allocated[1] == {"name": "s", "requests": {"cpu": "2", "memory": "64Mi"}}

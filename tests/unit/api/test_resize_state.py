@@ -228,6 +228,12 @@ def test_words_of_an_answer(status: str, fields: Object, phase: str) -> None:
             id="bad quantity",
         ),
         pytest.param(answer("Done", status={"containerStatuses": 1}), {}, 422, id="bad status"),
+        pytest.param(
+            answer("Done", status={"initContainerStatuses": [{"resources": {"limits": 1}}]}),
+            {},
+            422,
+            id="bad status of a sidecar",
+        ),
         pytest.param({}, {}, 422, id="empty body"),
         pytest.param(answer("Done"), {"from_node": False}, 403, id="a scheduler is never done"),
         pytest.param(

@@ -81,6 +81,7 @@ def test_a_running_pod() -> None:
         "Age": "5m",
         "IP": "10.0.0.1",
         "Node": "n1",
+        "Readiness Gates": "<none>",
         "Desired": "cpu 500m/1 memory 64Mi/128Mi",
         "Allocated": "cpu 300m/-",
         "Actual": "cpu 250m/500m",
@@ -135,6 +136,17 @@ def test_a_running_pod() -> None:
 )
 def test_pod_status_is_the_word_kubectl_prints(given: Object, word: str) -> None:
     assert row(PODS, given)["Status"] == word
+
+
+@pytest.mark.parametrize(
+    "state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": {"exitCode": 1}}, {}]
+)
+def test_what_does_not_run_has_no_actual_size(state: Object) -> None:
+    size = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    runs = pod(containerStatuses=[container({"running": {}}, resources=size)])
+    assert row(PODS, runs)["Actual"] == "cpu 1/1"
+    dead = pod(containerStatuses=[container(state, resources=size)])
+    assert row(PODS, dead)["Actual"] == "-"
 
 
 def test_restarts_say_when_the_last_was() -> None:

@@ -107,8 +107,19 @@ RESTART = {"resourceName": "cpu", "restartPolicy": "RestartContainer"}
         ),
         (
             ("spec", "initContainers"),
-            [{"name": "i", "image": "i", "restartPolicy": "Never"}],
-            'spec.initContainers[0].restartPolicy: Unsupported value: "Never"',
+            [{"name": "i", "image": "i", "restartPolicy": "Sometimes"}],
+            (
+                'spec.initContainers[0].restartPolicy: Unsupported value: "Sometimes": supported'
+                ' values: "Always", "Never", "OnFailure"'
+            ),
+        ),
+        (
+            (*A, "restartPolicyRules"),
+            [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+            (
+                "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when"
+                " restart rules are used"
+            ),
         ),
         (
             ("spec", "initContainers"),
@@ -200,6 +211,40 @@ def test_refused_on_create(path: Path, value: Any, start: str) -> None:
     assert errors[0].startswith(start)
 
 
+RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        ([RULE], None),
+        (
+            [{**RULE, "action": "RestartAllContainers"}],
+            '[0].action: Unsupported value: "RestartAllContainers": supported values: "Restart"',
+        ),
+        (
+            [RULE, {**RULE, "exitCodes": {"operator": "Equals"}}],
+            '[1].exitCodes.operator: Unsupported value: "Equals": supported values: "In", "NotIn"',
+        ),
+        ([{"action": "Restart"}], "[0].exitCodes: Required value: must be specified"),
+        ([RULE] * 21, ": Too many: 21: must have at most 20 items"),
+        (
+            [{**RULE, "exitCodes": {"operator": "In", "values": [1] * 256}}],
+            "[0].exitCodes.values: Too many: 256: must have at most 255 items",
+        ),
+    ],
+    ids=["fine", "action", "operator", "no exit codes", "too many rules", "too many codes"],
+)
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+def test_restart_rules(kind: str, policy: str, rules: list[Object], sentence: str | None) -> None:
+    name = "app" if kind == "containers" else "first"
+    own = {"name": name, "image": "i", "restartPolicy": policy, "restartPolicyRules": rules}
+    errors = create_errors(("spec", kind), [own])
+    where = f"spec.{kind}[0].restartPolicyRules"
+    assert errors == ([] if sentence is None else [f"{where}{sentence}"])
+
+
 def test_all_errors_come_at_once() -> None:
     bad = evolve(evolve(POD, (*A, "image"), None), ("spec", "restartPolicy"), "x")
     assert len(validate_create(PODS, bad)) == 2
@@ -217,13 +262,33 @@ def test_all_errors_come_at_once() -> None:
         ),
         pytest.param(
             "resources",
-            {"resizePolicy": {"cpu": "ContainerRestartOnly"}},
+            {"resizePolicy": {"cpu": "ContainerRestartOnly", "memory": "LiveResizeable"}},
             'spec.containers[0].resources.resizePolicy[cpu]: Invalid value: "ContainerRestartOnly":'
-            " must not restart the container when pod `restartPolicy` is 'Never'",
+            " must be 'LiveResizeable' when pod `restartPolicy` is 'Never'",
             id="IBM's map",
         ),
+        pytest.param(
+            "resources",
+            {"resizePolicy": {"cpu": "RestartOnly", "memory": "LiveResizeable"}},
+            'spec.containers[0].resources.resizePolicy[cpu]: Invalid value: "RestartOnly":'
+            " must be 'LiveResizeable' when pod `restartPolicy` is 'Never'",
+            id="a restart of the pod",
+        ),
+        pytest.param(
+            "resources",
+            {"resizePolicy": {"cpu": "LiveResizeable"}},
+            "spec.containers[0].resources.resizePolicy[memory]: Required value: must be"
+            " 'LiveResizeable' when pod `restartPolicy` is 'Never'; what the map does not name is"
+            " RestartOnly",
+            id="what the map does not name",
+        ),
         pytest.param("resizePolicy", [LIVE], None, id="live is fine"),
-        pytest.param("resources", {"resizePolicy": {"cpu": "RestartOnly"}}, None, id="so is IBM's"),
+        pytest.param(
+            "resources",
+            {"resizePolicy": {"cpu": "LiveResizeable", "memory": "LiveResizeable"}},
+            None,
+            id="so is IBM's",
+        ),
     ],
 )
 def test_never_refuses_a_restart_of_the_container(

@@ -207,15 +207,70 @@ def test_only_cpu_and_memory_are_mutable(path: Path, value: Any) -> None:
     assert refused(changed) == ["spec: Forbidden: only cpu and memory resources are mutable"]
 
 
+def with_init(**fields: Any) -> Object:
+    return default_object(PODS, evolve(OLD, ("spec", "initContainers"), [container("i", **fields)]))
+
+
+INIT: Path = ("spec", "initContainers", 0)
+
+
+@pytest.mark.parametrize("policy", [{}, {"restartPolicy": "Never"}, {"restartPolicy": "OnFailure"}])
 @pytest.mark.parametrize(
-    ("fields", "kind"), [({}, "non-sidecar init"), ({"restartPolicy": "Always"}, "sidecar")]
+    ("path", "value"),
+    [
+        pytest.param(("resources", "limits", "cpu"), "2", id="resources"),
+        pytest.param(
+            ("resizePolicy",),
+            [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+            id="the policy",
+        ),
+    ],
 )
-def test_init_containers_cannot_be_resized(fields: Object, kind: str) -> None:
-    old = default_object(PODS, evolve(OLD, ("spec", "initContainers"), [container("i", **fields)]))
-    new = evolve(old, ("spec", "initContainers", 0, "resources", "limits", "cpu"), "2")
-    assert refused(new, old) == [
-        f"spec.initContainers[0]: Forbidden: resources for {kind} containers are immutable"
+def test_an_init_container_that_is_no_sidecar_cannot_be_resized(
+    policy: Object, path: Path, value: Any
+) -> None:
+    old = with_init(**policy)
+    assert refused(evolve(old, (*INIT, *path), value), old) == [
+        "spec.initContainers[0]: Forbidden: resources for non-sidecar init containers are immutable"
     ]
+
+
+def test_a_sidecar_is_resized_like_a_container() -> None:
+    old = with_init(restartPolicy="Always")
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    asked = evolve(old, (*INIT, "resources", "limits", "cpu"), "2")
+    new, errors = resize(evolve(asked, (*INIT, "resizePolicy"), policy), old)
+    assert errors == []
+    assert new["spec"]["initContainers"][0]["resources"]["limits"]["cpu"] == "2"
+    assert new["spec"]["initContainers"][0]["resizePolicy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("resources", "sentence"),
+    [
+        pytest.param(
+            {"limits": {"cpu": None}},
+            "spec.initContainers[0].resources.limits: Forbidden: resource limits cannot be removed",
+            id="removed",
+        ),
+        pytest.param(
+            {"requests": {"cpu": "2"}},
+            "spec.initContainers[0].resources.requests: Invalid value: "
+            '"2": must be less than or equal to cpu limit of 1',
+            id="a request above its limit",
+        ),
+        pytest.param(
+            {"limits": {"ephemeral-storage": "1Gi"}},
+            "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar"
+            " containers are mutable",
+            id="another resource",
+        ),
+    ],
+)
+def test_what_a_sidecar_is_refused(resources: Object, sentence: str) -> None:
+    old = with_init(restartPolicy="Always")
+    asked = evolve(old, (*INIT, "resources"), merge_patch(SIZE, resources))
+    assert refused(asked, old) == [sentence]
 
 
 def test_the_policy_may_change_and_is_checked() -> None:

@@ -112,7 +112,9 @@ async def test_status_is_written_without_touching_spec_or_the_resize(rig: Any, a
     answer = await rig.patch(f"{WEB}/status", patch, token="n1")
     assert answer.status == 200, answer.json
     assert answer.json["status"]["phase"] == "Running"
-    assert answer.json["status"]["resizeState"] == asked["status"]["resizeState"]
+    state = dict(answer.json["status"]["resizeState"])
+    assert state.pop("requestedVersion") == asked["metadata"]["resourceVersion"]
+    assert state == asked["status"]["resizeState"]
     assert answer.json["spec"] == asked["spec"]
     assert answer.json["metadata"]["labels"] == asked["metadata"]["labels"]
     assert answer.json["metadata"]["generation"] == 2
@@ -123,7 +125,9 @@ async def test_the_state_of_a_resize_is_not_written_with_the_status(rig: Any, as
     assert (await rig.patch(f"{WEB}/status", patch, token="n1")).status == 403
     without = {**asked, "status": {"phase": "Running"}}
     answer = await rig.request("PUT", f"{WEB}/status", without, token="n1")
-    assert answer.json["status"]["resizeState"] == asked["status"]["resizeState"]
+    state = dict(answer.json["status"]["resizeState"])
+    assert state.pop("requestedVersion") == asked["metadata"]["resourceVersion"]
+    assert state == asked["status"]["resizeState"]
 
 
 async def test_old_clients_erase_nothing(rig: Any, asked: Any) -> None:
@@ -192,14 +196,28 @@ def told(name: str = "web", **more: Any) -> dict[str, Any]:
     }
 
 
+async def test_done_that_was_never_accepted_is_told_as_both(rig: Any, asked: Any) -> None:
+    version = asked["metadata"]["resourceVersion"]
+    await rig.request("POST", RESIZING, answered("Done", generation=2), token="n1")
+    again = await rig.request("POST", RESIZING, answered("Done", generation=2), token="n1")
+    assert again.status == 201, "told twice, it is Done once"
+    watch = await rig.watch(WEB.removesuffix("/web"), resourceVersion=version)
+    pods = [(await watch.next())["object"] for _ in range(2)]
+    await watch.hang_up()
+    assert [pod["spec"]["resizeRequest"]["requestStatus"] for pod in pods] == ["Accepted", "Done"]
+    assert condition(pods[0], "PodResizeInProgress")["observedGeneration"] == 2
+    assert pods[0]["metadata"]["generation"] == 2
+
+
 async def test_events_come_with_the_answer_in_one_commit(rig: Any, asked: Any) -> None:
     before = rig.cache.revision
     body = answered("Done", generation=2, events=[told()])
     done = await rig.request("POST", RESIZING, body, token="n1")
     assert done.status == 201
-    assert rig.cache.revision == before + 1
+    assert rig.cache.revision == before + 2, "Accepted, then Done and its events"
     events = (await rig.get(EVENTS)).json["items"]
     assert [event["reason"] for event in events] == ["ResizeCompleted"]
+    assert events[0]["metadata"]["resourceVersion"] == done.json["metadata"]["resourceVersion"]
     assert events[0]["metadata"]["uid"]
     assert "events" not in str(done.json)
 

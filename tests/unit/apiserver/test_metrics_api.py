@@ -135,8 +135,11 @@ async def test_metrics_are_only_read(rig: Any, web: Any, method: str) -> None:
 
 
 async def test_who_sees_a_pod_sees_what_it_uses(rig: Any, web: Any) -> None:
-    for token in ("viewer", "editor", "team", "n1"):
+    for token in ("viewer", "editor", "team"):
         assert (await rig.get(PODS, token=token)).status == 200
+    assert (await rig.get(PODS, token="n1")).status == 403
+    own = {"fieldSelector": "spec.nodeName=n1"}
+    assert (await rig.get(PODS, token="n1", **own)).status == 200
     refused = await rig.get(f"{ROOT}/pods", token="team")
     assert refused.status == 403
     assert 'cannot list resource "pods" in API group "metrics.k8s.io"' in refused.json["message"]

@@ -203,7 +203,9 @@ async def test_everyone_but_an_admin_gets_the_baseline(rig: Any, sent: Object, w
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
     await rig.patch("/api/v1/namespaces/default", label, token="editor")
     assert (await rig.request("POST", f"{BASE}/pods", sent, token="editor")).status == 403
-    assert (await rig.request("POST", f"{BASE}/pods", sent)).status == 201
+    # An admin may ask for all of it; some of it no node carries out.
+    unknown = why == "procMount" or "hostPID" in why
+    assert (await rig.request("POST", f"{BASE}/pods", sent)).status == (422 if unknown else 201)
 
 
 async def test_a_namespaces_label_holds_for_everybody(rig: Any) -> None:

@@ -60,7 +60,9 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
 def test_what_does_not_reach_into_a_guest_is_answered_with_a_sentence(what: str) -> None:
     vm = pod(virtualMachine={"kernel": {}})
     vm["status"]["virtualMachineStatus"] = {"state": "Running", "restartCount": 0}
-    with pytest.raises(StatusError, match="is a virtual machine: .* does not reach into its guest"):
+    with pytest.raises(
+        StatusError, match=r"is a virtual machine: .* does not reach into its guest"
+    ):
         plan(vm, what, ("stdout", "1"), ("command", "true"))
 
 
@@ -162,3 +164,18 @@ def test_whatever_is_asked_it_is_a_path_of_that_pod_or_a_refusal(
     assert asked.path.startswith(f"/{kind}/u-1")
     assert asked.path.isascii()
     assert not set(asked.path) & set(" \r\n")
+
+
+def test_who_is_no_admin_forwards_the_ports_that_the_pod_declares() -> None:
+    """Pods have the machine's network: any other port is somebody else's."""
+    declared = pod("web")
+    declared["spec"]["containers"][0]["ports"] = [
+        {"containerPort": 8080},
+        {"containerPort": 80, "protocol": "TCP"},
+        {"containerPort": 53, "protocol": "UDP"},
+    ]
+    asked = plan_stream(declared, "portforward", Query([]), NOW, any_port=False)
+    assert asked == NodeRequest("n1", "/portforward/u-1?port=80&port=8080")
+    with pytest.raises(StatusError, match="declares no ports") as refused:
+        plan_stream(pod("web"), "portforward", Query([]), NOW, any_port=False)
+    assert refused.value.code == 403

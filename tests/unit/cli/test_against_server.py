@@ -285,6 +285,17 @@ def test_a_refused_manifest_is_one_sentence(shell: Shell) -> None:
     assert "there are no objects" in shell.fails("apply -f -", "")
 
 
+def test_apply_is_strict_about_fields_that_nobody_knows(shell: Shell) -> None:
+    mistyped = manifest("db").replace("spec:", "spec:\n  restartPolicie: Never", 1)
+    assert 'unknown field "spec.restartPolicie"' in shell.fails("apply -f -", mistyped)
+    assert 'pods "db" not found' in shell.fails("get pod/db")
+    warned = shell.run("apply --validate warn -f -", mistyped)
+    assert (warned.exit_code, warned.stdout) == (0, "pod/db created\n")
+    assert warned.stderr == 'warning: pod/db: unknown field "spec.restartPolicie"\n'
+    assert shell.ok("apply --validate ignore -f -", mistyped) == "pod/db unchanged\n"
+    assert 'unknown field "spec.restartPolicie"' in shell.fails("apply -f -", mistyped)
+
+
 def test_get_shows_tables_names_json_and_yaml(shell: Shell) -> None:
     shell.start("a", tier="front")
     shell.start("b", cpu="250m")

@@ -34,7 +34,9 @@ def pod(actual: str, version: int, uid: str = "u1") -> Object:
         },
         "status": {
             "observedGeneration": 2,
-            "containerStatuses": [{"name": "app", "resources": {"limits": {"cpu": actual}}}],
+            "containerStatuses": [
+                {"name": "app", "state": {"running": {}}, "resources": {"limits": {"cpu": actual}}}
+            ],
         },
     }
 

@@ -190,3 +190,21 @@ def test_a_forgotten_unit_of_memory_is_noticed(asked: str, sentence: str) -> Non
 def test_small_memory_that_may_be_meant_is_sent(asked: str) -> None:
     sized = {"spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}}
     assert isinstance(plan_patch(sized, "", {MEMORY: wish(asked)}), ResizePatch)
+
+
+def test_a_sidecar_is_named_and_patched_in_its_own_place() -> None:
+    seen = pod(("db", "1", "1"))
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    seen["spec"]["initContainers"] = [
+        {"name": "init", "resources": resources},
+        {"name": "proxy", "restartPolicy": "Always", "resources": resources},
+    ]
+    alone = plan_patch(seen, "", {CPU: wish("2")})
+    assert isinstance(alone, ResizePatch)
+    assert alone.container == "db"
+    patch = plan_patch(seen, "proxy", {CPU: wish("2")})
+    assert isinstance(patch, ResizePatch)
+    sent = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+    assert patch.body() == {"spec": {"initContainers": [{"name": "proxy", "resources": sent}]}}
+    refusal = plan_patch(seen, "init", {CPU: wish("2")})
+    assert refusal == ResizeRefusal("the pod has no container 'init'; it has db, proxy")

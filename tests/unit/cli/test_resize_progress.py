@@ -11,6 +11,7 @@ from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
 from livesize.cli.resize.report import change_table, progress_line
 
+APP = ("status", "containerStatuses", 0)
 PATCH = ResizePatch("app", {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
 
 
@@ -22,6 +23,7 @@ def pod(
 
     status = {
         "name": "app",
+        "state": {"running": {}},
         "allocatedResources": {"cpu": actual, "memory": "1Gi"},
         "resources": sizes(actual),
     }
@@ -84,7 +86,22 @@ def in_progress(reason: str = "", message: str = "") -> Object:
             evolve(pod(actual="1"), ("status", "phase"), "Failed"),
             Done("has ended (Failed); nothing runs that could be resized"),
         ),
-        (without(pod(), ("status", "containerStatuses")), Waiting("InProgress")),
+        (
+            without(pod(), ("status", "containerStatuses")),
+            Waiting("NotRunning", "app (it is to start)"),
+        ),
+        (
+            evolve(pod(), (*APP, "state"), {"waiting": {"reason": "CrashLoopBackOff"}}),
+            Waiting("NotRunning", "app (CrashLoopBackOff)"),
+        ),
+        (
+            evolve(
+                evolve(pod(actual="1"), (*APP, "state"), {"terminated": {"exitCode": 0}}),
+                ("spec", "restartPolicy"),
+                "OnFailure",
+            ),
+            Done(),
+        ),
     ],
     ids=[
         "actual is desired",
@@ -101,6 +118,8 @@ def in_progress(reason: str = "", message: str = "") -> Object:
         "not scheduled",
         "ended",
         "no status yet",
+        "it does not run",
+        "it has ended for good",
     ],
 )
 def test_judge(state: Object, expected: Progress) -> None:

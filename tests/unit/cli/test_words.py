@@ -141,6 +141,26 @@ def test_what_a_pod_has_not_reported_is_not_invented() -> None:
 
 
 @pytest.mark.parametrize(
+    ("states", "actual"),
+    [
+        ([{"waiting": {"reason": "CrashLoopBackOff"}}] * 2, "-"),
+        ([{"terminated": {"exitCode": 1}}] * 2, "-"),
+        ([{}, {}], "-"),
+        ([{"running": {}}, {"waiting": {"reason": "ErrImagePull"}}], "750m:1 64Mi"),
+    ],
+    ids=["a crash loop", "dead", "never started", "one of two runs"],
+)
+def test_what_does_not_run_has_no_actual_size(states: list[Object], actual: str) -> None:
+    statuses = [
+        {**reported(name, "750m"), "state": state}
+        for name, state in zip(("app", "side"), states, strict=True)
+    ]
+    shown = table_of(PODS, [pod(containerStatuses=statuses)], 0.0, wide=False, all_namespaces=False)
+    row = dict(zip(shown.header, shown.rows[0], strict=True))
+    assert row["ACTUAL"] == actual
+
+
+@pytest.mark.parametrize(
     ("conditions", "word"),
     [
         ([], "-"),

@@ -103,6 +103,38 @@ async def test_one_owner_left_is_enough(rig: Rig) -> None:
     await gone(rig, "shared")
 
 
+async def make_circle(rig: Rig, *names: str) -> None:
+    """Each owns the next, and the last the first."""
+    made = [await make(rig, name) for name in names]
+    for owner, name in zip([made[-1], *made[:-1]], names, strict=True):
+        reference = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": True,
+        }
+        answer = await rig.patch(f"{MAPS}/{name}", {"metadata": {"ownerReferences": [reference]}})
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c", "d")])
+async def test_a_circle_of_owners_deleted_in_the_foreground_goes(
+    rig: Rig, names: tuple[str, ...]
+) -> None:
+    """Its members waited for each other for ever."""
+    await make_circle(rig, *names)
+    await delete(rig, "a", "Foreground")
+    await gone(rig, *names)
+
+
+async def test_a_circle_of_which_all_are_deleted_in_the_foreground_goes(rig: Rig) -> None:
+    await make_circle(rig, "a", "b", "c")
+    for name in ("a", "b", "c"):
+        await delete(rig, name, "Foreground")
+    await gone(rig, "a", "b", "c")
+
+
 async def test_in_the_foreground_the_owner_goes_last(rig: Rig) -> None:
     owner = await make(rig, "owner")
     held = await make(rig, "held", owner, blockOwnerDeletion=True)

@@ -26,6 +26,7 @@ SOLID, WAITING = Owner("s", OwnerState.SOLID), Owner("w", OwnerState.WAITING)
 ABSENT, UNKNOWN = Owner("a", OwnerState.ABSENT), Owner("u", OwnerState.UNKNOWN)
 FREE, BLOCKING = Dependent("d", blocks=False), Dependent("b", blocks=True)
 LEAVING = Dependent("l", blocks=True, is_going=True)
+CIRCLE = Dependent("c", blocks=True, is_going=True, waits_for_owner=True)
 
 RULES: list[tuple[str, Piece, tuple[Step, ...]]] = [
     ("nobody owns it", Piece(), ()),
@@ -52,6 +53,16 @@ RULES: list[tuple[str, Piece, tuple[Step, ...]]] = [
         Piece((), (FREE,), (FOREGROUND,), is_going=True),
         (LookAt("d"), LetGo(FOREGROUND)),
     ),
+    (
+        "it does not wait for one that waits for it",
+        Piece((WAITING,), (CIRCLE,), (FOREGROUND,), is_going=True),
+        (LetGo(FOREGROUND),),
+    ),
+    (
+        "but for the others it does",
+        Piece((WAITING,), (CIRCLE, LEAVING), (FOREGROUND,), is_going=True),
+        (),
+    ),
     ("finalizers of others are theirs", Piece((), (), ("mine",), is_going=True), ()),
 ]
 
@@ -62,7 +73,13 @@ def test_rules(piece: Piece, steps: tuple[Step, ...]) -> None:
 
 
 OWNERS = st.builds(Owner, st.text("abc", min_size=1, max_size=2), st.sampled_from(OwnerState))
-DEPENDENTS = st.builds(Dependent, st.text("xyz", min_size=1, max_size=2), st.booleans())
+DEPENDENTS = st.builds(
+    Dependent,
+    st.text("xyz", min_size=1, max_size=2),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
 PIECES = st.builds(
     Piece,
     st.lists(OWNERS, max_size=3).map(tuple),
@@ -83,4 +100,4 @@ def test_nothing_that_is_kept_is_deleted_and_finalizers_go_last(piece: Piece) ->
             assert step.finalizer in piece.finalizers
             assert not any(isinstance(later, ForgetMe) for later in steps[index:])
     if LetGo(FOREGROUND) in steps:
-        assert not any(dependent.blocks for dependent in piece.dependents)
+        assert all(one.waits_for_owner for one in piece.dependents if one.blocks)

@@ -52,6 +52,18 @@ def test_what_is_done(seen: Object, waited: float, plan: object) -> None:
     assert plan_deadline(seen, waited) == plan
 
 
+def test_a_sidecar_goes_back_in_its_own_list() -> None:
+    seen = pod("Revert", "5s")
+    seen["spec"]["initContainers"] = [
+        {"name": "side", "restartPolicy": "Always", "resources": AFTER},
+        {"name": "init", "resources": AFTER},
+    ]
+    seen["status"]["resizeState"]["previous"] += [{**BEFORE, "name": "side"}]
+    back = {"initContainers": [{"name": "side", "resources": BACK}]}
+    assert isinstance(REVERT, Revert)
+    assert plan_deadline(seen, 9.0) == Revert({"spec": {**REVERT.patch["spec"], **back}})
+
+
 def test_going_back_is_asked_once() -> None:
     seen = pod("Revert", "5s")
     seen["spec"]["containers"][0]["resources"] = {

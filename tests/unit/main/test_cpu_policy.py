@@ -21,6 +21,9 @@ from livesize.main.node import (
 )
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.ownership import NodeIdentity
+
+IDENTITY = NodeIdentity("0123", "n.0123")
 
 
 @pytest.mark.parametrize(
@@ -58,10 +61,10 @@ def test_reserved_cpus_are_not_promised_unless_somebody_says_so() -> None:
     runtime = FakeRuntime(clock=SystemClock(), machine=FakeMachine(SystemClock()))
     supply = _supply(StaticCpus((0, 1)), runtime)
     assert supply == CpuSupply((0, 1, 2, 3), (0, 1))
-    node = NodeSettings("n", "127.0.0.1")
+    node = NodeSettings("n", IDENTITY, "127.0.0.1")
     settings = _agent_settings(node, runtime.machine(), supply)
     assert (settings.allocatable_cpu_milli, settings.cpus) == (2000, supply)
-    given = NodeSettings("n", "127.0.0.1", allocatable=Allocatable(cpu_milli=4000))
+    given = NodeSettings("n", IDENTITY, "127.0.0.1", allocatable=Allocatable(cpu_milli=4000))
     assert _agent_settings(given, runtime.machine(), supply).allocatable_cpu_milli == 4000
     assert _agent_settings(node, runtime.machine(), None).allocatable_cpu_milli is None
     with pytest.raises(RuntimeCallError, match="none would be left"):

@@ -76,7 +76,7 @@ def test_desired_allocated_and_actual_must_be_one(change: dict[str, Any], words:
         return {
             "metadata": {"name": "db"},
             "spec": {"containers": [{"name": "app", "resources": size}]},
-            "status": {"containerStatuses": [status]},
+            "status": {"containerStatuses": [{"state": {"running": {}}, **status}]},
         }
 
     check_settled(pod(status))

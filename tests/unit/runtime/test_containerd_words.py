@@ -29,9 +29,16 @@ from livesize.runtime.containerd.requests import (
     cpu_resources,
     memory_resources,
     sandbox_config,
+    with_image_user,
 )
 from livesize.runtime.containerd.views import UNKNOWN_EXIT_CODE, container_view, pod_of
-from livesize.runtime.interface import ContainerConfig, ContainerPhase, PodConfig
+from livesize.runtime.interface import (
+    ContainerConfig,
+    ContainerPhase,
+    PodConfig,
+    StartRefusedError,
+)
+from livesize.runtime.security import DEFAULT_CAPABILITIES
 
 MIB = 1 << 20
 LIMITS = KernelLimits(512, 50_000, 64 * MIB)
@@ -157,10 +164,9 @@ def test_pod_and_container_agree_about_the_network(host: bool, mode: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("user", "group", "sent"), [(None, None, (None, None)), (5, None, (5, None)),
-                                (5, 6, (5, 6)), (None, 6, (0, 6))]
+    ("user", "group", "sent"), [(None, None, (None, None)), (5, None, (5, None)), (5, 6, (5, 6))]
 )  # fmt: skip
-def test_a_group_is_sent_only_beside_a_user(
+def test_user_and_group_are_sent(
     user: int | None, group: int | None, sent: tuple[int | None, int | None]
 ) -> None:
     config = msgspec.structs.replace(CONFIG, run_as_user=user, run_as_group=group)
@@ -170,6 +176,31 @@ def test_a_group_is_sent_only_beside_a_user(
         for name in ("run_as_user", "run_as_group")
     )
     assert found == sent
+
+
+@pytest.mark.parametrize(("image_user", "user"), [("", 0), ("1000", 1000), ("7:8", 7)])
+def test_beside_a_group_the_images_user_stays(image_user: str, user: int) -> None:
+    """CRI takes a group only beside a user; root instead of the image's own would be a surprise."""
+    config = msgspec.structs.replace(CONFIG, run_as_group=6)
+    assert with_image_user(config, image_user).run_as_user == user
+    with pytest.raises(StartRefusedError, match="set runAsUser too"):
+        with_image_user(config, "web")
+
+
+def test_powers_are_sent_by_name() -> None:
+    security = asked(CONFIG).linux.security_context
+    assert list(security.capabilities.drop_capabilities) == ["ALL"]
+    assert set(security.capabilities.add_capabilities) == DEFAULT_CAPABILITIES
+    assert security.seccomp.profile_type == 0
+    config = msgspec.structs.replace(
+        CONFIG,
+        add_capabilities=("NET_ADMIN",),
+        drop_capabilities=("ALL",),
+        seccomp_unconfined=True,
+    )
+    security = asked(config).linux.security_context
+    assert list(security.capabilities.add_capabilities) == ["NET_ADMIN"]
+    assert security.seccomp.profile_type == 1
 
 
 def status(state: int, **fields: object) -> messages.Message:

@@ -109,7 +109,14 @@ models = st.builds(
     ).map(tuple),
     note=st.builds(VmNote, st.one_of(st.none(), blocks)),
     pins=st.builds(VmPins, st.lists(cpus, max_size=4).map(tuple), cpus),
+    node_uid=st.one_of(st.just(""), words),
 )
+
+
+def test_a_domain_says_whose_node_it_belongs_to() -> None:
+    document = render(msgspec.structs.replace(CASES["disk_no_room"], node_uid="0123abcd"))
+    assert "<title>livesize node 0123abcd</title>" in document
+    assert parse(document).node_uid == "0123abcd"
 
 
 @given(models)

@@ -206,7 +206,7 @@ async def test_pods_of_one_turn_do_not_overfill_a_node(server: Server) -> None:
 async def test_no_node_is_said_once_and_in_full(server: Server) -> None:
     server.put(NODES, node("n"))
     async with scheduling(server):
-        server.put(PODS, pod("big", "2"))
+        server.put(PODS, evolve(pod("big", "2"), ("metadata", "generation"), 3))
         await settle()
         condition = find_condition(server.objects[PODS]["big"], "PodScheduled")
         assert condition == {
@@ -215,6 +215,7 @@ async def test_no_node_is_said_once_and_in_full(server: Server) -> None:
             "reason": "Unschedulable",
             "message": "0/1 nodes are available: 1 Insufficient cpu.",
             "lastTransitionTime": "2027-01-15T08:00:00Z",
+            "observedGeneration": 3,
         }
         server.put(NODES, node("closed", unschedulable=True))
         await settle()

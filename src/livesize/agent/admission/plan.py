@@ -15,8 +15,12 @@ import msgspec
 from livesize.agent.admission.supported import unsupported_field
 from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growing, footprint
 from livesize.api.objects import Object, lookup
+from livesize.api.qos import qos_class
 from livesize.api.reasons import Reason
+from livesize.api.resize_phase import ResizePhase
+from livesize.api.resize_state import order_of_request, phase_of
 from livesize.api.resources import Amounts, ResourceName, is_vm
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 UNSUPPORTED = "UnsupportedByNode"
 
@@ -57,9 +61,11 @@ class NodeRoom(msgspec.Struct, frozen=True):
     used_by_others: Amounts
 
 
-def judge_new(pod: Object, room: NodeRoom, *, runs_vms: bool = False) -> Admission:
+def judge_new(
+    pod: Object, room: NodeRoom, *, runs_vms: bool = False, powers: Powers = NO_POWERS
+) -> Admission:
     """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
-    unsupported = unsupported_field(pod)
+    unsupported = unsupported_field(pod, powers)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:
@@ -86,10 +92,21 @@ def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
             return Infeasible(verdict.sentence())
 
 
-RetryKey: TypeAlias = tuple[int, int]
+RetryKey: TypeAlias = tuple[int, int, int]
+_CLASSES: dict[str, int] = {"Guaranteed": 0, "Burstable": 1, "BestEffort": 2}
 
 
 def retry_key(pod: Object, arrival: int) -> RetryKey:
-    """Deferred resizes are tried again by priority, then arrival (decisions 6)."""
+    """Deferred resizes are tried again by priority, then QoS class, then age (decisions 42)."""
     priority = int(lookup(pod, "spec", "priority", default=0))
-    return (-priority, arrival)
+    quality = lookup(pod, "status", "qosClass") or qos_class(pod)
+    return -priority, _CLASSES[quality], arrival
+
+
+def order_after_restart(pod: Object) -> tuple[bool, RetryKey]:
+    """An agent that starts looks at what was deferred first, as when room appears: that was judged
+    before; then at all others in the order in which they were asked (ARK)."""
+    asked = order_of_request(pod)
+    if phase_of(pod) is ResizePhase.DEFERRED:
+        return False, retry_key(pod, asked)
+    return True, (0, 0, asked)

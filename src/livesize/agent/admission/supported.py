@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 
 from livesize.agent.probes.plan import FIELDS
 from livesize.agent.volumes.fields import FIELD_PATHS, knows_field, knows_resource
 from livesize.agent.volumes.wanted import KINDS, kind_of
 from livesize.api.objects import Object, lookup
+from livesize.api.runtime_powers import NO_POWERS, Powers
 
 _PROJECTED = ("configMap", "secret", "downwardAPI")
 _HOST_KINDS = (
@@ -20,12 +23,52 @@ _HOST_KINDS = (
     "CharDevice",
     "BlockDevice",
 )
+_PROFILES = ("RuntimeDefault", "Unconfined")
 _KEY_REFERENCES = ("configMapKeyRef", "secretKeyRef")
 
 
-def unsupported_field(pod: Object) -> str:
+# What a namespace of its own keeps from others; everything else is the machine's.
+_OF_IPC = re.compile(r"kernel\.(shm.*|msg.*|sem)|fs\.mqueue\..*")
+_OF_NETWORK = re.compile(r"net\..*")
+
+
+def unsupported_field(pod: Object, powers: Powers = NO_POWERS) -> str:
     """What it is and what to do instead, as a sentence; or nothing."""
-    return next(_problems(pod.get("spec") or {}), "")
+    spec = pod.get("spec") or {}
+    return next(itertools.chain(_problems(spec), _beyond_powers(spec, powers)), "")
+
+
+def _beyond_powers(spec: Object, powers: Powers) -> Iterator[str]:
+    """What not every runtime can do."""
+    on_host = bool(spec.get("hostNetwork")) or not powers.own_network
+    for index, setting in enumerate(lookup(spec, "securityContext", "sysctls", default=[])):
+        where = f"spec.securityContext.sysctls[{index}]"
+        yield from _sysctl_problems(setting["name"].replace("/", "."), where, powers, on_host)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or []):
+            where = f"spec.{field}[{index}]"
+            if lookup(container, "securityContext", "privileged") and not powers.privileged:
+                yield (
+                    f"{where}.securityContext.privileged: this node's runtime keeps every container"
+                    " within its bounds; run the node with --runtime containerd, or leave it out"
+                )
+            if not on_host and any(port.get("hostPort") for port in container.get("ports") or []):
+                yield (
+                    f"{where}.ports: this node maps no ports; set hostNetwork: true, or leave"
+                    " hostPort out"
+                )
+
+
+def _sysctl_problems(name: str, where: str, powers: Powers, on_host: bool) -> Iterator[str]:
+    if not powers.sysctls:
+        yield (
+            f"{where}: this node's runtime sets no kernel settings; run the node with --runtime"
+            " containerd, or leave it out"
+        )
+    elif _OF_NETWORK.fullmatch(name) and on_host:
+        yield f"{where}: {name} would be the node's own, as the pod is on the node's network"
+    elif not _OF_NETWORK.fullmatch(name) and not _OF_IPC.fullmatch(name):
+        yield f"{where}: {name} is not a pod's own, and would change the whole node; leave it out"
 
 
 def _problems(spec: Object) -> Iterator[str]:
@@ -34,6 +77,7 @@ def _problems(spec: Object) -> Iterator[str]:
             "spec.ephemeralContainers: not run by this node; leave the field out, and look into"
             " its containers with exec"
         )
+    yield from _profile_problems(spec, "spec")
     for index, volume in enumerate(spec.get("volumes") or []):
         yield from _volume_problems(volume, f"spec.volumes[{index}]")
     for field in ("initContainers", "containers"):
@@ -41,7 +85,17 @@ def _problems(spec: Object) -> Iterator[str]:
             yield from _container_problems(container, f"spec.{field}[{index}]")
 
 
+def _profile_problems(holder: Object, where: str) -> Iterator[str]:
+    kind = lookup(holder, "securityContext", "seccompProfile", "type")
+    if kind not in (None, *_PROFILES):
+        yield (
+            f"{where}.securityContext.seccompProfile.type: {kind} is not known to this node; use"
+            f" {' or '.join(_PROFILES)}"
+        )
+
+
 def _container_problems(container: Object, where: str) -> Iterator[str]:
+    yield from _profile_problems(container, where)
     for field in FIELDS.values():
         if lookup(container, field, "grpc") is not None:
             yield f"{where}.{field}.grpc: not known to this node; use exec, httpGet or tcpSocket"

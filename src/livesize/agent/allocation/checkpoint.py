@@ -313,7 +313,7 @@ class Checkpoint:
     def _decoded(self, uid: object, entry: bytes) -> Allocation:
         """Nothing is passed over: what is not counted would be given to somebody else."""
         try:
-            return _decoder.decode(entry)
+            return _decoder.decode(entry).completed()
         except msgspec.DecodeError as failure:
             raise CheckpointError(
                 f"{self._path}: what was promised to pod {uid} cannot be read ({failure}): run the"

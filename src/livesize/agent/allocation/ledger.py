@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from livesize.api.accounting import whole_pod
+from livesize.api.accounting import most_before
 from livesize.api.objects import Object
 from livesize.api.resources import (
     NOTHING,
@@ -31,7 +31,8 @@ from livesize.api.resources import (
 
 
 class StartingSize(msgspec.Struct, frozen=True):
-    """An init container. ``stays``: it is a sidecar."""
+    """An init container. ``stays``: it is a sidecar, whose size is among the allocated ones; here
+    stands only its place in the order."""
 
     size: Object
     stays: bool
@@ -39,7 +40,7 @@ class StartingSize(msgspec.Struct, frozen=True):
 
 class Allocation(msgspec.Struct, frozen=True):
     """What one pod was promised. Sizes are {name, requests, limits} in the user's own quantities,
-    one for each container in spec order."""
+    one for each container in spec order, then one for each sidecar."""
 
     uid: str
     namespace: str
@@ -53,7 +54,8 @@ class Allocation(msgspec.Struct, frozen=True):
     held_cpus: dict[str, tuple[int, ...]] = {}  # that they may still have, until applied
     overhead: Object = msgspec.field(default_factory=dict)
     arrival: int = 0  # order in which pods came to this node
-    starting: tuple[StartingSize, ...] = ()  # init containers and sidecars; never resized
+    starting: tuple[StartingSize, ...] = ()  # init containers in their order, sidecars among them
+    held_starting: Amounts = NOTHING  # as ``held``, of what runs before the containers start
 
     @property
     def settled(self) -> bool:
@@ -65,10 +67,14 @@ class Allocation(msgspec.Struct, frozen=True):
     def _holds_more(self) -> bool:
         if self._holds_more_cpus:
             return True
-        if self.held == NOTHING:
+        if self.held == NOTHING and self.held_starting == NOTHING:
             return False
         promised = requests_total(self.allocated)
-        return maximum(promised, self.held) != promised
+        starting = starting_total(self.starting, self.allocated)
+        return (
+            maximum(promised, self.held) != promised
+            or maximum(starting, self.held_starting) != starting
+        )
 
     @property
     def _holds_more_cpus(self) -> bool:
@@ -78,14 +84,30 @@ class Allocation(msgspec.Struct, frozen=True):
 
     def sizes(self) -> tuple[Object, ...]:
         """Of all its containers, those that start before the others too."""
-        return (*self.allocated, *(one.size for one in self.starting))
+        return (*self.allocated, *self._fixed())
 
     def size(self, container: str) -> Object:
         return next(size for size in self.sizes() if size["name"] == container)
 
     def size_before(self, container: str) -> Object:
-        known = (*self.actuated, *(one.size for one in self.starting))
+        known = (*self.actuated, *self._fixed())
         return next(size for size in known if size["name"] == container)
+
+    def _fixed(self) -> tuple[Object, ...]:
+        return tuple(one.size for one in self.starting if not one.stays)
+
+    def completed(self) -> Allocation:
+        """With sizes of its sidecars: what older agents wrote has them as fixed as those of other
+        init containers."""
+        known = {size["name"] for size in self.allocated}
+        missing = tuple(
+            one.size for one in self.starting if one.stays and one.size["name"] not in known
+        )
+        if not missing:
+            return self
+        return msgspec.structs.replace(
+            self, allocated=(*self.allocated, *missing), actuated=(*self.actuated, *missing)
+        )
 
     def accepted(
         self,
@@ -100,6 +122,9 @@ class Allocation(msgspec.Struct, frozen=True):
             allocated=tuple(sizes),
             generation=generation,
             held=maximum(self.held, requests_total(self.allocated)),
+            held_starting=maximum(
+                self.held_starting, starting_total(self.starting, self.allocated)
+            ),
             cpus=dict(cpus),
             held_cpus=_united(self.held_cpus, self.cpus),
         )
@@ -110,23 +135,35 @@ class Allocation(msgspec.Struct, frozen=True):
         held = NOTHING if settled else requests_total(sizes)
         held_cpus = {} if settled else self.held_cpus
         return msgspec.structs.replace(
-            self, actuated=sizes, held=held, held_cpus=held_cpus, restarting={}
+            self,
+            actuated=sizes,
+            held=held,
+            held_starting=NOTHING if settled else starting_total(self.starting, sizes),
+            held_cpus=held_cpus,
+            restarting={},
         )
 
     @property
     def holds_cpu(self) -> bool:
         """It may still have CPU, by what the books say, that it is no longer promised."""
         promised = requests_total(self.allocated).cpu_milli or 0
-        return (self.held.cpu_milli or 0) > promised or self._holds_more_cpus
+        starting = starting_total(self.starting, self.allocated).cpu_milli or 0
+        return (
+            (self.held.cpu_milli or 0) > promised
+            or (self.held_starting.cpu_milli or 0) > starting
+            or self._holds_more_cpus
+        )
 
     def cpu_applied(self, target: Allocation) -> Allocation:
         """The machine has the CPU of ``target``, which a newer promise may have overtaken, and no
         more; of the memory nothing is known yet."""
         cpu_milli = requests_total(target.allocated).cpu_milli
+        starting = starting_total(target.starting, target.allocated).cpu_milli
         overtaken = self.generation != target.generation
         return msgspec.structs.replace(
             self,
             held=Amounts(cpu_milli, self.held.memory_bytes),
+            held_starting=Amounts(starting, self.held_starting.memory_bytes),
             held_cpus=self.held_cpus if overtaken else {},
         )
 
@@ -145,18 +182,32 @@ def requests_total(sizes: Iterable[Object]) -> Amounts:
     return or_zero(total(parse_resources(size).requests for size in sizes))
 
 
-def pod_requests(allocation: Allocation, running: Amounts) -> Amounts:
-    """What the whole pod asks for where its containers ask for ``running``; with its overhead."""
-    if not allocation.starting:
-        return add(running, parse_amounts(allocation.overhead))
-    starting = [(parse_resources(one.size).requests, one.stays) for one in allocation.starting]
-    return add(whole_pod(running, starting), parse_amounts(allocation.overhead))
+def starting_total(starting: Iterable[StartingSize], sizes: Iterable[Object]) -> Amounts:
+    """The most that init containers need, each beside the sidecars that have started before it."""
+    by_name: dict[str, Object] | None = None
+    asked: list[tuple[Amounts, bool]] = []
+    for one in starting:
+        if by_name is None:
+            by_name = {size["name"]: size for size in sizes}
+        size = by_name.get(one.size["name"], one.size) if one.stays else one.size
+        asked.append((parse_resources(size).requests, one.stays))
+    return most_before(asked) if asked else NOTHING
+
+
+def pod_requests(allocation: Allocation, sizes: Iterable[Object]) -> Amounts:
+    """What the whole pod asks for at these sizes; with its overhead."""
+    sizes = tuple(sizes)
+    most = maximum(requests_total(sizes), starting_total(allocation.starting, sizes))
+    return add(most, parse_amounts(allocation.overhead))
 
 
 def footprint_of(allocation: Allocation) -> Amounts:
     """Allocated, raised to what is still held while a shrink is unfinished, and the overhead."""
-    promised = maximum(requests_total(allocation.allocated), allocation.held)
-    return pod_requests(allocation, promised)
+    held = maximum(allocation.held, allocation.held_starting)
+    promised = pod_requests(allocation, allocation.allocated)
+    if held == NOTHING:
+        return promised
+    return maximum(promised, add(held, parse_amounts(allocation.overhead)))
 
 
 class Ledger:

@@ -25,7 +25,7 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.api.cpu_list import format_cpu_list
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
-from livesize.api.resources import parse_resources
+from livesize.api.resources import parse_resources, sidecars_of
 
 MILLI = 1000
 
@@ -90,10 +90,16 @@ def make_supply(usable: Cpus, reserved: Cpus) -> CpuSupply:
 
 
 def exclusive_counts(pod: Object, sizes: Iterable[Object]) -> dict[str, int]:
-    """How many CPUs each container is to have alone; those that share are left out."""
+    """How many CPUs each container is to have alone; those that share, sidecars among them, are
+    left out."""
     if qos_class(pod) != "Guaranteed":
         return {}
-    asked = {size["name"]: parse_resources(size).requests.cpu_milli or 0 for size in sizes}
+    sidecars = sidecars_of(pod)
+    asked = {
+        size["name"]: parse_resources(size).requests.cpu_milli or 0
+        for size in sizes
+        if size["name"] not in sidecars
+    }
     return {name: milli // MILLI for name, milli in asked.items() if milli and not milli % MILLI}
 
 

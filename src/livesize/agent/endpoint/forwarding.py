@@ -50,12 +50,17 @@ class _Forwarded:
 
 
 class Tunnel:
-    """``connect`` opens a connection to a port of the pod."""
+    """``connect`` opens a connection to a port of the pod; ``ports`` are those that may be
+    forwarded, or empty for any."""
 
     def __init__(
-        self, socket: web.WebSocketResponse, connect: Callable[[int], Awaitable[PortStreams]]
+        self,
+        socket: web.WebSocketResponse,
+        connect: Callable[[int], Awaitable[PortStreams]],
+        ports: frozenset[int] = frozenset(),
     ) -> None:
         self._socket = socket
+        self._ports = ports
         self._connect = connect
         self._framer = Framer()
         self._by_request: dict[str, _Forwarded] = {}
@@ -137,6 +142,7 @@ class Tunnel:
     async def _forward(self, identifier: str, forwarded: _Forwarded) -> None:
         why = ""
         try:
+            self._refuse_undeclared(forwarded.port)
             reader, writer = await self._connect(forwarded.port)
         except RuntimeCallError as failure:
             why = f"error forwarding port {forwarded.port}: {failure}"
@@ -156,6 +162,14 @@ class Tunnel:
                 forwarded.waiting.get_nowait()
         await self._send(self._framer.data(forwarded.error_stream, why.encode(), last=True))
         await self._send(self._framer.data(forwarded.data_stream, b"", last=True))
+
+    def _refuse_undeclared(self, port: int) -> None:
+        if self._ports and port not in self._ports:
+            declared = ", ".join(map(str, sorted(self._ports)))
+            raise RuntimeCallError(
+                f"the pod declares {declared}, and only an admin forwards other ports: write it"
+                " into spec.containers[].ports of the pod"
+            )
 
     async def _exchange(
         self, forwarded: _Forwarded, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

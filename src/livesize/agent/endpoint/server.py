@@ -3,11 +3,13 @@
     GET /logs/POD-UID/CONTAINER?follow&previous&since&tailLines&limitBytes&timestamps
     GET /exec/POD-UID/CONTAINER?command=…&stdin&tty      WebSocket (channels.py)
     GET /attach/POD-UID/CONTAINER?stdin&tty              WebSocket (channels.py)
-    GET /portforward/POD-UID                             WebSocket (forwarding.py)
+    GET /portforward/POD-UID?port=…                      WebSocket (forwarding.py); without
+                                                         port any may be forwarded
 
 Nobody but an API server is heard: on a Unix socket its user is known to the kernel, over TCP it
-shows a certificate of the cluster's authority with the role apiserver. Which user of the cluster
-may do what has been decided there.
+shows a certificate of the cluster's authority that API servers make for themselves alone, for a
+few hours; no other is good here, whatever its role, so that there is none that could be revoked.
+Which user of the cluster may do what has been decided there.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from livesize.agent.endpoint.logs import send_log
 from livesize.agent.endpoint.sessions import carry, make_socket, refuse
 from livesize.machinery.apart import apart
 from livesize.machinery.clock import Clock
+from livesize.machinery.credentials import ENDPOINT_GROUP
 from livesize.machinery.hangup import keep_alive
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import GoneError, Runtime, RuntimeCallError
@@ -38,7 +41,6 @@ STOP_SECONDS = 2.0
 LISTENING_SECONDS = 0.03
 """So long nothing is said on a new session: kubectl begins to read before it knows its streams, and
 throws away what comes in between."""
-APISERVER_GROUP = "livesize:apiserver"
 _NAMES = {"logs": 2, "exec": 2, "attach": 2, "portforward": 1}
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of who connected (unix(7))
 
@@ -112,7 +114,7 @@ class EndpointServer:
             asked = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             return _CREDENTIALS.unpack(asked)[1] in self._endpoint.users
         keep_alive(connection)
-        return APISERVER_GROUP in _organizations(transport.get_extra_info("peercert") or {})
+        return ENDPOINT_GROUP in _organizations(transport.get_extra_info("peercert") or {})
 
     async def _logs(
         self, request: web.BaseRequest, pod_uid: str, container: str
@@ -183,7 +185,8 @@ class EndpointServer:
         connection = request.transport.get_extra_info("socket")
         stream = make_socket((PROTOCOL,))
         await stream.prepare(request)
-        tunnel = Tunnel(stream, lambda port: self._runtime.connect(pod_uid, port))
+        ports = frozenset(map(int, request.query.getall("port", [])))
+        tunnel = Tunnel(stream, lambda port: self._runtime.connect(pod_uid, port), ports)
         await tunnel.run(connection, self._clock)
         return stream
 

@@ -10,7 +10,13 @@ from livesize.api.hashes import container_hash, container_hash_without_resources
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_limits, to_kernel
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.qos import qos_class
-from livesize.api.resources import is_vm, moments, parse_resources
+from livesize.api.resources import (
+    containers_of,
+    init_containers_of,
+    is_vm,
+    moments,
+    parse_resources,
+)
 from livesize.runtime.interface import ContainerConfig, Mount, PodConfig
 
 _GUARANTEED_OOM_SCORE = -997
@@ -32,13 +38,17 @@ def wanted_limits(allocation: Allocation, version: CgroupVersion) -> dict[str, K
 def wanted_pod_limits(allocation: Allocation, version: CgroupVersion) -> KernelLimits:
     """Enough for the containers and sidecars together, and for each init container beside the
     sidecars that have started before it: as Kubernetes, the pod's group stays that large."""
-    running = [parse_resources(size) for size in allocation.allocated]
+    running = {size["name"]: parse_resources(size) for size in allocation.allocated}
     if not allocation.starting:
-        return pod_limits(running, version)
-    starting = [(parse_resources(one.size), one.stays) for one in allocation.starting]
-    most, *others = (pod_limits(sizes, version) for sizes in moments(running, starting))
-    for one in others:
-        most = larger_limits(most, one)
+        return pod_limits(running.values(), version)
+    starting = []
+    for one in allocation.starting:
+        sidecar = running.pop(one.size["name"]) if one.stays else None
+        starting.append((sidecar or parse_resources(one.size), one.stays))
+    together = moments(running.values(), starting)
+    most, *others = (pod_limits(resources, version) for resources in together)
+    for limits in others:
+        most = larger_limits(most, limits)
     return most
 
 
@@ -77,7 +87,19 @@ def pod_config(pod: Object, limits: KernelLimits) -> PodConfig:
         limits,
         vm=is_vm(pod),
         host_network=bool(lookup(pod, "spec", "hostNetwork", default=False)),
+        hostname=hostname_of(pod),
+        privileged=any(
+            _is_privileged(one) for one in (*containers_of(pod), *init_containers_of(pod))
+        ),
+        sysctls=tuple(
+            (one["name"].replace("/", "."), str(one.get("value", "")))
+            for one in lookup(pod, "spec", "securityContext", "sysctls", default=[])
+        ),
     )
+
+
+def hostname_of(pod: Object) -> str:
+    return lookup(pod, "spec", "hostname") or name_of(pod)
 
 
 def sized(container: Object, size: Object) -> Object:
@@ -112,13 +134,17 @@ def container_config(
         args=expanded(container.get("args"), known),
         env=furnishing.env,
         working_dir=container.get("workingDir") or "",
-        hostname=lookup(pod, "spec", "hostname") or name_of(pod),
+        hostname=hostname_of(pod),
         limits=limits,
         attempt=attempt,
         hash=started_hash(container, allocation),
         hash_without_resources=container_hash_without_resources(container),
-        run_as_user=_security(pod, container, "runAsUser"),
-        run_as_group=_security(pod, container, "runAsGroup"),
+        run_as_user=_number(_security(pod, container, "runAsUser")),
+        run_as_group=_number(_security(pod, container, "runAsGroup")),
+        run_as_non_root=bool(_security(pod, container, "runAsNonRoot")),
+        add_capabilities=_capabilities(container, "add"),
+        drop_capabilities=_capabilities(container, "drop"),
+        seccomp_unconfined=_security(pod, container, "seccompProfile") == {"type": "Unconfined"},
         read_only_root=bool(
             lookup(container, "securityContext", "readOnlyRootFilesystem", default=False)
         ),
@@ -127,6 +153,7 @@ def container_config(
         tty=bool(container.get("tty")),
         mounts=furnishing.mounts,
         groups=_groups(pod),
+        privileged=_is_privileged(container),
     )
 
 
@@ -154,13 +181,25 @@ def _larger(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else max(left, right)
 
 
+def _is_privileged(container: Object) -> bool:
+    return bool(lookup(container, "securityContext", "privileged", default=False))
+
+
 def _groups(pod: Object) -> tuple[int, ...]:
     context = lookup(pod, "spec", "securityContext", default={})
     owner = [] if context.get("fsGroup") is None else [context["fsGroup"]]
     return tuple(sorted({*owner, *(context.get("supplementalGroups") or [])}))
 
 
-def _security(pod: Object, container: Object, field: str) -> int | None:
+def _capabilities(container: Object, side: str) -> tuple[str, ...]:
+    return tuple(lookup(container, "securityContext", "capabilities", side, default=[]) or ())
+
+
+def _number(found: object) -> int | None:
+    return None if found is None else int(str(found))
+
+
+def _security(pod: Object, container: Object, field: str) -> object:
+    """A container's own word wins over its pod's."""
     own = lookup(container, "securityContext", field)
-    found = lookup(pod, "spec", "securityContext", field) if own is None else own
-    return None if found is None else int(found)
+    return lookup(pod, "spec", "securityContext", field) if own is None else own

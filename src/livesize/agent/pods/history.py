@@ -10,7 +10,6 @@ from livesize.agent.pods.plan import (
     CrashBackoff,
     Exited,
     Missing,
-    RestartPolicy,
     Running,
     policy_of,
     starts_at,
@@ -18,7 +17,13 @@ from livesize.agent.pods.plan import (
 from livesize.agent.report import Waiting
 from livesize.agent.volumes.sources import ConfigError
 from livesize.api.reasons import Reason
-from livesize.runtime.interface import ContainerPhase, ContainerView, ImageMissingError
+from livesize.api.restart_policy import RestartPolicy
+from livesize.runtime.interface import (
+    ContainerPhase,
+    ContainerView,
+    ImageMissingError,
+    StartRefusedError,
+)
 
 
 class StartFailure(msgspec.Struct, frozen=True):
@@ -115,7 +120,7 @@ def _reason(error: Exception) -> Reason:
     match error:
         case ImageMissingError():
             return Reason.IMAGE_MISSING
-        case ConfigError():
+        case ConfigError() | StartRefusedError():
             return Reason.CONFIG_FAILED
         case _:
             return Reason.CREATE_FAILED

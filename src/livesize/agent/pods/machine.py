@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
 
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
 from livesize.agent.pods.config import container_config, oom_score_adj, pod_config
+from livesize.agent.pods.hosts import HOSTS_PATH, hosts_file
+from livesize.agent.pods.last_words import LastWords
 from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.pods.pulling import start_with_image
@@ -23,7 +26,7 @@ from livesize.agent.volumes.keeper import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.resources import containers_of, init_containers_of, sidecars_of
-from livesize.runtime.interface import PodView
+from livesize.runtime.interface import ContainerConfig, Mount, PodView
 
 _DEFAULT_GRACE_SECONDS = 30.0
 
@@ -39,9 +42,15 @@ async def _first_failure() -> AsyncIterator[None]:
 
 class PodMachine:
     def __init__(
-        self, outside: Outside, record: PodRecord, shape: Shape, volumes: PodVolumes
+        self,
+        outside: Outside,
+        record: PodRecord,
+        shape: Shape,
+        volumes: PodVolumes,
+        last_words: LastWords,
     ) -> None:
         self._outside = outside
+        self._last_words = last_words
         self._volumes = volumes
         self._record = record
         self._shape = shape
@@ -66,11 +75,8 @@ class PodMachine:
     async def start(self, name: str, attempt: int, entry: Allocation, *, in_full: bool) -> None:
         """``in_full``: with all that is allocated, whatever else is being applied."""
         pod = self._with_addresses()
-        everyone = [*containers_of(pod), *init_containers_of(pod)]
-        container = next(one for one in everyone if one["name"] == name)
+        container = _container(pod, name)
         size = self._shape.start_size(entry, name, in_full=in_full)
-        if self._runs_again(name):
-            await self._volumes.clear_memory(pod, container)
         limits = self._shape.pod_limits(entry)
         furnishing = await self._volumes.furnish(pod, container, entry, limits)
         config = container_config(
@@ -83,12 +89,35 @@ class PodMachine:
         )
         score = oom_score_adj(pod, entry.size(name), self._outside.machine.memory_bytes)
         config = msgspec.structs.replace(config, vm=size.vm, oom_score_adj=score)
+        if size.vm is None:
+            config = await self._with_files(pod, container, config)
         await start_with_image(self._outside, pod, container, config)
         self._outside.tell(pod, EventReason.CREATED, f"Created container {name}")
         self._outside.tell(pod, EventReason.STARTED, f"Started container {name}")
         problem = await self._lifecycle.after_start(pod, container, self.grace_seconds)
         if problem:
             await self.stop(name, f"its postStart hook failed: {problem}")
+
+    async def _with_files(
+        self, pod: Object, container: Object, config: ContainerConfig
+    ) -> ContainerConfig:
+        """With the files that are the pod's own, beside its volumes."""
+        more = await self._last_words.mount(pod, container, config.attempt)
+        hosts = hosts_file(pod, config.hostname)
+        if hosts and all(one.target != HOSTS_PATH for one in config.mounts):
+            store = self._outside.volumes
+            file = await store.prepare_file(uid_of(pod), "etc-hosts", hosts.encode(), 0o644)
+            more = (*more, Mount(file, HOSTS_PATH))
+        every = (*config.mounts, *more)  # one within another comes after it
+        mounts = sorted(every, key=lambda one: len(PurePosixPath(one.target).parts))
+        return msgspec.structs.replace(config, mounts=tuple(mounts))
+
+    def mounts_memory(self, name: str) -> bool:
+        return self._volumes.mounts_memory(self._record.pod, _container(self._record.pod, name))
+
+    async def clear(self, name: str) -> None:
+        """Of a container that does not run, what it has left in volumes in memory."""
+        await self._volumes.clear_memory(self._record.pod, _container(self._record.pod, name))
 
     async def stop(self, name: str, why: str, grace: float | None = None) -> None:
         """``grace`` in seconds; None: the pod's."""
@@ -124,12 +153,6 @@ class PodMachine:
     async def remove_volumes(self, uid: str) -> None:
         await self._outside.volumes.remove(uid)
 
-    def _runs_again(self, name: str) -> bool:
-        """It has run since the machine was started; else there is nothing to clear."""
-        view = self._outside.runtime.pod(uid_of(self._record.pod))
-        known = () if view is None else view.containers
-        return any(one.name == name and not one.before_boot for one in known)
-
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""
         pod, host_ip = self._record.pod, self._outside.settings.host_ip
@@ -137,3 +160,8 @@ class PodMachine:
         pod_ip = (view.address if view is not None else "") or host_ip
         status = {**(pod.get("status") or {}), "hostIP": host_ip, "podIP": pod_ip}
         return evolve(pod, ("status",), status)
+
+
+def _container(pod: Object, name: str) -> Object:
+    everyone = [*containers_of(pod), *init_containers_of(pod)]
+    return next(one for one in everyone if one["name"] == name)

@@ -5,10 +5,10 @@
     rejected ──► Rest ◄────────────────────────────────────────────────────────────────┘
     deleted or gone, from anywhere ──► Remove
 
-A container restarts only by its own exit (restartPolicy), because its liveness probe failed, or
-because its definition, resources and resizePolicy aside, was changed; a resize that restarts by
-policy is planned in agent/resize. The first exit restarts at once; each further one in a row waits
-twice as long as the one before.
+A container restarts only by its own exit (its restartPolicyRules, its restartPolicy, else its
+pod's), because its liveness probe failed, or because its definition, resources and resizePolicy
+aside, was changed; a resize that restarts by policy is planned in agent/resize. The first exit
+restarts at once; each further one in a row waits twice as long as the one before.
 
 Init containers run one after the other before all others, each until it succeeds. A sidecar is an
 init container that stays: the next one waits only until it has started, and it is stopped when all
@@ -23,11 +23,7 @@ from typing import TypeAlias
 
 import msgspec
 
-
-class RestartPolicy(enum.StrEnum):
-    ALWAYS = "Always"
-    ON_FAILURE = "OnFailure"
-    NEVER = "Never"
+from livesize.api.restart_policy import RestartPolicy, RestartRule, restarts
 
 
 class Standing(enum.StrEnum):
@@ -76,6 +72,8 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     not_before: float = 0.0  # after a failed start: when to try again
     is_init: bool = False
     stays: bool = False  # an init container that is a sidecar
+    own_policy: RestartPolicy | None = None  # in place of the pod's
+    rules: tuple[RestartRule, ...] = ()  # before either
     has_started: bool = True  # where it runs: its startup probe has succeeded
     unhealthy: str = ""  # where it runs: why it has to be stopped
     stop_seconds: float | None = None  # and within which grace; None: the pod's
@@ -148,16 +146,6 @@ def plan_pod(facts: PodFacts) -> PodPlan:
             return _plan_admitted(facts)
 
 
-def restarts(policy: RestartPolicy, exit_code: int) -> bool:
-    match policy:
-        case RestartPolicy.ALWAYS:
-            return True
-        case RestartPolicy.ON_FAILURE:
-            return exit_code != 0
-        case RestartPolicy.NEVER:
-            return False
-
-
 def starts_at(container: ContainerFacts, policy: RestartPolicy, backoff: CrashBackoff) -> float:
     """When this container should start; infinity where it should not."""
     match container.state:
@@ -168,18 +156,21 @@ def starts_at(container: ContainerFacts, policy: RestartPolicy, backoff: CrashBa
         case Exited(exit_code=exit_code, finished_at=finished_at):
             if container.definition_changed or (container.is_init and container.before_boot):
                 return container.not_before
-            if not restarts(policy, exit_code):
+            succeeded = container.is_init and not container.stays and exit_code == 0
+            if succeeded or not restarts(policy, exit_code, container.rules):
                 return float("inf")
             wait_seconds = backoff.seconds(container.exits_in_a_row)
             return max(container.not_before, finished_at + wait_seconds)
 
 
 def policy_of(container: ContainerFacts, policy: RestartPolicy) -> RestartPolicy:
-    """A sidecar always restarts; an init container that has succeeded never does."""
-    if not container.is_init:
-        return policy
+    """Its own, else the pod's. A sidecar always restarts; an init container that has succeeded
+    never does."""
     if container.stays:
         return RestartPolicy.ALWAYS
+    policy = container.own_policy or policy
+    if not container.is_init:
+        return policy
     return RestartPolicy.NEVER if policy is RestartPolicy.NEVER else RestartPolicy.ON_FAILURE
 
 
@@ -221,7 +212,7 @@ def _ending(facts: PodFacts) -> bool | None:
     if any(_has_failed_for_good(one, facts) for one in facts.starting):
         return False
     for one in facts.containers:
-        time = starts_at(one, facts.restart_policy, facts.backoff)
+        time = starts_at(one, policy_of(one, facts.restart_policy), facts.backoff)
         if not isinstance(one.state, Exited) or time < float("inf"):
             return None
     return all(_exit_code(one) == 0 for one in facts.containers)
@@ -268,10 +259,11 @@ def _is_through(init_container: ContainerFacts) -> bool:
 
 
 def _has_failed_for_good(init_container: ContainerFacts, facts: PodFacts) -> bool:
-    failed = not init_container.stays and isinstance(init_container.state, Exited)
-    failed = failed and not init_container.before_boot
+    if init_container.stays or not isinstance(init_container.state, Exited):
+        return False
     policy = policy_of(init_container, facts.restart_policy)
-    return failed and _exit_code(init_container) != 0 and policy is RestartPolicy.NEVER
+    time = starts_at(init_container, policy, facts.backoff)
+    return _exit_code(init_container) != 0 and time == float("inf")
 
 
 def _start(container: ContainerFacts) -> Start:

@@ -15,8 +15,10 @@ from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
+from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventReason
+from livesize.api.resize_phase import APPLYING, ResizePhase
+from livesize.api.resize_state import phase_of
 
 _GONE = (404, 409)
 
@@ -53,11 +55,14 @@ class PodRecord:
         self.changed.set()
         return True
 
-    async def _answered(self, post: Awaitable[Object]) -> None:
+    async def _answered(self, post: Awaitable[Object], *, makes_two: bool = False) -> None:
+        """``makes_two``: the API server makes two versions of it, one right after the other."""
         self._posts += 1
         try:
             answer = await post
             self._own.append(_version(answer))
+            if makes_two:
+                self._own.append(_version(answer) - 1)
             self._take_in(answer)
         finally:
             self._posts -= 1
@@ -81,13 +86,16 @@ class PodRecord:
 
     async def _post(self, body: Object, told: Sequence[tuple[EventReason, str]]) -> None:
         pod, outside = self.pod, self._outside
+        is_done = body["phase"] == ResizePhase.DONE
+        makes_two = is_done and phase_of(pod) not in APPLYING  # Accepted is told on the way
         riding = outside.recorder.ride(pod)
         events = riding.events + [outside.compose(pod, *one) for one in told]
         if events:
             body = {**body, "events": events}
         try:
             await self._answered(
-                outside.client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body)
+                outside.client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body),
+                makes_two=makes_two,
             )
         except (ConnectionError, StatusError):
             outside.recorder.left_behind(riding)
@@ -96,7 +104,11 @@ class PodRecord:
     async def patch_status(self, changed: Object) -> None:
         pod = self.pod
         # The uid keeps a late status off a new pod of the same name.
-        patch = {"metadata": {"uid": uid_of(pod)}, "status": changed}
+        metadata = {"uid": uid_of(pod)}
+        if "conditions" in changed and lookup(pod, "spec", "readinessGates"):
+            # Others write conditions too: none that came meanwhile is written over.
+            metadata["resourceVersion"] = version_of(pod)
+        patch = {"metadata": metadata, "status": changed}
         await self._answered(
             self._outside.client.patch(
                 PODS, name_of(pod), patch, namespace=namespace_of(pod), subresource="status"

@@ -17,9 +17,17 @@ import msgspec
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot, all_run, observe_again, observe_pod
+from livesize.agent.observe import (
+    PodSnapshot,
+    all_run,
+    has_lost_group,
+    observe_again,
+    observe_pod,
+)
 from livesize.agent.outside import Outside
+from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
 from livesize.agent.pods.history import StartHistory
+from livesize.agent.pods.last_words import LastWords
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
     GO_ON,
@@ -30,7 +38,6 @@ from livesize.agent.pods.plan import (
     PodPlan,
     Remove,
     Rest,
-    RestartPolicy,
     Run,
     Standing,
     Start,
@@ -61,11 +68,18 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import containers_of, init_containers_of, stays
+from livesize.api.restart_policy import own_policy, own_rules, policy_of_pod
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
 
 log = get_logger("agent.pods")
+
+GROUP_LOST = "another process removed its control group, so it has no limits any more"
+POD_GROUP_LOST = (
+    "Another process removed the pod's control group; the agent makes it again, and starts"
+    " containers as the pod's restartPolicy says"
+)
 
 
 class PodWorker:
@@ -89,9 +103,15 @@ class PodWorker:
         self._record.on_late_news = self.wake
         self._shape = shape = shape_of(outside, self._record)
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
-        self._machine = PodMachine(outside, self._record, shape, self._volumes)
+        self._last_words = LastWords(outside)
+        self._machine = PodMachine(outside, self._record, shape, self._volumes, self._last_words)
         hands = PodHands(
-            self._stop_for_size, self._start_at_size, self._build_status_with, room_appeared
+            self._stop_for_size,
+            self._machine.mounts_memory,
+            self._machine.clear,
+            self._start_at_size,
+            self._build_status_with,
+            room_appeared,
         )
         self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
         self._crash_backoff = CrashBackoff(
@@ -102,6 +122,11 @@ class PodWorker:
         )
         self._backoff = Backoff(
             settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+        )
+        self._machine_backoff = Backoff(
+            settings.resize_backoff_seconds,
+            settings.resize_backoff_maximum_seconds,
+            outside.random,
         )
         self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0
@@ -162,15 +187,23 @@ class PodWorker:
         """One turn; what fails is tried again later, and a bug ends only this turn."""
         try:
             wait_seconds = await self._turn()
-        except WORLD_ERRORS + POST_ERRORS as failure:
+        except WORLD_ERRORS as failure:
+            backoff = self._machine_backoff
+            self._log.warning("pod not in step yet", reason=str(failure))
+            with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS):
+                await self._report_status()  # what could not be done is not said to be so
+        except POST_ERRORS as failure:
+            unfinished = self._driver.is_unfinished()
+            backoff = self._machine_backoff if unfinished else self._backoff
             self._log.warning("pod not in step yet", reason=str(failure))
         except Exception:
+            backoff = self._backoff
             log.exception("a turn of the pod failed", pod=name_of(self._record.pod))
         else:
             self._failures = 0
             return wait_seconds
         self._failures += 1
-        return self._backoff.seconds(self._failures)
+        return backoff.seconds(self._failures)
 
     async def _turn(self) -> float:
         snapshot = self._observe()
@@ -196,6 +229,8 @@ class PodWorker:
         if self._probes.any or snapshot.groups is None or not self._is_running(snapshot):
             return False
         pod, views = self._record.pod, snapshot.containers
+        if len(snapshot.groups.containers) != len(views):
+            return False
         changed = [
             one for one in containers_of(pod) if self._must_start_anew(one, views.get(one["name"]))
         ]
@@ -229,7 +264,7 @@ class PodWorker:
         pod = self._record.pod
         return PodFacts(
             standing=self._standing(),
-            restart_policy=RestartPolicy(lookup(pod, "spec", "restartPolicy", default="Always")),
+            restart_policy=policy_of_pod(pod),
             containers=self._container_facts(snapshot),
             has_group=snapshot.groups is not None,
             now=self._outside.clock.now(),
@@ -250,7 +285,7 @@ class PodWorker:
     def _container_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
         views = snapshot.containers
         return tuple(
-            self._facts_of(container, views.get(container["name"]), changes=True)
+            self._facts_of(container, views.get(container["name"]), snapshot, changes=True)
             for container in containers_of(self._record.pod)
         )
 
@@ -259,7 +294,7 @@ class PodWorker:
         views = snapshot.containers
         return tuple(
             msgspec.structs.replace(
-                self._facts_of(one, views.get(one["name"]), changes=stays(one)),
+                self._facts_of(one, views.get(one["name"]), snapshot, changes=stays(one)),
                 is_init=True,
                 stays=stays(one),
             )
@@ -267,7 +302,7 @@ class PodWorker:
         )
 
     def _facts_of(
-        self, container: Object, view: ContainerView | None, *, changes: bool
+        self, container: Object, view: ContainerView | None, snapshot: PodSnapshot, *, changes: bool
     ) -> ContainerFacts:
         facts = self._history.facts(
             container["name"],
@@ -275,6 +310,12 @@ class PodWorker:
             definition_changed=changes and self._must_start_anew(container, view),
             starts=starts_told(self._record.pod, container["name"]),
         )
+        if view is not None and has_lost_group(view, snapshot):
+            return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
+        if container.get("restartPolicy") is not None:
+            facts = msgspec.structs.replace(
+                facts, own_policy=own_policy(container), rules=own_rules(container)
+            )
         health = self._probes.health(view)
         if health is WELL:
             return facts
@@ -313,7 +354,17 @@ class PodWorker:
     # Running
 
     async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
+        if deadline_at(self._record.pod) <= self._outside.clock.now():
+            return await self._fail(EventReason.DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+        wait_seconds = await self._run_in_time(run, snapshot)
+        left_seconds = deadline_at(self._record.pod) - self._outside.clock.now()
+        return max(0.0, min(left_seconds, wait_seconds))
+
+    async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
         if run.make_group:
+            if snapshot.view is not None:
+                self._tell(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
+                self._log.warning("the pod's group was removed by another", uid=self.uid)
             await self._begin()
             snapshot = self._observe()
         if snapshot.groups is None:
@@ -328,7 +379,7 @@ class PodWorker:
         await self._volumes.refresh(self._record.pod, self._allocation())
         too_full = await self._volumes.overfull(self._record.pod)
         if too_full:
-            return await self._evict(too_full)
+            return await self._fail(EventReason.EVICTED, too_full)
         look = self._observe()
         if await self._report_status(look):
             look = self._observe()  # that took its time
@@ -370,6 +421,8 @@ class PodWorker:
         async def begin() -> None:
             if start.stop_first:
                 await self._machine.stop(start.container, "its definition was changed")
+            if view is not None and is_due(entry, view):
+                await self._machine.clear(start.container)  # a resize has stopped it
             await self._machine.start(start.container, start.attempt, entry, in_full=False)
 
         try:
@@ -411,13 +464,13 @@ class PodWorker:
             await self._entry.forget(self.uid)
             self._room_appeared()
 
-    async def _evict(self, message: str) -> float:
-        """The pod takes more of the machine than it may: it fails, and does not come back."""
-        self._tell(EventReason.EVICTED, message)
+    async def _fail(self, reason: EventReason, message: str) -> float:
+        """The pod takes more of the machine than it may, or longer: it fails, for good."""
+        self._tell(reason, message)
         view = self._outside.runtime.pod(self.uid)
         if view is not None:
             await self._machine.stop_all(view, message)
-        self._ending = Ending("Failed", EventReason.EVICTED, message)
+        self._ending = Ending("Failed", reason, message)
         await self._leave_ledger()
         await self._report_status()
         return NEVER
@@ -467,6 +520,7 @@ class PodWorker:
                     name: self._probes.health(view) for name, view in snapshot.containers.items()
                 },
                 ended=self._history.ended,
+                messages=self._last_words.messages,
                 ending=self._ending,
                 cgroup_version=self._outside.runtime.cgroup_version,
                 runtime_name=self._outside.machine.runtime_version.partition("://")[0],
@@ -487,6 +541,9 @@ class PodWorker:
         """Tell what is news; False: nothing was."""
         if self._record.gone or is_terminal(self._record.pod):
             return False
+        look = look or self._observe()
+        ended = self._history.ended.values()
+        await self._last_words.hear(self._record.pod, (*look.containers.values(), *ended))
         changed = changed_status(self._record.pod, self._build_status(look))
         if changed:
             await self._record.patch_status(changed)

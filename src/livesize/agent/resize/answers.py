@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.report import judged_status
 from livesize.agent.shape import Progress
-from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, name_of, namespace_of, uid_of
 from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
+from livesize.api.resources import sidecars_of
 from livesize.machinery.clock import format_micro_time
 from livesize.machinery.steps import StepRecord
 
@@ -25,7 +27,7 @@ def refusal_body(
         **_body(pod, phase, generation),
         "message": message,
         "allocated": list(allocation.allocated),
-        "status": {"observedGeneration": generation_of(pod)},
+        "status": judged_status(pod),
     }
 
 
@@ -35,7 +37,7 @@ def accept_body(pod: Object, allocation: Allocation, message: str = "") -> Objec
         **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
         "message": message,
         "allocated": list(allocation.allocated),
-        "status": {"observedGeneration": generation_of(pod)},
+        "status": judged_status(pod),
     }
 
 
@@ -65,6 +67,19 @@ def error_body(
 ) -> Object:
     return {
         **_body(pod, ResizePhase.ERROR, allocation.generation),
+        "message": message,
+        "allocated": list(allocation.allocated),
+        "steps": steps_json(records),
+        "status": _present(status),
+    }
+
+
+def waiting_body(
+    pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
+) -> Object:
+    """Applied as far as it can be; ``message`` says what has yet to run at its size."""
+    return {
+        **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
         "message": message,
         "allocated": list(allocation.allocated),
         "steps": steps_json(records),
@@ -103,14 +118,19 @@ def steps_json(records: Iterable[StepRecord]) -> list[Object]:
 
 
 def event_message(
-    what: str, sizes: Iterable[Object], generation: int, error: str | None = None
+    what: str, pod: Object, sizes: Iterable[Object], generation: int, error: str | None = None
 ) -> str:
     """For instance: Pod resize started: {"containers":[…],"generation":7} (facts D.1)."""
-    containers = [
-        {"name": size["name"], "resources": {k: v for k, v in size.items() if k != "name"}}
-        for size in sizes
-    ]
-    told: Object = {"containers": containers, "generation": generation}
+    sidecars = sidecars_of(pod)
+    starting: list[Object] = []
+    containers: list[Object] = []
+    for size in sizes:
+        resources = {key: value for key, value in size.items() if key != "name"}
+        (starting if size["name"] in sidecars else containers).append(
+            {"name": size["name"], "resources": resources}
+        )
+    told: Object = {"initContainers": starting} if starting else {}
+    told |= {"containers": containers, "generation": generation}
     if error is not None:
         told["error"] = error
     return f"Pod resize {what}: {orjson.dumps(told).decode()}"

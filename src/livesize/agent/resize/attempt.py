@@ -3,6 +3,7 @@
     checkpoint   the promise is written on this node
     accept       the API hears of it while the machine is changed, unless that is done at once
     stop:NAME    containers that restart by policy
+    clear:NAME   what they left in volumes in memory, which would count in the smaller pod
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
@@ -27,15 +28,25 @@ import msgspec
 from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
+from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.answers import accept_body, done_body, event_message, progress_body
+from livesize.agent.report import caught_up
+from livesize.agent.resize.answers import (
+    accept_body,
+    done_body,
+    event_message,
+    progress_body,
+    waiting_body,
+)
 from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import MachineWork, Progress
+from livesize.api.container_state import yet_to_run
 from livesize.api.errors import StatusError
-from livesize.api.objects import Object, generation_of
+from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
+from livesize.api.resources import sidecars_of
 from livesize.machinery.steps import Step, StepFailedError, StepRecord, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
@@ -49,6 +60,7 @@ TELL_ERRORS: tuple[type[Exception], ...] = (
     CheckpointError,
 )  # nothing is told of what a crash could take
 
+NOT_RUNNING = "Allocated. The resize is done when what does not run now runs at its new size:"
 _ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
 
 
@@ -65,6 +77,8 @@ class PodHands:
     """What an attempt asks of the pod's worker."""
 
     stop: Callable[[str], Awaitable[None]]
+    mounts_memory: Callable[[str], bool]
+    clear: Callable[[str], Awaitable[None]]  # what it left in volumes in memory
     start: Callable[[str, int, Allocation], Awaitable[None]]
     build_status: Callable[[PodObservation | None], Object]  # None: read the machine for it
     room_appeared: Callable[[], None]
@@ -117,7 +131,9 @@ class ResizeAttempt:
             steps.append(Step("checkpoint", self._checkpoint))
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
-        steps += [self._stop(one.container) for one in self.restarts if one.running]
+        steps += [self._stop(name) for name in self._stopping()]
+        mounts_memory = self.hands.mounts_memory
+        steps += [self._clear(one) for one in self.restarts if mounts_memory(one.container)]
         steps += self._machine_steps()
         steps += [self._start(one) for one in self.restarts]
         if not self.target.settled or self.target.restarting:
@@ -125,6 +141,12 @@ class ResizeAttempt:
         if self._may_report():
             steps.append(Step("report", self._report))
         return steps
+
+    def _stopping(self) -> list[str]:
+        """Sidecars last; they also start first: ``restarts`` is in that order."""
+        running = tuple(one.container for one in self.restarts if one.running)
+        together = stop_order(running, sidecars_of(self.record.pod))
+        return [name for names in together for name in names]
 
     def _machine_steps(self) -> list[Step]:
         steps, of_cpu = list(self.work.steps), self.work.cpu_steps
@@ -170,8 +192,12 @@ class ResizeAttempt:
         return True
 
     def _started(self) -> tuple[EventReason, str]:
-        told = event_message("started", self.target.allocated, self.target.generation)
+        told = self._event("started")
         return EventReason.RESIZE_STARTED, told
+
+    def _event(self, what: str) -> str:
+        sizes, generation = self.target.allocated, self.target.generation
+        return event_message(what, self.record.pod, sizes, generation)
 
     async def _accept(self) -> None:
         pod, target = self.record.pod, self.target
@@ -206,6 +232,12 @@ class ResizeAttempt:
             await self.hands.stop(container)
 
         return Step(f"stop:{container}", stop)
+
+    def _clear(self, restart: Restart) -> Step:
+        async def clear() -> None:
+            await self.hands.clear(restart.container)
+
+        return Step(f"clear:{restart.container}", clear)
 
     def _start(self, restart: Restart) -> Step:
         async def start() -> None:
@@ -253,8 +285,22 @@ class ResizeAttempt:
     async def _report_done(self, news: list[tuple[EventReason, str]]) -> None:
         pod = self.record.pod
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
-        status = {**self.hands.build_status(groups), "observedGeneration": generation_of(pod)}
-        message = event_message("completed", self.target.allocated, self.target.generation)
+        status = caught_up(pod, self.hands.build_status(groups))
+        asked = [size["name"] for size in resize_state(pod).get("desired") or ()]
+        waiting = yet_to_run({**pod, "status": status}, asked)
+        if waiting:
+            await self._report_waiting(f"{NOT_RUNNING} {waiting}", news, status)
+            return
+        message = self._event("completed")
         remark = "" if self.work.remark is None else self.work.remark()
         body = done_body(pod, self.target, self._records, status, remark)
         await self.record.post_done(body, *news, (EventReason.RESIZE_COMPLETED, message))
+
+    async def _report_waiting(
+        self, why: str, news: list[tuple[EventReason, str]], status: Object
+    ) -> None:
+        """All is ready for it; what does not run gets its size when it starts."""
+        pod, state = self.record.pod, resize_state(self.record.pod)
+        if phase_of(pod) is not ResizePhase.IN_PROGRESS or state.get("message") != why:
+            body = waiting_body(pod, self.target, why, self._records, status)
+            await self.record.post_resizing(body, *news)

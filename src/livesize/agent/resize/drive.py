@@ -29,12 +29,12 @@ from livesize.agent.resize.attempt import (
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.resize.restarts import is_due, plan_restarts
 from livesize.agent.shape import MachineWork, Onlookers, Shape
-from livesize.api.objects import lookup
+from livesize.api.objects import Object, lookup
 from livesize.api.reasons import EventReason
 from livesize.api.resize_deadline import OnDeadline, deadline_of
 from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
-from livesize.api.resources import containers_of, size_of
+from livesize.api.resources import init_containers_of, resizable_of, size_of
 from livesize.machinery.clock import parse_time
 from livesize.machinery.steps import Backoff, Step, StepWaitsError, run_steps
 from livesize.machinery.telemetry import get_logger
@@ -75,8 +75,12 @@ class ResizeDriver:
             settings.resize_backoff_maximum_seconds,
             outside.random,
         )
+        # A resize that only waits to be told goes on as soon as one that waits for the machine.
+        longest_seconds = settings.resize_backoff_maximum_seconds
         self._post_backoff = Backoff(
-            settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+            min(settings.post_backoff_seconds, longest_seconds),
+            min(settings.post_backoff_maximum_seconds, longest_seconds),
+            outside.random,
         )
         self._generation = 0
         self._failures = 0
@@ -87,7 +91,7 @@ class ResizeDriver:
         if target.generation != self._generation:
             self._generation, self._failures, self._retry_at = target.generation, 0, 0.0
         target = self._decide_restarts(target, snapshot)
-        restarts = _due_restarts(target, snapshot)
+        restarts = _due_restarts(self._record.pod, target, snapshot)
         unfinished = not target.settled or self._is_asked(target)
         wait_seconds = self._retry_at - self._outside.clock.monotonic()
         if unfinished and wait_seconds > 0:
@@ -123,10 +127,14 @@ class ResizeDriver:
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message, entry)
         deferred = refusal.phase is ResizePhase.DEFERRED
         reason = EventReason.RESIZE_DEFERRED if deferred else EventReason.RESIZE_INFEASIBLE
-        sizes = [size_of(container) for container in containers_of(pod)]
+        sizes = [size_of(container) for container in resizable_of(pod)]
         what = "deferred" if deferred else "infeasible"
-        told = event_message(what, sizes, refusal.generation, refusal.message)
+        told = event_message(what, pod, sizes, refusal.generation, refusal.message)
         await self._record.post_resizing(body, (reason, told))
+
+    def is_unfinished(self) -> bool:
+        """Somebody waits for the answer to a resize of this pod."""
+        return phase_of(self._record.pod) in UNFINISHED and not self._record.gone
 
     def _is_asked(self, target: Allocation) -> bool:
         """The API still waits for the answer to what was promised."""
@@ -185,7 +193,7 @@ class ResizeDriver:
     async def _accept_later(self, target: Allocation, why: str) -> None:
         pod = self._record.pod
         if phase_of(pod) not in APPLYING:
-            told = event_message("started", target.allocated, target.generation)
+            told = event_message("started", pod, target.allocated, target.generation)
             self._outside.tell(pod, EventReason.RESIZE_STARTED, told)
         await self._record.post_resizing(accept_body(pod, target, why))
 
@@ -268,7 +276,7 @@ class ResizeDriver:
         if state.get("phase") == ResizePhase.ERROR and state.get("message") == message:
             return
         if self._failures == 1:
-            told = event_message("error", target.allocated, target.generation, message)
+            told = event_message("error", pod, target.allocated, target.generation, message)
             self._outside.tell(pod, EventReason.RESIZE_ERROR, told)
         body = error_body(pod, target, message, outcome.records, self._hands.build_status(None))
         try:
@@ -277,9 +285,13 @@ class ResizeDriver:
             log.warning("error not posted", pod=target.name, reason=str(refusal))
 
 
-def _due_restarts(target: Allocation, snapshot: PodSnapshot) -> tuple[Restart, ...]:
+def _due_restarts(pod: Object, target: Allocation, snapshot: PodSnapshot) -> tuple[Restart, ...]:
+    """In the order in which they start: sidecars first."""
+    views = snapshot.containers
+    starting = [one["name"] for one in init_containers_of(pod) if one["name"] in views]
+    names = [*starting, *sorted(views.keys() - starting)]
     return tuple(
-        Restart(name, target.restarting[name], view.phase is ContainerPhase.RUNNING)
-        for name, view in sorted(snapshot.containers.items())
-        if is_due(target, view)
+        Restart(name, target.restarting[name], views[name].phase is ContainerPhase.RUNNING)
+        for name in names
+        if is_due(target, views[name])
     )

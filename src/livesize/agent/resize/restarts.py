@@ -15,7 +15,7 @@ from livesize.api.objects import Object
 from livesize.api.resize_policy import ResizeAction, action_for, is_always_live, strongest
 from livesize.api.resize_state import resize_state
 from livesize.api.resize_wish import Wish
-from livesize.api.resources import containers_of, parse_resources, same_size
+from livesize.api.resources import parse_resources, resizable_of, same_size
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
 
@@ -49,13 +49,13 @@ def is_due(entry: Allocation, view: ContainerView) -> bool:
 def _changed(pod: Object, entry: Allocation) -> list[Object]:
     return [
         container
-        for container in containers_of(pod)
+        for container in resizable_of(pod)
         if not same_size(entry.size_before(container["name"]), entry.size(container["name"]))
     ]
 
 
 def _demanded(pod: Object, entry: Allocation) -> list[Object]:
-    containers = containers_of(pod)
+    containers = resizable_of(pod)
     wished = _wishes_restart(pod, entry)
     if not wished and all(map(is_always_live, containers)):
         return []

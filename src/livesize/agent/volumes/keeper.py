@@ -24,7 +24,7 @@ from livesize.agent.volumes.wanted import (
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.quantity import format_cpu, format_memory, memory_bytes
-from livesize.api.resources import Amounts, init_containers_of
+from livesize.api.resources import Amounts
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import Mount
 from livesize.runtime.volumes.interface import FileTree, VolumeError
@@ -65,13 +65,15 @@ class PodVolumes:
 
     async def clear_memory(self, pod: Object, container: Object) -> None:
         """ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any files in emptyDir
-        upon Container restart". What an init container has prepared stays: it does not run again,
-        and nobody else would make it."""
-        volumes, store, uid = volumes_of(pod), self._outside.volumes, uid_of(pod)
-        prepared = {mount["name"] for one in init_containers_of(pod) for mount in mounts_of(one)}
-        for name in {mount["name"] for mount in mounts_of(container)} - prepared:
-            if is_in_memory(volumes.get(name, {})) and store.memory(uid, name) is not None:
+        upon Container restart". Kubernetes keeps them when a container ends by itself, so only a
+        resize that restarts the container clears them; also those of an init container."""
+        store, uid = self._outside.volumes, uid_of(pod)
+        for name in sorted(_in_memory(pod, container)):
+            if store.memory(uid, name) is not None:
                 await store.clear(uid, name)
+
+    def mounts_memory(self, pod: Object, container: Object) -> bool:
+        return bool(_in_memory(pod, container))
 
     async def refresh(self, pod: Object, entry: Allocation) -> None:
         """Files that come from objects follow them. What is missing now stays as it was."""
@@ -143,6 +145,13 @@ class PodVolumes:
         if not isinstance(wanted, FileTree):
             return path, bool(lookup(volume, "persistentVolumeClaim", "readOnly", default=False))
         return (f"{path}/..data" if _is_part(mount) else path), True
+
+
+def _in_memory(pod: Object, container: Object) -> set[str]:
+    """The volumes in memory that the container mounts."""
+    volumes = volumes_of(pod)
+    names = {mount["name"] for mount in mounts_of(container)}
+    return {name for name in names if is_in_memory(volumes.get(name, {}))}
 
 
 def _is_of_objects(volume: Object) -> bool:

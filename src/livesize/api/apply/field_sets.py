@@ -3,7 +3,8 @@
 A set is a tree of dicts. Keys say where: ``f:name`` a field, ``k:{"name":"db"}`` the element of a
 list with these keys, ``v:"x"`` a plain value in a list. ``{}`` is a field of the set; ``.`` beside
 other keys says that the field itself belongs to it, not only what is below. Sets are never changed
-in place, so they may be shared.
+in place, so they may be shared. Written down they are in the order and in the words of Kubernetes
+(``ordered``): clients keep fieldsV1 as the text it came in, and compare that.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import msgspec
+
 FieldSet: TypeAlias = dict[str, Any]
 
 ITSELF = "."
 NOTHING: FieldSet = {ITSELF: None}
 """The set without any field, and the only one: told by its identity, never stored."""
 
+_KINDS = "fkvi"
+"""The kinds of keys, in the order in which a set has them."""
+_ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+"""What Go escapes in JSON besides what has to be."""
 _KEPT_SETS = 4096
 _KEPT_CHARACTERS = 16 * 1024  # of one set: a few times that of a pod; larger ones are no one's make
 
@@ -136,16 +143,37 @@ def is_field_set(value: Any, depth: int = 0) -> bool:
 
 
 def shared(fields: FieldSet) -> FieldSet:
-    """The one copy of equal sets: objects of one make have the same owners, so a thousand of them
-    keep one tree."""
+    """The one copy of equal sets, in order: objects of one make have the same owners, so a thousand
+    of them keep one tree."""
     text = json.dumps(fields, separators=(",", ":"))
-    return _kept(text) if len(text) <= _KEPT_CHARACTERS else fields
+    return _kept(text) if len(text) <= _KEPT_CHARACTERS else ordered(fields)
 
 
 @functools.lru_cache(_KEPT_SETS)
 def _kept(text: str) -> FieldSet:
-    kept: FieldSet = json.loads(text)
-    return kept
+    fields = ordered(json.loads(text))
+    in_order = json.dumps(fields, separators=(",", ":"))
+    return fields if in_order == text else _kept(in_order)
+
+
+def ordered(fields: FieldSet) -> FieldSet:
+    """The set as Kubernetes writes it: itself, then fields by name, then elements by their keys,
+    then values, then indexes."""
+    elements = sorted((_parsed(key), key) for key in fields if key != ITSELF)
+    written: FieldSet = {ITSELF: fields[ITSELF]} if ITSELF in fields else {}
+    for parsed, key in elements:
+        below_it = ordered(fields[key])
+        same = written.get(parsed.text)  # one key may be spelled in several ways
+        written[parsed.text] = below_it if same is None else ordered(union(same, below_it))
+    return written
+
+
+def path_json(value: Any) -> str:
+    """A key or a value of an element, as Go writes it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    for character, escaped in _ESCAPED.items():
+        text = text.replace(character, escaped)
+    return text
 
 
 def _has_itself(fields: FieldSet) -> bool:
@@ -156,6 +184,44 @@ def _made(children: FieldSet, *, itself: bool) -> FieldSet:
     if itself:
         return {ITSELF: {}, **children} if children else {}
     return children or NOTHING
+
+
+class _PathElement(msgspec.Struct, frozen=True, order=True):
+    """One key of a set; compares as Kubernetes orders them."""
+
+    place: int
+    order: tuple[Any, ...]
+    text: str
+
+
+def _parsed(key: str) -> _PathElement:
+    kind, rest = key[0], key[2:]
+    place = _KINDS.index(kind)
+    match kind:
+        case "f":
+            return _PathElement(place, (rest,), key)
+        case "k":
+            pairs = sorted(json.loads(rest).items())
+            order = tuple((name, *_value_order(value)) for name, value in pairs)
+            return _PathElement(place, order, f"k:{path_json(dict(pairs))}")
+        case _:
+            value = json.loads(rest)
+            return _PathElement(place, _value_order(value), f"{kind}:{path_json(value)}")
+
+
+def _value_order(value: Any) -> tuple[int, Any]:
+    """Numbers, then texts, truth values, lists, objects, null."""
+    match value:
+        case bool():
+            return 2, value
+        case int() | float():
+            return 0, value
+        case str():
+            return 1, value
+        case None:
+            return 5, 0
+        case _:
+            return 3 if isinstance(value, list) else 4, path_json(value)
 
 
 def _is_key(key: str) -> bool:

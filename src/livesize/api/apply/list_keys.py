@@ -8,10 +8,10 @@ written down here (its listMapKey and mapType against patchMergeKey).
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from livesize.api.apply.field_sets import path_json
 from livesize.api.patch.merge_keys import SET, MergeKeys
 
 # Two keys where strategic merge has one; what the second is when it is not given.
@@ -74,7 +74,7 @@ def by_value(items: list[Any]) -> dict[str, Any] | None:
     for item in items:
         if isinstance(item, dict | list):
             return None
-        named[f"v:{json.dumps(item, separators=(',', ':'))}"] = item
+        named[f"v:{path_json(item)}"] = item
     return named
 
 
@@ -101,7 +101,7 @@ def element_name(name: str) -> str:
 
 @functools.lru_cache(4096)
 def _one_text(key: str, value: str) -> str:
-    return f"k:{json.dumps({key: value}, separators=(',', ':'))}"
+    return f"k:{path_json({key: value})}"
 
 
 def _element_name(pairs: tuple[tuple[str, Any], ...]) -> str | None:
@@ -122,4 +122,4 @@ def _format(pairs: tuple[tuple[str, Any], ...]) -> str | None:
     given = {key: value for key, value in sorted(pairs) if value is not None}
     if not given:
         return None
-    return f"k:{json.dumps(given, separators=(',', ':'))}"
+    return f"k:{path_json(given)}"

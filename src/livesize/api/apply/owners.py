@@ -23,6 +23,7 @@ from livesize.api.apply.field_sets import (
     intersection,
     is_field_set,
     is_nothing,
+    ordered,
     overlap,
     paths,
     shared,
@@ -116,7 +117,7 @@ def parse_entries(managed: Any) -> tuple[Entry, ...] | None:
     """The same from a client, in Kubernetes' order; None where it cannot be read as such."""
     if not isinstance(managed, list) or not all(map(_is_entry, managed)):
         return None
-    entries = (Entry(one.owner, one.fields) for one in read_entries(managed))
+    entries = (Entry(one.owner, ordered(one.fields)) for one in read_entries(managed))
     return tuple(sorted(entries, key=_order))
 
 

@@ -1,4 +1,5 @@
-"""Checks of probes, lifecycle hooks, and of what an init container may have of them."""
+"""Checks of probes, lifecycle hooks, a container's own restarts, and of what an init container may
+have of them."""
 
 from __future__ import annotations
 
@@ -7,17 +8,23 @@ from typing import Any
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object
 from livesize.api.resources import stays
+from livesize.api.restart_policy import RestartPolicy
+from livesize.api.validation.choices import one_of
 
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
 _NOT_NEGATIVE = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds")
 _THRESHOLDS = ("successThreshold", "failureThreshold")
+_RULE_ACTIONS = ("Restart",)
+_OPERATORS = ("In", "NotIn")
+_MOST_RULES = 20
+_MOST_EXIT_CODES = 255
 _NOT_FOR_INIT = "may not be set for init containers without restartPolicy=Always"
 
 
 def validate_lifecycle(container: Object, field: str, *, is_init: bool) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors = _validate_restarts(container, field)
     if is_init and not stays(container):
         errors += _validate_init(container, field)
     for name in PROBES:
@@ -30,14 +37,41 @@ def validate_lifecycle(container: Object, field: str, *, is_init: bool) -> list[
     return errors
 
 
-def _validate_init(container: Object, field: str) -> list[FieldError]:
-    errors = []
-    policy = container.get("restartPolicy")
+def _validate_restarts(container: Object, field: str) -> list[FieldError]:
+    """A container's own restartPolicy, and the rules that go before it (Kubernetes 1.35)."""
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or []
+    where = f"{field}.restartPolicy"
+    errors: list[FieldError] = []
     if policy is not None:
-        detail = 'supported values: "Always"'
-        where = f"{field}.restartPolicy"
-        errors.append(FieldError(FieldErrorKind.NOT_SUPPORTED, where, detail, policy))
-    return errors + [
+        errors += one_of(policy, sorted(RestartPolicy), where)
+    elif rules:
+        detail = "must specify restartPolicy when restart rules are used"
+        errors.append(FieldError(FieldErrorKind.REQUIRED, where, detail))
+    if len(rules) > _MOST_RULES:
+        detail = f"must have at most {_MOST_RULES} items"
+        errors.append(FieldError(FieldErrorKind.TOO_MANY, f"{where}Rules", detail, len(rules)))
+    for index, rule in enumerate(rules[:_MOST_RULES]):
+        errors += _validate_rule(rule, f"{where}Rules[{index}]")
+    return errors
+
+
+def _validate_rule(rule: Object, field: str) -> list[FieldError]:
+    errors = one_of(rule.get("action"), _RULE_ACTIONS, f"{field}.action")
+    codes = rule.get("exitCodes")
+    if codes is None:
+        where = f"{field}.exitCodes"
+        return [*errors, FieldError(FieldErrorKind.REQUIRED, where, "must be specified")]
+    errors += one_of(codes.get("operator"), _OPERATORS, f"{field}.exitCodes.operator")
+    values = codes.get("values") or []
+    if len(values) > _MOST_EXIT_CODES:
+        where = f"{field}.exitCodes.values"
+        detail = f"must have at most {_MOST_EXIT_CODES} items"
+        errors.append(FieldError(FieldErrorKind.TOO_MANY, where, detail, len(values)))
+    return errors
+
+
+def _validate_init(container: Object, field: str) -> list[FieldError]:
+    return [
         FieldError(FieldErrorKind.FORBIDDEN, f"{field}.{name}", _NOT_FOR_INIT)
         for name in (*PROBES, "lifecycle")
         if container.get(name)

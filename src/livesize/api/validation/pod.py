@@ -15,6 +15,7 @@ from livesize.api.validation.hooks import validate_hooks
 from livesize.api.validation.lifecycle import validate_lifecycle
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.placement import validate_placement
+from livesize.api.validation.pod_parts import validate_pod_parts, validate_termination
 from livesize.api.validation.resources import (
     validate_quantities,
     validate_resize_policy,
@@ -35,7 +36,9 @@ _POD_LEVEL = (
 
 def validate_pod(pod: Object) -> list[FieldError]:
     """Everything wrong with a new pod, apart from its metadata."""
-    errors = [*validate_pod_spec(pod), *_validate_allocated(pod)]
+    errors = [*validate_pod_spec(pod), *_validate_allocated(pod), *validate_pod_parts(pod["spec"])]
+    for field, container in containers_by_field(pod):
+        errors += validate_termination(container, field)
     if not errors and is_vm(pod):
         return validate_vm_overhead(pod["spec"])
     return errors

@@ -14,7 +14,9 @@ from livesize.api.validation.resize import resize_errors
 _MAY_CHANGE = (
     "pod updates may not change fields other than `spec.containers[*].resources`,"
     "`spec.containers[*].resizePolicy`,`spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
+    "`spec.initContainers[*].image`,`spec.initContainers[*].resources` and"
+    " `spec.initContainers[*].resizePolicy` (of sidecars),"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
     " additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set"
     " to 1 if it was previously negative)"
 )
@@ -78,7 +80,7 @@ def _same_containers(new: Object, old: Object) -> bool:
 
 
 def _size_changed(new: Object, old: Object) -> bool:
-    """Resources changed, or the policy of an init container, which may not."""
+    """Resources changed, or the policy of an init container, which only a sidecar may."""
     if is_vm(new):
         path = ("spec", "virtualMachine", "resources")
         return bool(lookup(new, *path) != lookup(old, *path))

@@ -13,13 +13,15 @@ from livesize.api.kinds import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, parse_quantity
-from livesize.api.resources import ResourceName, containers_of, is_vm, same_quantities
+from livesize.api.resources import ResourceName, containers_of, is_vm, same_quantities, stays
 from livesize.api.validation.pod import sizes_by_field, validate_pod_sizes
 from livesize.api.validation.shapes import check_shape
-from livesize.api.vm_status import statuses_of
+from livesize.api.vm_status import resizable_statuses_of
 
 _MIRROR = "kubernetes.io/config.mirror"
 _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
+_ONLY_OF_SIDECARS = "only cpu and memory resources for init or sidecar containers are mutable"
+_INIT_IS_FIXED = "resources for non-sidecar init containers are immutable"
 _SIDES = ("requests", "limits")
 _RESIZABLE = frozenset(name.value for name in ResourceName)
 _CHANGEABLE = frozenset({*_SIDES, "resizePolicy"})
@@ -27,11 +29,12 @@ _RESIZABLE_PARTS = ("containers", "initContainers", "virtualMachine", "resources
 _NONE: Object = {}
 
 
-def prepare_resize(old: Object, incoming: Object) -> Object:
+def prepare_resize(old: Object, incoming: Object, *, keeps_policies: bool = True) -> Object:
     """``old`` with the resources and policies of ``incoming``; what else it says is dropped.
+    ``keeps_policies``: a policy that it does not name stays (``keep_policies``).
 
     Containers that were added, removed, renamed or moved stay so, for validation to refuse, and so
-    do the resources of init containers.
+    do the resources of init containers that are no sidecars.
     """
     spec = incoming.get("spec")
     if not isinstance(spec, dict):
@@ -39,31 +42,34 @@ def prepare_resize(old: Object, incoming: Object) -> Object:
     prepared = dict(old["spec"])
     for kind in ("containers", "initContainers"):
         if kind in spec:
-            prepared[kind] = _take_sizes(prepared.get(kind) or [], spec[kind])
+            taken = _take_sizes(prepared.get(kind) or [], spec[kind], keeps_policies)
+            prepared[kind] = taken
     if "virtualMachine" in spec:
-        prepared["virtualMachine"] = _take_vm(prepared, spec["virtualMachine"])
+        vm = _take_vm(prepared.get("virtualMachine"), spec["virtualMachine"], keeps_policies)
+        prepared["virtualMachine"] = vm
     if prepared.get("initContainers") == []:
         del prepared["initContainers"]
     return {**old, "spec": prepared}
 
 
-def _take_sizes(old: list[Object], incoming: Any) -> Any:
+def _take_sizes(old: list[Object], incoming: Any, keeps_policies: bool) -> Any:
     if not isinstance(incoming, list) or not all(isinstance(item, dict) for item in incoming):
         return incoming
     if [item.get("name") for item in incoming] != [item.get("name") for item in old]:
         return incoming
-    return [_take_size(before, after) for before, after in zip(old, incoming, strict=True)]
+    pairs = zip(old, incoming, strict=True)
+    return [_take_size(before, after, keeps_policies) for before, after in pairs]
 
 
-def _take_vm(old: Object, incoming: Any) -> Any:
-    before = old.get("virtualMachine")
+def _take_vm(before: Object | None, incoming: Any, keeps_policies: bool) -> Any:
     if before is None or not isinstance(incoming, dict):
         return incoming
-    return _take_size(before, incoming)
+    return _take_size(before, incoming, keeps_policies)
 
 
-def _take_size(before: Object, after: Object) -> Object:
-    after = _keep_policy(before, after)
+def _take_size(before: Object, after: Object, keeps_policies: bool) -> Object:
+    if keeps_policies:
+        after = _keep_policy(before, after)
     taken = dict(before)
     taken.pop("resizePolicy", None)
     taken["resources"] = after.get("resources") or {}
@@ -74,7 +80,8 @@ def _take_size(before: Object, after: Object) -> Object:
 
 def keep_policies(old: Object, new: Object) -> Object:
     """``new`` with the resize policies of ``old`` for containers that say nothing about theirs: an
-    older client does not know them and must not erase them (F27)."""
+    older client does not know them and must not erase them (F27). Not for a change that speaks of
+    policies, and an apply: there, what is left out is meant to go (ADR 0074)."""
     if is_vm(old) and is_vm(new):
         path = ("spec", "virtualMachine")
         return evolve(new, path, _keep_policy(lookup(old, *path), lookup(new, *path)))
@@ -190,7 +197,7 @@ def unsupported(old: Object) -> list[FieldError]:
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "windows pods cannot be resized")]
     if _MIRROR in (old["metadata"].get("annotations") or _NONE):
         return [FieldError(FieldErrorKind.FORBIDDEN, "[]", "static pods cannot be resized")]
-    for status in statuses_of(old):
+    for status in resizable_statuses_of(old):
         if status.get("resources") is None and lookup(status, "state", "running") is not None:
             detail = "Pod running on node without support for resize"
             return [FieldError(FieldErrorKind.FORBIDDEN, "spec", detail)]
@@ -198,18 +205,22 @@ def unsupported(old: Object) -> list[FieldError]:
 
 
 def _init_errors(new: Object, old: Object) -> list[FieldError]:
+    """A sidecar may have other cpu and memory, and another policy; other init containers may not
+    (Kubernetes 1.33 and later)."""
     errors: list[FieldError] = []
     starting = new["spec"].get("initContainers")
     if not starting:
         return errors
     before = lookup(old, "spec", "initContainers", default=[])
     for index, container in enumerate(starting):
-        if _same_resources(container, before[index]):
-            continue
-        kind = "sidecar" if container.get("restartPolicy") == "Always" else "non-sidecar init"
-        detail = f"resources for {kind} containers are immutable"
         field = f"spec.initContainers[{index}]"
-        errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
+        was, now = before[index].get("resources") or {}, container.get("resources") or {}
+        if stays(container):
+            errors += _removal_errors(was, now, f"{field}.resources")
+            if not _same_others(was, now):
+                errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, _ONLY_OF_SIDECARS))
+        elif not _same_resources(container, before[index]):
+            errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, _INIT_IS_FIXED))
     return errors
 
 
@@ -220,17 +231,20 @@ def _container_errors(new: Object, old: Object) -> list[FieldError]:
     for index, container in enumerate(containers_of(new)):
         where = "virtualMachine" if is_vm(new) else f"containers[{index}]"
         was, now = before[index].get("resources") or {}, container.get("resources") or {}
-        for side in _SIDES:
-            before_side, after_side = was.get(side) or _NONE, now.get(side) or _NONE
-            if before_side.keys() == after_side.keys():
-                continue
-            if _removed(before_side, after_side):
-                field = f"spec.{where}.resources.{side}"
-                detail = f"resource {side} cannot be removed"
-                errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
+        errors += _removal_errors(was, now, f"spec.{where}.resources")
         others_changed = others_changed or not _same_others(was, now)
     if others_changed:
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec", _ONLY_CPU_AND_MEMORY))
+    return errors
+
+
+def _removal_errors(was: Object, now: Object, field: str) -> list[FieldError]:
+    errors = []
+    for side in _SIDES:
+        before, after = was.get(side) or _NONE, now.get(side) or _NONE
+        if before.keys() != after.keys() and _removed(before, after):
+            detail = f"resource {side} cannot be removed"
+            errors.append(FieldError(FieldErrorKind.FORBIDDEN, f"{field}.{side}", detail))
     return errors
 
 

@@ -13,6 +13,7 @@ from livesize.api.resize_policy import (
     MAP_POLICIES,
     ResizeAction,
     listed_policy,
+    policy_of,
 )
 from livesize.api.resources import ResourceName
 from livesize.api.validation.choices import required_one_of
@@ -21,6 +22,7 @@ from livesize.api.validation.names import key_problems, validate_key
 _NANO = 10**9
 _LARGEST_NANO = (2**63 - 1) * _NANO  # what the kernel and Kubernetes can count to
 _NEVER = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+_NEVER_MAP = "must be 'LiveResizeable' when pod `restartPolicy` is 'Never'"
 
 
 def validate_resources(resources: Object, field: str) -> list[FieldError]:
@@ -115,11 +117,22 @@ def _validate_map(container: Object, field: str, *, never: bool) -> list[FieldEr
             errors += wrong
             continue
         action = MAP_POLICIES[policy]
-        if never and action is ResizeAction.RESTART_CONTAINER:
-            detail = "must not restart the container when pod `restartPolicy` is 'Never'"
-            errors.append(FieldError(FieldErrorKind.INVALID, where, detail, policy))
+        if never and action is not ResizeAction.LIVE:
+            errors.append(FieldError(FieldErrorKind.INVALID, where, _NEVER_MAP, policy))
         listed = listed_policy(container, ResourceName(resource))
         if listed is not None and listed is not action:
             detail = f"contradicts the container's resizePolicy for {resource}; give one of the two"
             errors.append(FieldError(FieldErrorKind.INVALID, where, detail, policy))
+    if never and policies:
+        errors += _unnamed_errors(container, policies, field)
     return errors
+
+
+def _unnamed_errors(container: Object, policies: Object, field: str) -> list[FieldError]:
+    """What IBM's map does not name restarts the pod (decisions 2)."""
+    detail = f"{_NEVER_MAP}; what the map does not name is RestartOnly"
+    return [
+        FieldError(FieldErrorKind.REQUIRED, f"{field}[{resource}]", detail)
+        for resource in ResourceName
+        if resource not in policies and policy_of(container, resource) is not ResizeAction.LIVE
+    ]

@@ -2,8 +2,10 @@
 
 - PodSecurity: everyone but an admin gets the baseline, and what the namespace's label enforces
   holds for all (design 5.6).
-- NodeRestriction: a node touches only itself, its own pods and its own lease, and not its own
-  labels or taints (design 5.6).
+- Programs: where containers are processes of a machine, and the API server answers other machines,
+  only an admin brings programs there (livesize.apiserver.admission.trust).
+- NodeRestriction: a node touches only itself, its own pods and its own lease, and of itself neither
+  labels, taints, owners nor whether it is cordoned (livesize.apiserver.admission.node_restriction).
 - PodResourceAllocation: what the node has promised is moved only by the pod's own node (ARK,
   "a new admission controller named PodResourceAllocation"; decisions 4).
 - LimitRanger: a new pod, and every resize, keeps within the namespace's LimitRanges (F18); so does
@@ -41,13 +43,14 @@ from livesize.api.limits import claim_problems, limit_problems
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
 from livesize.api.resize_state import is_bound, resize_state
-from livesize.api.resources import containers_of
+from livesize.api.resources import resizable_of
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
+from livesize.apiserver.admission.node_restriction import forbids_creation, forbids_update
 from livesize.apiserver.admission.storage import forbids_growth, forbids_node
+from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity, Role
-
-NODE_LEASES = "kube-node-lease"
+from livesize.apiserver.auth.node_reads import NODE_LEASES
 
 
 class Around(msgspec.Struct, frozen=True):
@@ -57,6 +60,7 @@ class Around(msgspec.Struct, frozen=True):
     limit_ranges: tuple[Object, ...] = ()
     priority_classes: tuple[Object, ...] = ()
     storage_classes: tuple[Object, ...] = ()
+    distrust: Distrust | None = None  # of everyone but admins, where programs are the machine's
 
 
 NOTHING_AROUND = Around()
@@ -176,6 +180,14 @@ def guard_security(attempt: Attempt) -> Refusal | None:
     return Refusal(f'violates PodSecurity "{level.name.lower()}:latest": {", ".join(found)}')
 
 
+def guard_programs(attempt: Attempt) -> Refusal | None:
+    distrust = attempt.around.distrust
+    if distrust is None or attempt.access.resource != PODS or attempt.new is None:
+        return None
+    why = distrust.forbids_change(attempt.identity, attempt.old, attempt.new)
+    return Refusal(why) if why else None
+
+
 def guard_limits(attempt: Attempt) -> Refusal | None:
     if attempt.new is None or not attempt.around.limit_ranges:
         return None
@@ -219,6 +231,7 @@ def guard_growth(attempt: Attempt) -> Refusal | None:
 
 RULES: tuple[Rule, ...] = (
     guard_security,
+    guard_programs,
     restrict_node,
     guard_allocation,
     guard_limits,
@@ -239,13 +252,12 @@ def _restrict_to_itself(attempt: Attempt) -> Refusal | None:
     node = attempt.identity.node
     if attempt.access.name != node:
         return Refusal(f'node "{node}" is not allowed to modify node "{attempt.access.name}"')
-    if attempt.old is None or attempt.new is None:
-        return None
-    if _labels(attempt.old) != _labels(attempt.new):
-        return Refusal(f'node "{node}" is not allowed to modify labels of itself')
-    if _taints(attempt.old) != _taints(attempt.new):
-        return Refusal(f'node "{node}" is not allowed to modify taints')
-    return None
+    if attempt.new is None:
+        return Refusal(f'node "{node}" is not allowed to delete itself')
+    why = forbids_creation(node, attempt.new)
+    if attempt.old is not None:
+        why = forbids_update(node, attempt.old, attempt.new)
+    return Refusal(why) if why else None
 
 
 def _restrict_to_its_pods(attempt: Attempt) -> Refusal | None:
@@ -274,7 +286,7 @@ def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
 
 
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:
-    resources = [container.get("resources") or {} for container in containers_of(pod)]
+    resources = [container.get("resources") or {} for container in resizable_of(pod)]
     return [(one.get("requests"), one.get("limits")) for one in resources]
 
 
@@ -291,13 +303,3 @@ def _operating_system(node: Object) -> str:
     """What the node reports, else what its label says; empty where neither does."""
     reported = ((node.get("status") or {}).get("nodeInfo") or {}).get("operatingSystem")
     return str(reported or (node["metadata"].get("labels") or {}).get("kubernetes.io/os", ""))
-
-
-def _labels(node: Object) -> Object:
-    labels: Object = lookup(node, "metadata", "labels", default={})
-    return labels
-
-
-def _taints(node: Object) -> list[Object]:
-    taints: list[Object] = lookup(node, "spec", "taints", default=[])
-    return taints

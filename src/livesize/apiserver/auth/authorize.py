@@ -2,8 +2,7 @@
 
 Roles say which verbs on which resources, an identity's namespaces where; whose objects they may
 touch (a node only itself and its pods) is admission's business (livesize.apiserver.admission.plan),
-and which Secrets, ConfigMaps, claims and volumes a node may read is that of
-livesize.apiserver.auth.node_reads.
+and which objects a node may read is that of livesize.apiserver.auth.node_reads.
 """
 
 from __future__ import annotations
@@ -102,15 +101,16 @@ TABLE: Mapping[Role, Mapping[str, frozenset[str]]] = {
         "namespaces": READ | WRITE,
         "events": ALL,
     },
+    # Which of them: livesize.apiserver.auth.node_reads, and admission for what it writes.
     Role.NODE: {
-        **_READ_ALL,
         "nodes": READ | CREATE | CHANGE,
         "nodes/status": READ | CHANGE,
         "pods": READ | CHANGE | {"delete"},
+        "pods/resize": READ,
         "pods/status": READ | CHANGE,
         "pods/resizing": CREATE,
-        "events": READ | CREATE | CHANGE,
-        "leases": READ | CREATE | CHANGE | {"delete"},
+        "events": CREATE | CHANGE,
+        "leases": CREATE | CHANGE | {"get", "delete"},
         "secrets": READ,
         "configmaps": READ,
         "persistentvolumeclaims": READ,

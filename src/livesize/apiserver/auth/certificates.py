@@ -52,12 +52,17 @@ class Authority:
         return authority_hash(self.cert_pem)
 
     def sign(
-        self, identity: Identity, key: _PublicKey, now: float, seconds: float
+        self,
+        identity: Identity,
+        key: _PublicKey,
+        now: float,
+        seconds: float,
+        further_groups: tuple[str, ...] = (),
     ) -> tuple[bytes, CertificateEntry]:
-        """A client certificate, and the entry to keep of it."""
+        """A client certificate, and the entry to keep of it. ``further_groups`` are no roles."""
         moment = dt.datetime.fromtimestamp(int(now), tz=dt.UTC)
         end = min(moment + dt.timedelta(seconds=int(seconds)), self._cert.not_valid_after_utc)
-        groups = role_groups(identity.role, identity.namespaces)
+        groups = (*role_groups(identity.role, identity.namespaces), *further_groups)
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         serial = x509.random_serial_number()
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -87,11 +92,15 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), entry
 
     def issue(
-        self, identity: Identity, now: float, seconds: float
+        self,
+        identity: Identity,
+        now: float,
+        seconds: float,
+        further_groups: tuple[str, ...] = (),
     ) -> tuple[bytes, bytes, CertificateEntry]:
         """A certificate with a key of its own: certificate, key, entry."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate, entry = self.sign(identity, key.public_key(), now, seconds)
+        certificate, entry = self.sign(identity, key.public_key(), now, seconds, further_groups)
         return certificate, key_bytes(key), entry
 
 

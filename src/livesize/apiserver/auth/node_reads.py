@@ -1,5 +1,8 @@
-"""A node reads only the Secrets, ConfigMaps and claims that its own pods use, one by one, and of
-the volumes those of such claims and those whose folders it keeps (design 5.6). Pure."""
+"""What a node may read (design 5.6), as Kubernetes' node authorizer has it. Pure.
+
+Its own Node and lease; its own pods, listed by spec.nodeName; the Secrets, ConfigMaps and claims
+that its pods use, one by one; of the volumes those of such claims and those whose folders it keeps.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from livesize.api.kinds import LEASES, NODES, PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.pod_references import CLAIMS, CONFIG_MAPS, SECRETS, references_of
 from livesize.api.selectors import SelectorError, parse_field_selector
@@ -14,19 +18,25 @@ from livesize.api.storage import NODE_LABEL, volume_name
 from livesize.apiserver.auth.authorize import CHANGE, READ, Access
 
 VOLUMES = "persistentvolumes"
+NODE_LEASES = "kube-node-lease"
 _LIMITED = frozenset({SECRETS, CONFIG_MAPS, CLAIMS, VOLUMES})
+_READ_OWN = frozenset({PODS, NODES, LEASES})
 
 
 class NodeRead(msgspec.Struct, frozen=True):
-    """``node`` is empty where it is no node that asks; ``labels``: the selector of a list."""
+    """``node`` is empty where it is no node that asks; ``labels`` and ``fields``: the selectors of
+    a list."""
 
     node: str
     access: Access
     labels: str = ""
+    fields: str = ""
 
     @property
     def is_limited(self) -> bool:
         resource = self.access.resource
+        if resource in _READ_OWN:  # whose it writes is admission's business
+            return bool(self.node) and self.access.verb in READ
         return bool(self.node) and not resource.group and resource.plural in _LIMITED
 
 
@@ -38,17 +48,39 @@ class Cluster(msgspec.Struct, frozen=True):
     volumes: Iterable[Object] = ()
 
 
+def forbids_outright(read: NodeRead) -> str | None:
+    """What can be said without looking at other objects: why not, or empty where it may. None: that
+    depends on them."""
+    access, node = read.access, read.node
+    if access.resource == LEASES:
+        is_own = (access.namespace, access.name) == (NODE_LEASES, node)
+        return "" if is_own else "can only access node lease with the same name as the node"
+    if access.resource == NODES:
+        return "" if access.name == node else "a node reads only its own Node object"
+    if access.resource == PODS and access.verb != "get":
+        return "" if selected(read.fields, "spec.nodeName") == node else _only_by_node(read)
+    return None
+
+
+def _only_by_node(read: NodeRead) -> str | None:
+    """One pod by its name may be one of the node's."""
+    if read.access.name and read.access.namespace:
+        return None
+    return f"can only list/watch pods with the field selector spec.nodeName={read.node}"
+
+
 def forbids_reading(read: NodeRead, cluster: Cluster) -> str:
     """Why not, in Kubernetes' words; empty where a pod of the node uses the object."""
     if read.access.resource.plural == VOLUMES:
         return _forbids_volume(read, cluster)
     access = read.access
+    if access.resource == PODS:
+        return "" if _runs(read, cluster.pods) else _unrelated(read)
     if access.verb not in READ:
         return "can only read resources of this type"
-    if not access.namespace:
-        return "can only read namespaced object of this type"
-    if not access.name:
-        return "No Object name found"
+    if not (access.namespace and access.name):
+        missing = "No Object name found" if access.namespace else ""
+        return missing or "can only read namespaced object of this type"
     wanted = (access.resource.plural, access.name)
     if _uses(read.node, access.namespace, wanted, cluster.pods):
         return ""
@@ -57,6 +89,11 @@ def forbids_reading(read: NodeRead, cluster: Cluster) -> str:
 
 def selected_name(fields: str) -> str:
     """The one name that a field selector lets through, as list and watch of one object have."""
+    return selected(fields, "metadata.name")
+
+
+def selected(fields: str, wanted: str) -> str:
+    """The one value of a field that a selector lets through."""
     if not fields:
         return ""
     try:
@@ -64,7 +101,7 @@ def selected_name(fields: str) -> str:
     except SelectorError:
         return ""  # refused where it is read
     for one in requirements:
-        if one.field == "metadata.name" and not one.negated:
+        if one.field == wanted and not one.negated:
             return one.value
     return ""
 
@@ -98,6 +135,15 @@ def _uses(node: str, namespace: str, wanted: tuple[str, str], pods: Iterable[Obj
         namespace_of(pod) == namespace
         and lookup(pod, "spec", "nodeName") == node
         and wanted in references_of(pod)
+        for pod in pods
+    )
+
+
+def _runs(read: NodeRead, pods: Iterable[Object]) -> bool:
+    """It is a pod of the node that is asked for."""
+    asked = (read.access.namespace, read.access.name)
+    return any(
+        (namespace_of(pod), name_of(pod)) == asked and lookup(pod, "spec", "nodeName") == read.node
         for pod in pods
     )
 

@@ -5,6 +5,9 @@ it (``change_records``): `livesize token`, `livesize cert` and a server that let
 do so at the same time. Each entry binds an identity to a role and, for editors and viewers, to
 namespaces; nothing in it lets anybody in who does not hold the secret itself. A field that is not
 known is refused: a limit that was mistyped must not become a right.
+
+Serials of revoked certificates also stand in a file of their own beside it, revoked.json, which is
+only ever added to: who removes the one to begin anew does not bring revoked certificates back.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -60,11 +63,20 @@ class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_u
     namespaces: tuple[str, ...] = ()
     revoked: bool = False
 
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, self.role, self.node, self.namespaces)
+
 
 class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[TokenEntry, ...] = ()
     joins: tuple[JoinEntry, ...] = ()
     certificates: tuple[CertificateEntry, ...] = ()
+
+
+class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    serial: str  # hexadecimal
+    expires: float  # after which the certificate is not good by itself
 
 
 class TokensUnreadableError(Exception):
@@ -85,14 +97,49 @@ def read_records(path: Path) -> Records:
     return records
 
 
+def revocations_of(path: Path) -> Path:
+    """The file beside the one of identities."""
+    return path.with_name("revoked.json")
+
+
+def read_revoked(path: Path) -> tuple[Revocation, ...]:
+    """What stands in the file beside ``path``; nothing where there is none."""
+    beside = revocations_of(path)
+    try:
+        return msgspec.json.decode(beside.read_bytes(), type=tuple[Revocation, ...])
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError) as error:
+        raise TokensUnreadableError(
+            f"the file of revoked certificates {beside} cannot be read ({error}); repair it"
+        ) from error
+
+
+def revoke_serials(path: Path, revoked: Sequence[Revocation]) -> None:
+    """Add to the file beside ``path``; whoever does holds the lock of ``path``."""
+    known = {one.serial: one for one in read_revoked(path)}
+    all_known = {one.serial: one for one in revoked} | known
+    if all_known != known:
+        _replace(revocations_of(path), tuple(all_known.values()))
+
+
+def _keep_revoked(path: Path, records: Records) -> None:
+    marked = [one for one in records.certificates if one.revoked]
+    revoke_serials(path, [Revocation(one.serial, one.expires) for one in marked])
+
+
 def write_records(path: Path, records: Records) -> None:
-    """Replace the file at one stroke; 0600 before anything is in it."""
+    _replace(path, records)
+
+
+def _replace(path: Path, content: Any) -> None:
+    """Replace a file at one stroke; 0600 before anything is in it."""
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         _give_to_owner_of_folder(descriptor, path.parent)
-        file.write(msgspec.json.format(msgspec.json.encode(records), indent=2) + b"\n")
+        file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
@@ -114,6 +161,7 @@ def change_records(path: Path, change: Callable[[Records], tuple[Records, Result
         before = read_records(path) if path.exists() else Records()
         after, result = change(before)
         if after != before:
+            _keep_revoked(path, after)
             write_records(path, after)
         return result
     finally:

@@ -15,11 +15,14 @@ from pathlib import Path
 from livesize.apiserver.auth.certificates import read_peer
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.records import (
+    CertificateEntry,
     Records,
     TokenEntry,
     TokensUnreadableError,
     read_records,
+    read_revoked,
     read_tokens,
+    revocations_of,
     write_tokens,
 )
 from livesize.machinery.telemetry import get_logger
@@ -63,11 +66,13 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
+        self._beside = revocations_of(path)
         self._looked = _NEVER
         self._tokens: dict[str, tuple[Identity, float | None]] = {}
         self._revoked: frozenset[str] = frozenset()
         self._joins: dict[str, float] = {}
+        self._named: dict[str, list[tuple[Identity, float | None]]] = {}
 
     def identify(self, token: str, now: float) -> Identity | None:
         """Whose token it is; None for an unknown or expired one."""
@@ -91,6 +96,15 @@ class Tokens:
             return None
         return peer.identity
 
+    def identity_named(self, name: str, now: float) -> Identity | None:
+        """Who has a token or certificate of this name; None where it is nobody, or several roles
+        have it."""
+        self._refresh(now)
+        found = {
+            one for one, expires in self._named.get(name, ()) if expires is None or expires > now
+        }
+        return found.pop() if len(found) == 1 else None
+
     def is_join_token(self, token: str, now: float) -> bool:
         """Whether it may be good for joining; only taking it out of the file makes sure."""
         self._look(now)
@@ -102,17 +116,12 @@ class Tokens:
 
     def _look(self, now: float) -> None:
         self._looked = now
-        try:
-            stat = os.stat(self.path)  # noqa: PTH116 - on the way of requests, and quicker
-        except FileNotFoundError:
-            self._take(Records())
-            self._seen = None
-            return
-        seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        records, revoked = _look_at(self.path), _look_at(self._beside)
+        seen = (*records, *revoked)
         if seen == self._seen:
             return
         try:
-            self._take(read_records(self.path))
+            self._take(read_records(self.path) if records else Records())
         except TokensUnreadableError as error:
             if self._seen is None:
                 self._looked = _NEVER
@@ -122,6 +131,24 @@ class Tokens:
         self._seen = seen
 
     def _take(self, records: Records) -> None:
+        revoked = {one.serial for one in read_revoked(self.path)}
         self._tokens = {entry.hash: (entry.identity, entry.expires) for entry in records.tokens}
         self._joins = {entry.hash: entry.expires for entry in records.joins}
-        self._revoked = frozenset(one.serial for one in records.certificates if one.revoked)
+        self._named = {}
+        good = [one for one in records.certificates if not one.revoked]
+        named: list[TokenEntry | CertificateEntry] = [*records.tokens, *good]
+        for one in named:
+            self._named.setdefault(one.name, []).append((one.identity, one.expires))
+        marked = {one.serial for one in records.certificates if one.revoked}
+        self._revoked |= (
+            marked | revoked
+        )  # what was revoked stays so, whatever becomes of the files
+
+
+def _look_at(path: Path) -> tuple[int, ...]:
+    """By what a change of the file is known; empty where it is not there."""
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - on the way of requests, and quicker
+    except FileNotFoundError:
+        return ()
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from livesize.api.architecture import architecture_of
 from livesize.api.errors import (
     StatusError,
     method_not_allowed,
@@ -22,6 +23,7 @@ from livesize.api.errors import (
     unavailable,
 )
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.auth.impersonation import PREFIX, become, read_wish
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
@@ -30,7 +32,7 @@ from livesize.apiserver.http.limits import JOIN, STREAM, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.openapi import OpenApi
-from livesize.apiserver.http.peers import IDENTITY, peer_certificate
+from livesize.apiserver.http.peers import IDENTITY, IMPERSONATED, KNOWN, peer_certificate
 from livesize.apiserver.http.requests import (
     ClientGoneError,
     Receive,
@@ -70,6 +72,8 @@ class Authenticator(Protocol):
     def identify(self, token: str, now: float) -> Identity | None: ...
 
     def identify_certificate(self, der: bytes, now: float) -> Identity | None: ...
+
+    def identity_named(self, name: str, now: float) -> Identity | None: ...
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -188,7 +192,8 @@ class App:
         if self._joining is not None and head.path == JOIN_PATH:
             return self._join(self._joining, scope, head)
         identity = self._identify(scope, head)
-        asked = self._fixed(head) or self._posted(identity, head)
+        own = IMPERSONATED not in scope
+        asked = self._fixed(head) or self._posted(identity, head, own=own)
         if asked is None:
             raise path_not_found()
         return asked
@@ -204,9 +209,9 @@ class App:
         host, *_ = scope.get("client") or ("an unknown address",)
         return Ask(str(host), (JOIN, "", ""), head, join)
 
-    def _posted(self, identity: Identity, head: Request) -> Ask | None:
-        """What is asked and answered, and not stored."""
-        if self._joining is not None and head.path == RENEW_PATH:
+    def _posted(self, identity: Identity, head: Request, *, own: bool) -> Ask | None:
+        """What is asked and answered, and not stored. ``own``: not by another who acts as them."""
+        if self._joining is not None and head.path == RENEW_PATH and own:
             renew = functools.partial(self._joining.renew, identity)
             return Ask(identity.name, ("renew", "", ""), head, renew)
         review = review_at(head)
@@ -251,7 +256,20 @@ class App:
         if identity is None:
             raise unauthorized()
         scope[IDENTITY] = identity
+        if KNOWN in scope:
+            scope.pop(KNOWN)()
+        if any(name.startswith(PREFIX) for name in head.headers):
+            return self._impersonated(identity, scope, now)
         return identity
+
+    def _impersonated(self, identity: Identity, scope: Scope, now: float) -> Identity:
+        wish = read_wish(scope["headers"])
+        if wish is None:
+            return identity
+        named = functools.partial(self._authenticator.identity_named, now=now)
+        other = become(identity, wish, named)
+        scope[IMPERSONATED] = other
+        return other
 
     def _lasting(self, scope: Scope, head: Request) -> Request:
         """A request that goes on asking whether its credential is still good."""
@@ -287,6 +305,6 @@ def _version_document(version: str) -> Answer:
             "buildDate": "1970-01-01T00:00:00Z",
             "goVersion": f"python{platform.python_version()}",
             "compiler": platform.python_implementation(),
-            "platform": f"linux/{platform.machine()}",
+            "platform": f"linux/{architecture_of(platform.machine())}",
         }
     )

@@ -31,7 +31,7 @@ from livesize.api.errors import StatusError
 from livesize.api.objects import Object
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.handlers import verb_of
-from livesize.apiserver.http.peers import IDENTITY, SWITCHED
+from livesize.apiserver.http.peers import IDENTITY, IMPERSONATED, SWITCHED
 from livesize.apiserver.http.requests import Message, Receive, Request, Scope, Send, read_head
 from livesize.apiserver.http.router import Route, parse_route
 from livesize.machinery.clock import Clock, format_micro_time
@@ -156,6 +156,8 @@ class _Asked:
             "sourceIPs": [(self._scope.get("client") or ("",))[0]],
             "userAgent": self._head.headers.get("user-agent", ""),
         }
+        if IMPERSONATED in self._scope:
+            event["impersonatedUser"] = _user(self._scope[IMPERSONATED])
         if self._route is not None:
             event["objectRef"] = _reference(self._route)
         event |= {

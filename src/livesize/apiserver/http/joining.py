@@ -11,6 +11,7 @@ never lets two in.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +26,13 @@ from livesize.api.kinds import NODES
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority, RequestRefusedError, read_request
 from livesize.apiserver.auth.identities import NODE_USER, Identity, Role, node_identity
-from livesize.apiserver.auth.records import JoinEntry, Records, change_records, without_expired
+from livesize.apiserver.auth.records import (
+    CertificateEntry,
+    JoinEntry,
+    Records,
+    change_records,
+    without_expired,
+)
 from livesize.apiserver.auth.tokens import Tokens, hash_token
 from livesize.apiserver.http.bodies import decode_json
 from livesize.apiserver.http.requests import Request
@@ -85,10 +92,13 @@ class Joining:
 
         def take(records: Records) -> tuple[Records, bytes]:
             entry = _good_token(records, hashed, now)
-            _check_name(entry, node, known=known)
+            given = [one for one in records.certificates if one.name == identity.name]
+            taken = any(not one.revoked and one.expires > now for one in given)
+            _check_name(entry, node, known=known or taken)
             certificate, issued = self._authority.sign(identity, key, now, self._seconds)
-            rest = tuple(one for one in records.joins if one.hash != hashed)
-            kept = (*records.certificates, issued)
+            # The name is this machine's from now on, and nobody else's.
+            rest = tuple(one for one in records.joins if one.hash != hashed and one.node != node)
+            kept = (*_revoked(records.certificates, identity.name), issued)
             return without_expired(Records(records.tokens, rest, kept), now), certificate
 
         certificate = await asyncio.to_thread(change_records, self._records, take)
@@ -148,6 +158,13 @@ def _is_node_name(name: str) -> bool:
     return len(name) <= length and not name_problems(name, DnsRule.SUBDOMAIN)
 
 
+def _revoked(entries: Sequence[CertificateEntry], name: str) -> list[CertificateEntry]:
+    """The entries, those of a name revoked: who had it before is another machine, or is gone."""
+    return [
+        msgspec.structs.replace(one, revoked=True) if one.name == name else one for one in entries
+    ]
+
+
 def _good_token(records: Records, hashed: str, now: float) -> JoinEntry:
     for entry in records.joins:
         if entry.hash == hashed and entry.expires > now:
@@ -172,6 +189,6 @@ def _check_name(entry: JoinEntry, node: str, *, known: bool) -> None:
         raise forbidden(
             NODES,
             node,
-            "there is a node of this name; choose another, or make a join token for it with"
-            f" `livesize token create --join --role node:{node}`",
+            "there is a node of this name, or one has joined by it; choose another, or make a join"
+            f" token for it with `livesize token create --join --role node:{node}`",
         )

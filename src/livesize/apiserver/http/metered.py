@@ -20,10 +20,10 @@ from livesize.api.usage import (
     parse_usage,
     pod_metrics,
 )
-from livesize.apiserver.admission.plan import NODE_LEASES
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.auth.node_reads import NODE_LEASES
 from livesize.apiserver.http.options import list_options
 from livesize.apiserver.http.requests import Form, Request
 from livesize.apiserver.http.responses import Answer, json_answer, list_answer

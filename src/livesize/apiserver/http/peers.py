@@ -9,30 +9,32 @@ with a refusal, or by taking the connection over.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from livesize.apiserver.http.heads import BoundedHeads
 from livesize.apiserver.http.requests import Scope
-from livesize.apiserver.http.whole_answers import WholeAnswers
 
 IDENTITY = "livesize.identity"
 """Where the application leaves who asked, for the audit log."""
+IMPERSONATED = "livesize.impersonated"
+"""Where it leaves whom an admin acted as."""
 SWITCHED = "livesize.switched"
 """Where the audit log leaves what to call when a connection switches to another language."""
 TAKE_OVER = "livesize.take_over"
 """The extension with which the application takes over a connection that wants to switch."""
+KNOWN = "livesize.known"
+"""What the application calls when it knows who asks on a connection, until it has done so once."""
 
 
-class PeerProtocol(WholeAnswers):
+class PeerProtocol(BoundedHeads):
     """uvicorn's protocol, which by itself does not say who is at the other end."""
 
     _extensions: dict[str, Any] | None = None
+    _leave: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # uvicorn waits for ever for the first request, and so long only for a further one.
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         if certificate:
@@ -42,6 +44,21 @@ class PeerProtocol(WholeAnswers):
         super().on_message_begin()
         if self._extensions is not None:
             self.scope["extensions"] = self._extensions
+        if self._leave is not None:
+            self.scope[KNOWN] = self._known  # type: ignore[literal-required]
+
+    def arrived(self, leave: Callable[[], None]) -> None:
+        """``leave`` gives a place back that this connection has until it is known who asks."""
+        self._leave = leave
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._known()
+        super().connection_lost(exc)
+
+    def _known(self) -> None:
+        if self._leave is not None:
+            self._leave()
+            self._leave = None
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():

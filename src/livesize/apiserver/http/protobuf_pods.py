@@ -52,6 +52,7 @@ _CONTAINER = {
     22: "startupProbe: Probe?",
     23: "resizePolicy: * ContainerResizePolicy",
     24: "restartPolicy: string?",
+    25: "restartPolicyRules: * ContainerRestartRule",
 }
 
 POD_MESSAGES: Mapping[str, Mapping[int, str]] = {
@@ -108,6 +109,8 @@ POD_MESSAGES: Mapping[str, Mapping[int, str]] = {
         4: "protocol: string",
         5: "hostIP: string",
     },
+    "ContainerRestartRule": {1: "action: string", 2: "exitCodes: ContainerRestartRuleOnExitCodes?"},
+    "ContainerRestartRuleOnExitCodes": {1: "operator: string", 2: "values: * int"},
     "ContainerResizePolicy": {1: "resourceName: string", 2: "restartPolicy: string"},
     "ResourceRequirements": {
         1: "limits: map quantity",

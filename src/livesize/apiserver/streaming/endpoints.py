@@ -21,12 +21,12 @@ from livesize.api.objects import Object, lookup, name_of
 from livesize.apiserver.auth.certificates import Authority, read_peer
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.machinery.clock import Clock
-from livesize.machinery.credentials import load_identity
+from livesize.machinery.credentials import ENDPOINT_GROUP, load_identity
 from livesize.machinery.hangup import cut_off, keep_alive
 
 CONNECT_SECONDS = 5.0
-_CERTIFICATE_SECONDS = 7 * 86400.0
-_RENEW_SECONDS = 86400.0
+_CERTIFICATE_SECONDS = 6 * 3600.0
+_RENEW_SECONDS = 3600.0
 _OURSELVES = Identity("system:apiserver", Role.APISERVER)
 
 
@@ -86,13 +86,16 @@ class Endpoints:
         return reader, writer
 
     def _tls(self) -> ssl.SSLContext:
-        """Ours is made by ourselves, lasts a week and is made anew each day."""
+        """Ours is made by ourselves, lasts six hours and is made anew each hour. Nobody else is
+        given one with this group, so that there is none to revoke."""
         now = self._clock.now()
         if self._context is None or now - self._made_at > _RENEW_SECONDS:
             context = ssl.create_default_context(cafile=str(self._tls_dir / "ca.crt"))
             context.check_hostname = False  # the node's name is in the certificate, not its address
             authority = Authority(self._tls_dir)
-            certificate, key, _ = authority.issue(_OURSELVES, now, _CERTIFICATE_SECONDS)
+            certificate, key, _ = authority.issue(
+                _OURSELVES, now, _CERTIFICATE_SECONDS, (ENDPOINT_GROUP,)
+            )
             load_identity(context, certificate + key)
             self._context, self._made_at = context, now
         return self._context

@@ -12,7 +12,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from livesize.api.errors import StatusError, bad_request
+from livesize.api.errors import StatusError, bad_request, forbidden
+from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.resources import VM_NAME, is_vm
 from livesize.api.vm_status import statuses_of
@@ -56,8 +57,11 @@ class NodeRequest(msgspec.Struct, frozen=True):
     switches: bool = True
 
 
-def plan_stream(pod: Object, subresource: str, query: Query, now: float) -> NodeRequest | None:
-    """None: there is nothing to be had yet, and that is the answer. Raises what is refused."""
+def plan_stream(
+    pod: Object, subresource: str, query: Query, now: float, *, any_port: bool = True
+) -> NodeRequest | None:
+    """None: there is nothing to be had yet, and that is the answer. Raises what is refused.
+    ``any_port``: also those that the pod does not declare."""
     if subresource == LOG:
         return _plan_log(pod, query, now)
     node = str(lookup(pod, "spec", "nodeName", default=""))
@@ -69,7 +73,7 @@ def plan_stream(pod: Object, subresource: str, query: Query, now: float) -> Node
             f" {pod['status']['phase']}"
         )
     if subresource == PORT_FORWARD:
-        return NodeRequest(node, f"/portforward/{_quoted(uid_of(pod))}")
+        return NodeRequest(node, _forward_path(pod, any_port=any_port))
     if is_vm(pod):
         raise bad_request(
             f"pod {name_of(pod)} is a virtual machine: {subresource} does not reach into its guest"
@@ -161,6 +165,35 @@ def _session_path(pod: Object, container: str, subresource: str, query: Query) -
         pairs += [("command", argument) for argument in command]
     text = urlencode(pairs)
     return f"/{subresource}/{_quoted(uid_of(pod))}/{_quoted(container)}?{text}"
+
+
+def _forward_path(pod: Object, *, any_port: bool) -> str:
+    """Pods have the machine's network: a port that is not the pod's own is another's, perhaps one
+    that its owner believes only the machine itself can reach."""
+    path = f"/portforward/{_quoted(uid_of(pod))}"
+    if any_port:
+        return path
+    ports = declared_ports(pod)
+    if not ports:
+        raise forbidden(
+            PODS,
+            name_of(pod),
+            "it declares no ports, and only an admin forwards others: write the port into"
+            " spec.containers[].ports of the pod",
+        )
+    return f"{path}?{urlencode([('port', str(port)) for port in ports])}"
+
+
+def declared_ports(pod: Object) -> list[int]:
+    """TCP ports of its containers, sidecars among them."""
+    found = {
+        port.get("containerPort")
+        for kind in ("containers", "initContainers")
+        for container in lookup(pod, "spec", kind, default=[])
+        for port in container.get("ports") or []
+        if port.get("protocol", "TCP") == "TCP"
+    }
+    return sorted(port for port in found if isinstance(port, int))
 
 
 def _names(pod: Object, field: str) -> list[str]:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from livesize.api.errors import StatusError, bad_request, not_found
+from livesize.api.errors import StatusError, bad_request, forbidden, not_found
 from livesize.api.kinds import NODES, PODS
-from livesize.api.objects import Object
+from livesize.api.objects import Object, name_of
+from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access, authorize
-from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.http.peers import SWITCHED, TAKE_OVER
 from livesize.apiserver.http.requests import Request, Scope
 from livesize.apiserver.http.responses import Answer
@@ -20,7 +21,7 @@ from livesize.apiserver.http.router import Route
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.streaming.endpoints import Endpoints, NodeUnreachableError
-from livesize.apiserver.streaming.plan import LOG, NodeRequest, Query, plan_stream
+from livesize.apiserver.streaming.plan import ATTACH, EXEC, LOG, NodeRequest, Query, plan_stream
 from livesize.apiserver.streaming.relay import NodeStream
 from livesize.machinery.clock import Clock
 
@@ -31,8 +32,16 @@ _REASONS = {400: "BadRequest", 404: "NotFound", 429: "TooManyRequests"}
 
 
 class NodeStreams:
-    def __init__(self, cache: ObjectsCache, endpoints: Endpoints, clock: Clock) -> None:
+    def __init__(
+        self,
+        cache: ObjectsCache,
+        endpoints: Endpoints,
+        clock: Clock,
+        *,
+        trusts_editors: bool = True,
+    ) -> None:
         self._cache = cache
+        self._trusts_editors = trusts_editors
         self._endpoints = endpoints
         self._clock = clock
 
@@ -44,12 +53,26 @@ class NodeStreams:
         pod = self._cache.get(PODS, key_of(PODS, route.namespace, route.name))
         if pod is None:
             raise not_found(PODS, route.name)
+        if route.subresource in (EXEC, ATTACH):
+            self._refuse_distrusted(identity, pod.stored)
         query = Query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        asked = plan_stream(pod.stored, route.subresource, query, self._clock.now())
+        any_port = identity.role is Role.ADMIN
+        asked = plan_stream(
+            pod.stored, route.subresource, query, self._clock.now(), any_port=any_port
+        )
         if asked is None:
             return Answer(200, b"", b"text/plain")
         take_over = _switching(route, scope, request)
         return await self._ask(asked, scope, request, take_over)
+
+    def _refuse_distrusted(self, identity: Identity, pod: Object) -> None:
+        """A command in a container is a program as well as its image is."""
+        if self._trusts_editors:
+            return
+        distrust = Distrust.of(record.stored for record in self._cache.records(NODES))
+        why = distrust.forbids_program(identity, pod)
+        if why:
+            raise forbidden(PODS, name_of(pod), why)
 
     async def _ask(
         self,

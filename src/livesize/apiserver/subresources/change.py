@@ -15,7 +15,8 @@ from livesize.apiserver.auth.identities import Identity
 
 
 class SentChange(msgspec.Struct, frozen=True):
-    """``incoming`` is a whole object for PUT and PATCH, the posted body for POST."""
+    """``incoming`` is a whole object for PUT and PATCH, the posted body for POST.
+    ``knows_policies``: whoever sent it knows of resize policies, and means what it leaves out."""
 
     identity: Identity
     target: Target
@@ -23,6 +24,7 @@ class SentChange(msgspec.Struct, frozen=True):
     served: Object
     incoming: Object
     now: str
+    knows_policies: bool = False
 
     @property
     def from_own_node(self) -> bool:

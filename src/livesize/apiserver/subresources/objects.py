@@ -36,7 +36,9 @@ def update_pod(change: SentChange) -> Object:
     refuse_forbidden(change.target, derived)
     new = prepare_update(change.target, change.stored, strip_dialects(change.incoming))
     new = keep_priority(change.stored, new)
-    new = keep_vm_fixed(change.stored, keep_policies(change.stored, new))
+    if not change.knows_policies:
+        new = keep_policies(change.stored, new)
+    new = keep_vm_fixed(change.stored, new)
     new = default_object(PODS, new)
     if change.identity.role is Role.NODE:
         return _allocate(change, new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, conflict, invalid
 from livesize.api.kinds import PODS
-from livesize.api.objects import Object, evolve, lookup, uid_of
+from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.subresources.change import SentChange
 
@@ -27,6 +27,7 @@ def bind_pod(change: SentChange) -> Object:
         "type": "PodScheduled",
         "status": "True",
         "lastTransitionTime": change.now,
+        "observedGeneration": generation_of(change.stored),
     }
     others = [
         condition

@@ -10,7 +10,7 @@ import msgspec
 
 from livesize.api.conditions import set_condition
 from livesize.api.errors import bad_request
-from livesize.api.objects import Object, evolve, lookup
+from livesize.api.objects import Object, evolve, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
 from livesize.apiserver.asked import Target, WriteOptions
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
@@ -46,6 +46,7 @@ def with_disruption(pod: Object, now: str) -> Object:
         "status": "True",
         "reason": Reason.EVICTED_BY_API.value,
         "message": "Eviction API: evicting",
+        "observedGeneration": generation_of(pod),
     }
     conditions = lookup(pod, "status", "conditions", default=[])
     return evolve(pod, ("status", "conditions"), set_condition(conditions, condition, now))

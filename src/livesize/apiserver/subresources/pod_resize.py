@@ -28,7 +28,7 @@ def resize_pod(change: SentChange) -> Object:
         change.target, check_derived(change.incoming, change.served, from_own_node=False)
     )
     check_identity(change.target, change.stored, change.incoming)
-    new = default_sizes(_resized(change.stored, change.incoming))
+    new = default_sizes(_resized(change))
     refuse_invalid(change.target, validate_pod_resize(new, change.stored))
     return ask_resize(change, new)
 
@@ -41,9 +41,10 @@ def ask_plainly(stored: Object, resized: Resized, *, requested_by: str, now: str
     return new if state is None else evolve(new, ("status", "resizeState"), state)
 
 
-def _resized(stored: Object, incoming: Object) -> Object:
+def _resized(change: SentChange) -> Object:
     """Derived fields are dropped with all the rest."""
-    new = prepare_resize(stored, incoming)
-    pod_level = lookup(incoming, "spec", "resources")
+    keeps = not change.knows_policies
+    new = prepare_resize(change.stored, change.incoming, keeps_policies=keeps)
+    pod_level = lookup(change.incoming, "spec", "resources")
     # Not served yet: kept for validation to refuse.
     return new if pod_level is None else evolve(new, ("spec", "resources"), pod_level)

@@ -21,6 +21,7 @@ from livesize.cli.connection import (
     speak,
 )
 from livesize.cli.output import Format, print_table, print_value
+from livesize.cli.plain_text import plain_lines
 from livesize.cli.resize.follow import Following
 from livesize.cli.resize.plan import (
     ResizePatch,
@@ -154,7 +155,7 @@ async def _wait(
 
     def tell(waiting: Waiting) -> None:
         if on_terminal:
-            click.echo(progress_line(asked.label, waiting), err=True)
+            click.echo(plain_lines(progress_line(asked.label, waiting)), err=True)
 
     try:
         async with asyncio.timeout(asked.patience_seconds):
@@ -188,7 +189,7 @@ def _show(asked: Asked, patch: ResizePatch, before: Object, after: Object, what:
         case Format.NAME:
             click.echo(asked.label)
         case Format.TABLE | Format.WIDE:
-            click.echo(f"{asked.label} {what}")
+            click.echo(plain_lines(f"{asked.label} {what}"))
             containers = [patch.container]
             if asked.form is Format.WIDE:
                 containers = list(container_resources(after))

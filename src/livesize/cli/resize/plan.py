@@ -20,7 +20,9 @@ from livesize.api.resources import (
     containers_of,
     is_vm,
     parse_amounts,
+    resizable_of,
     resources_of,
+    sidecars_of,
 )
 from livesize.cli.sizes import format_amount
 
@@ -44,12 +46,13 @@ class ResizePatch(msgspec.Struct, frozen=True):
     container: str
     resources: Object
     of_vm: bool = False
+    of_sidecar: bool = False
 
     def body(self) -> Object:
         if self.of_vm:
             return {"spec": {"virtualMachine": {"resources": self.resources}}}
         entry = {"name": self.container, "resources": self.resources}
-        return {"spec": {"containers": [entry]}}
+        return {"spec": {"initContainers" if self.of_sidecar else "containers": [entry]}}
 
 
 class ResizeRefusal(msgspec.Struct, frozen=True):
@@ -73,8 +76,8 @@ def parse_wish(word: str, request: str, limit: str) -> Wish | ResizeRefusal:
 def plan_patch(
     pod: Object, container: str, wishes: Mapping[ResourceName, Wish]
 ) -> ResizePatch | ResizeRefusal:
-    """The patch that gives ``container`` (the only one where empty) what was asked."""
-    chosen = _choose(containers_of(pod), container)
+    """The patch that gives ``container`` what was asked; empty: the only one beside sidecars."""
+    chosen = _choose(resizable_of(pod) if container else containers_of(pod), container)
     if isinstance(chosen, ResizeRefusal):
         return chosen
     requests: Object = {}
@@ -91,7 +94,7 @@ def plan_patch(
         return ResizeRefusal("say what to change: --cpu, --memory, or one of their sides")
     resources = {"requests": requests, "limits": limits}
     given = {side: want for side, want in resources.items() if want}
-    return ResizePatch(chosen["name"], given, is_vm(pod))
+    return ResizePatch(chosen["name"], given, is_vm(pod), chosen["name"] in sidecars_of(pod))
 
 
 def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:

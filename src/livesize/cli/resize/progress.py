@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.api.conditions import find_condition
+from livesize.api.container_state import yet_to_run
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.resources import (
     Amounts,
@@ -48,7 +49,7 @@ def judge(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     """How far the change made at ``generation`` is."""
     if not _still_wanted(pod, patch):
         return Refused("somebody else asked for another size meanwhile; theirs counts now")
-    return _nothing_to_apply(pod) or _pending(pod, generation) or _applied(pod, generation)
+    return _nothing_to_apply(pod) or _pending(pod, generation) or _applied(pod, generation, patch)
 
 
 def _nothing_to_apply(pod: Object) -> Done | None:
@@ -60,14 +61,18 @@ def _nothing_to_apply(pod: Object) -> Done | None:
     return None
 
 
-def _applied(pod: Object, generation: int) -> Progress:
+def _applied(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     running = find_condition(pod, "PodResizeInProgress")
     if running is not None and running.get("status") == "True":
         reason = str(running.get("reason") or "InProgress")
         return Waiting(reason, str(running.get("message") or ""))
     if _observed(pod) < generation:
         return Waiting("Requested")
-    if any(sizes.actual != sizes.desired for sizes in container_sizes(pod).values()):
+    waiting = yet_to_run(pod, [patch.container])
+    if waiting:
+        return Waiting("NotRunning", waiting)
+    sizes = [one for one in container_sizes(pod).values() if one.runs]  # others have ended
+    if any(one.actual != one.desired for one in sizes):
         return Waiting("InProgress")
     return Done()
 

@@ -14,6 +14,7 @@ _WORDS = {
     "Deferred": "no room now; it happens by itself when there is",
     "InProgress": "allocated; being applied",
     "Error": "being applied, but held up",
+    "NotRunning": "allocated; done when it runs",
 }
 
 

@@ -4,8 +4,9 @@
     deleted in the foreground    stays until every dependent that blocks it has gone
     deleted as orphan            its dependents forget it, then it goes
 
-An object with several owners stays for as long as one of them does. Every prefix of a plan is
-safe: nothing is deleted while an owner that keeps it is there, and a finalizer is taken off last.
+An object with several owners stays for as long as one of them does. Objects that own each other in
+a circle would wait for each other for ever: who sees that waits no longer. Every prefix of a plan
+is safe: nothing is deleted while an owner that keeps it is there, and finalizers are taken off last.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Dependent(msgspec.Struct, frozen=True):
-    """``blocks``: its reference says that the owner has to wait for it."""
+    """``blocks``: its reference says that the owner has to wait for it. ``waits_for_owner``: and it
+    waits for the owner to go, itself or through what it owns."""
 
     uid: str
     blocks: bool
     is_going: bool = False
+    waits_for_owner: bool = False
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -98,7 +101,7 @@ def _plan_foreground(piece: Piece) -> tuple[Step, ...]:
     if FOREGROUND not in piece.finalizers:
         return ()
     told = tuple(LookAt(one.uid) for one in piece.dependents if not one.is_going)
-    if any(dependent.blocks for dependent in piece.dependents):
+    if any(one.blocks and not one.waits_for_owner for one in piece.dependents):
         return told
     return (*told, LetGo(FOREGROUND))
 

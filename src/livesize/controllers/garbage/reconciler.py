@@ -112,11 +112,29 @@ class GarbageCollector:
     def _dependent(self, place: Place, owner: str) -> Dependent:
         obj = self._graph.get(place)
         assert obj is not None, "the graph has no dependents without their objects"
-        blocks = any(
-            reference.get("uid") == owner and reference.get("blockOwnerDeletion")
-            for reference in references_of(obj)
+        return Dependent(
+            uid_of(obj), _blocks(obj, owner), is_going(obj), self._waits_for(obj, owner)
         )
-        return Dependent(uid_of(obj), bool(blocks), is_going(obj))
+
+    def _waits_for(self, obj: Object, other: str) -> bool:
+        """Whether ``obj``, deleted in the foreground, waits for ``other``, or for one that does."""
+        waiting, seen = [obj], {uid_of(obj)}
+        while waiting:
+            here = waiting.pop()
+            if not (is_going(here) and FOREGROUND in finalizers_of(here)):
+                continue
+            for below in self._blocking(uid_of(here)):
+                uid = uid_of(below)
+                if uid == other:
+                    return True
+                if uid not in seen:
+                    seen.add(uid)
+                    waiting.append(below)
+        return False
+
+    def _blocking(self, owner: str) -> list[Object]:
+        found = [self._graph.get(place) for place in self._graph.dependents(owner)]
+        return [obj for obj in found if obj is not None and _blocks(obj, owner)]
 
     async def _owner_state(self, place: Place, reference: Object) -> OwnerState:
         above = owner_place(place, reference)
@@ -190,6 +208,13 @@ class GarbageCollector:
         versioned = {**metadata, "resourceVersion": version_of(obj), "uid": uid_of(obj)}
         patch = {"metadata": versioned}
         await self._client.patch(place.resource, name_of(obj), patch, namespace=place.namespace)
+
+
+def _blocks(obj: Object, owner: str) -> bool:
+    return any(
+        reference.get("uid") == owner and bool(reference.get("blockOwnerDeletion"))
+        for reference in references_of(obj)
+    )
 
 
 def _are_free(*objects: Object) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import OnDeadline, deadline_of
 from livesize.api.resize_state import UNFINISHED, ResizePhase, is_terminal, phase_of, resize_state
-from livesize.api.resources import containers_of, is_vm, same_size
+from livesize.api.resources import is_vm, resizable_of, same_size, sidecars_of
 
 _SIDES = ("requests", "limits")
 
@@ -61,7 +61,7 @@ def _revert(pod: Object, previous: Sequence[Object]) -> Plan:
     former = {size["name"]: size for size in previous}
     changes = {
         container["name"]: _back(container.get("resources") or {}, former[container["name"]])
-        for container in containers_of(pod)
+        for container in resizable_of(pod)
         if container["name"] in former
         and not same_size(container.get("resources") or {}, former[container["name"]])
     }
@@ -70,8 +70,12 @@ def _revert(pod: Object, previous: Sequence[Object]) -> Plan:
     if is_vm(pod):
         (resources,) = changes.values()
         return Revert({"spec": {"virtualMachine": {"resources": resources}}})
-    containers = [{"name": name, "resources": change} for name, change in changes.items()]
-    return Revert({"spec": {"containers": containers}})
+    sidecars = sidecars_of(pod)
+    spec: dict[str, list[Object]] = {}
+    for name, change in changes.items():
+        kind = "initContainers" if name in sidecars else "containers"
+        spec.setdefault(kind, []).append({"name": name, "resources": change})
+    return Revert({"spec": spec})
 
 
 def _back(resources: Object, former: Object) -> Object:

@@ -25,6 +25,7 @@ from livesize.main.demo.leftovers import (
     wait_for_nothing,
 )
 from livesize.main.layout import DataDirectory
+from livesize.runtime.ownership import NodeIdentity, read_identity
 
 _LOG_LINES = 20
 _GONE_SECONDS = 5.0
@@ -41,9 +42,19 @@ class DemoSystem:
         self.folder = folder
         self.directory = DataDirectory(folder / "data")
         self.node = f"demo-{os.getpid()}"
-        self.container_groups = f"livesize/{self.node}"
-        self.vm_groups = f"{self.container_groups}-vms"
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def container_groups(self) -> str:
+        return self._identity().container_root
+
+    @property
+    def vm_groups(self) -> str:
+        return self._identity().vm_root
+
+    def _identity(self) -> NodeIdentity:
+        """Of a system that never came so far, nothing can be left."""
+        return read_identity(self.directory.node) or NodeIdentity("", f"{self.node}.none")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

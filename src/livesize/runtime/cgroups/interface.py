@@ -62,6 +62,10 @@ class CgroupDriver(Protocol):
         """The names of the groups directly below, sorted."""
         ...
 
+    def folders(self, path: str) -> tuple[str, ...]:
+        """The directories that stand for the group, where its limits are."""
+        ...
+
     def join_files(self, path: str) -> tuple[str, ...]:
         """The files a process writes "0" into to become a member."""
         ...

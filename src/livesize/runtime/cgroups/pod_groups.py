@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.cgroups.interface import CgroupDriver, group_path, read_setting
+from livesize.runtime.cgroups.group_watch import GroupWatch
+from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver, group_path, read_setting
 from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.interface import (
     Change,
@@ -34,22 +36,42 @@ _SHRINKS_AT_ONCE = 64
 log = get_logger("runtime.cgroups")
 
 
+def _ignore(_uid: str) -> None:
+    pass
+
+
 class PodGroups:
-    def __init__(self, cgroups: CgroupDriver, root: str, clock: Clock) -> None:
+    """``on_removed`` is called with a pod's uid when its group, or one in it, is removed, by us or
+    by anybody else."""
+
+    def __init__(
+        self,
+        cgroups: CgroupDriver,
+        root: str,
+        clock: Clock,
+        on_removed: Callable[[str], None] = _ignore,
+    ) -> None:
         self.cgroups = cgroups
         self.root = root.strip("/")
         self._clock = clock
+        self._on_removed = on_removed
+        self._watch: GroupWatch | None = None
         self._threads = ThreadPoolExecutor(_SHRINKS_AT_ONCE, thread_name_prefix="livesize-shrink")
 
     def open(self) -> None:
         """Make the root, and put right what a killed agent left in the middle of a shrink."""
         self.cgroups.make(self.root)
+        if self._on_removed is not _ignore:
+            self._watch = GroupWatch(self._removed)
+            self._watch_below(self.root)
         for pod in self.cgroups.children(self.root):
             for name in (pod, *(f"{pod}/{child}" for child in self._below(pod))):
                 if self.cgroups.mend(f"{self.root}/{name}"):
                     log.warning("shrink cut off", group=name)
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def path(self, group: Group) -> str:
@@ -59,8 +81,13 @@ class PodGroups:
         """None: no limits are set."""
         path = group_path(self.root, group)
         self.cgroups.make(path)
+        if isinstance(group, PodGroup):
+            self._watch_below(path)
         if limits is not None:
             self.set_limits(path, limits)
+
+    def exists(self, group: Group) -> bool:
+        return self.cgroups.exists(group_path(self.root, group))
 
     def set_limits(self, path: str, limits: KernelLimits) -> None:
         """Of a group in which nothing runs yet."""
@@ -168,6 +195,16 @@ class PodGroups:
         above = self.root.rpartition("/")[0]
         while above and self.cgroups.remove(above):
             above = above.rpartition("/")[0]
+
+    def _watch_below(self, path: str) -> None:
+        if self._watch is not None:
+            for folder in self.cgroups.folders(path):
+                self._watch.add(folder)
+
+    def _removed(self, folder: str, name: str) -> None:
+        """A container's name has no such prefix, whichever driver made its group."""
+        pod = name if name.startswith(POD_PREFIX) else folder.rpartition("/")[2]
+        self._on_removed(pod.removeprefix(POD_PREFIX))
 
     def _below(self, pod: str) -> tuple[str, ...]:
         return self.cgroups.children(f"{self.root}/{pod}")

@@ -76,6 +76,9 @@ class CgroupsV1:
         }
         return tuple(sorted(names))
 
+    def folders(self, path: str) -> tuple[str, ...]:
+        return tuple(f"{hierarchy}/{path}" for hierarchy in self._hierarchies)
+
     def join_files(self, path: str) -> tuple[str, ...]:
         joined = self._all() if self._cpuset.has(path) else self._hierarchies
         return tuple(f"{hierarchy}/{path}/cgroup.procs" for hierarchy in joined)

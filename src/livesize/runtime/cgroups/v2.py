@@ -65,6 +65,9 @@ class CgroupsV2:
     def children(self, path: str) -> tuple[str, ...]:
         return child_directories(f"{self._mount}/{path}")
 
+    def folders(self, path: str) -> tuple[str, ...]:
+        return (f"{self._mount}/{path}",)
+
     def join_files(self, path: str) -> tuple[str, ...]:
         return (f"{self._mount}/{path}/cgroup.procs",)
 

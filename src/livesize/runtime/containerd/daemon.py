@@ -132,6 +132,12 @@ class CniFolders(msgspec.Struct, frozen=True):
     configuration: str = "/etc/cni/net.d"
 
 
+def socket_of(root: Path) -> Path:
+    """Where the containerd answers that keeps its files in ``root``."""
+    digest = hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    return SOCKETS / digest / "containerd.sock"
+
+
 def find_programs() -> Programs:
     """On PATH, where systems keep them, or beside this Python."""
     beside = Path(sys.executable).parent
@@ -158,8 +164,7 @@ class Daemon:
         self._group_driver = group_driver
         self._watch: ProcessWatch | None = None
         self._ended = asyncio.Event()
-        digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:16]
-        self.socket = SOCKETS / digest / "containerd.sock"
+        self.socket = socket_of(self.root)
 
     @property
     def config_file(self) -> Path:

@@ -59,6 +59,13 @@ class ContainerdImages:
             )
         return str(found.image.id)
 
+    async def user(self, image_id: str) -> str:
+        """Whom it runs as, by number or by name; empty: root."""
+        found = await self._status(image_id)
+        if found is None:
+            raise ImageMissingError(f"image {image_id} has been removed")
+        return str(found.image.uid.value) if found.image.HasField("uid") else found.image.username
+
     async def pull(self, ref: str, logins: tuple[RegistryLogin, ...]) -> None:
         """Fetch it from its registry, with the first login that is accepted, or without any."""
         if await self._in_thread(self._find, ref) is not None:

@@ -33,10 +33,10 @@ _CRI = {
     # Pods
     "PodSandboxMetadata": "name:1:string uid:2:string namespace:3:string attempt:4:uint32",
     "LinuxSandboxSecurityContext": (
-        "namespace_options:1:NamespaceOption seccomp:9:SecurityProfile"
+        "namespace_options:1:NamespaceOption privileged:6:bool seccomp:9:SecurityProfile"
     ),
     "LinuxPodSandboxConfig": (
-        "cgroup_parent:1:string security_context:2:LinuxSandboxSecurityContext"
+        "cgroup_parent:1:string security_context:2:LinuxSandboxSecurityContext sysctls:3:map"
     ),
     "PodSandboxConfig": (
         "metadata:1:PodSandboxMetadata hostname:2:string log_directory:3:string labels:6:map"
@@ -66,7 +66,8 @@ _CRI = {
     "ContainerMetadata": "name:1:string attempt:2:uint32",
     "Capability": "add_capabilities:1:*string drop_capabilities:2:*string",
     "LinuxContainerSecurityContext": (
-        "capabilities:1:Capability namespace_options:3:NamespaceOption run_as_user:5:Int64Value"
+        "capabilities:1:Capability privileged:2:bool namespace_options:3:NamespaceOption"
+        " run_as_user:5:Int64Value"
         " readonly_rootfs:7:bool supplemental_groups:8:*int64 no_new_privs:11:bool"
         " run_as_group:12:Int64Value masked_paths:13:*string readonly_paths:14:*string"
         " seccomp:15:SecurityProfile"
@@ -119,7 +120,10 @@ _CRI = {
     "ReopenContainerLogRequest": "container_id:1:string",
     "ReopenContainerLogResponse": "",
     # Images
-    "Image": "id:1:string repo_tags:2:*string repo_digests:3:*string size:4:uint64",
+    "Image": (
+        "id:1:string repo_tags:2:*string repo_digests:3:*string size:4:uint64 uid:5:Int64Value"
+        " username:6:string"
+    ),
     "RemoveImageRequest": "image:1:ImageSpec",
     "RemoveImageResponse": "",
     "ImageFilter": "image:1:ImageSpec",

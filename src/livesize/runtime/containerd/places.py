@@ -7,6 +7,7 @@ asked to limit (slice_places.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from livesize.api.kernel_units import KernelLimits
@@ -38,6 +39,8 @@ class Places(Protocol):
         """A new pod's."""
         ...
 
+    def exists(self, uid: str) -> bool: ...
+
     async def find(self, uid: str) -> None:
         """One that is there, or was before a reboot: then it is made without limits. Those noted
         may be older than the last resize; the agent sets them from what it allocated."""
@@ -61,8 +64,15 @@ class Places(Protocol):
 class PlainPlaces:
     """Directories of our own below ``root``, written directly."""
 
-    def __init__(self, cgroups: CgroupDriver, root: str, clock: Clock) -> None:
-        self._groups = PodGroups(cgroups, root, clock)
+    def __init__(
+        self,
+        cgroups: CgroupDriver,
+        root: str,
+        clock: Clock,
+        on_removed: Callable[[str], None] | None = None,
+    ) -> None:
+        watching = () if on_removed is None else (on_removed,)
+        self._groups = PodGroups(cgroups, root, clock, *watching)
         self._leftovers = Leftovers(cgroups, clock)
 
     def pod(self, uid: str) -> str:
@@ -83,6 +93,9 @@ class PlainPlaces:
     async def make(self, uid: str, limits: KernelLimits, pids_max: int) -> None:
         self._groups.make(PodGroup(uid), limits)
         self._groups.limit_processes(PodGroup(uid), pids_max)
+
+    def exists(self, uid: str) -> bool:
+        return self._groups.exists(PodGroup(uid))
 
     async def find(self, uid: str) -> None:
         self._groups.make(PodGroup(uid), None)

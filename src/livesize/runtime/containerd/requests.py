@@ -12,7 +12,8 @@ from livesize.api.cpu_list import format_cpu_list
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.runtime.containerd import messages
 from livesize.runtime.containerd.messages import Message
-from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.runtime.interface import ContainerConfig, PodConfig, StartRefusedError
+from livesize.runtime.security import grant_capabilities
 
 NODE_LABEL = "livesize.dev/node-uid"
 POD_LABEL = "livesize.dev/pod-uid"
@@ -20,8 +21,7 @@ CONTAINER_LABEL = "livesize.dev/container"
 POD_ANNOTATION = "livesize.dev/pod"
 CONFIG_ANNOTATION = "livesize.dev/config"
 
-# As the process runtime: on the host's network the first could listen to the host.
-_DROPPED_CAPABILITIES = ("NET_RAW", "MKNOD")
+_UNCONFINED = 1  # SecurityProfile.ProfileType of CRI
 _MASKED_PATHS = (
     "/proc/acpi",
     "/proc/asound",
@@ -56,7 +56,7 @@ def sandbox_config(
         metadata=messages.PodSandboxMetadata(
             name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt
         ),
-        hostname="" if pod.host_network else pod.name[:_HOSTNAME_LENGTH],
+        hostname="" if pod.host_network else (pod.hostname or pod.name)[:_HOSTNAME_LENGTH],
         log_directory=log_directory,
         labels=pod_labels(node_uid, pod.uid),
         annotations={POD_ANNOTATION: msgspec.json.encode(pod).decode()},
@@ -64,8 +64,10 @@ def sandbox_config(
             cgroup_parent=cgroup_parent,
             security_context=messages.LinuxSandboxSecurityContext(
                 namespace_options=_namespaces(host_network=pod.host_network),
+                privileged=pod.privileged,
                 seccomp=messages.SecurityProfile(),
             ),
+            sysctls=dict(pod.sysctls),
         ),
     )
 
@@ -154,22 +156,51 @@ def _set_weight(resources: Message, weight: int | None, version: CgroupVersion) 
 
 def _security(config: ContainerConfig, *, host_network: bool) -> Message:
     security = messages.LinuxContainerSecurityContext(
-        capabilities=messages.Capability(drop_capabilities=_DROPPED_CAPABILITIES),
+        capabilities=_capabilities(config),
         namespace_options=_namespaces(host_network=host_network),
         readonly_rootfs=config.read_only_root,
         supplemental_groups=config.groups,
         no_new_privs=True,
         masked_paths=_MASKED_PATHS,
         readonly_paths=_READ_ONLY_PATHS,
-        seccomp=messages.SecurityProfile(),
+        seccomp=messages.SecurityProfile(
+            profile_type=_UNCONFINED if config.seccomp_unconfined else 0
+        ),
     )
+    if config.privileged:
+        _unbind(security)
     if config.run_as_user is not None:
         security.run_as_user.value = config.run_as_user
-    elif config.run_as_group is not None:
-        security.run_as_user.value = 0  # CRI takes a group only beside a user
     if config.run_as_group is not None:
         security.run_as_group.value = config.run_as_group
     return security
+
+
+def _capabilities(config: ContainerConfig) -> Message:
+    """All that it has, by name: what containerd would give by itself depends on its version."""
+    return messages.Capability(
+        drop_capabilities=("ALL",), add_capabilities=sorted(grant_capabilities(config).names)
+    )
+
+
+def with_image_user(config: ContainerConfig, image_user: str) -> ContainerConfig:
+    """The image's user as the container's own; CRI takes a group only beside a user."""
+    user = image_user.partition(":")[0] or "0"
+    if not user.isdecimal():
+        raise StartRefusedError(
+            f"container {config.name} sets runAsGroup, and its image has a user by name ({user}):"
+            " set runAsUser too"
+        )
+    return msgspec.structs.replace(config, run_as_user=int(user))
+
+
+def _unbind(security: Message) -> None:
+    """Whoever is privileged may all that root may: every capability, every device, /proc and /sys
+    as the machine has them."""
+    security.privileged = True
+    security.no_new_privs = False
+    for field in ("capabilities", "masked_paths", "readonly_paths", "seccomp"):
+        security.ClearField(field)
 
 
 def _namespaces(*, host_network: bool) -> Message:

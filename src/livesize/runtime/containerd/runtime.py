@@ -22,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.runtime_powers import Powers
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
@@ -36,6 +37,7 @@ from livesize.runtime.containerd.image_cleaning import CleaningLimits, ImageClea
 from livesize.runtime.containerd.images import ContainerdImages
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
 from livesize.runtime.containerd.places import Places, PlainPlaces
+from livesize.runtime.containerd.requests import with_image_user
 from livesize.runtime.containerd.resizing import Resizer
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
 from livesize.runtime.containerd.slice_places import SlicePlaces
@@ -67,6 +69,7 @@ from livesize.runtime.interface import (
 from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.machine_facts import booted_at, observe_machine, observe_usage
 from livesize.runtime.process.records import write_whole
+from livesize.runtime.security import require_non_root
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
@@ -84,10 +87,14 @@ _OUT_OF_MEMORY_DELAYS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 T = TypeVar("T")
 
 
+_POWERS = Powers(privileged=True, sysctls=True, own_network=True)
+
+
 class ContainerdSettings(msgspec.Struct, frozen=True):
     """``endpoint``: the socket of a containerd that is not ours; None: a private one."""
 
     endpoint: Path | None = None
+    node_uid: str = ""  # what our sandboxes are labelled with; empty: a uid of the state folder
     group_driver: GroupDriver | None = None  # None: as containerd says
     pids_max: int = 4096  # processes and threads of one pod
     relist_seconds: float = 10.0
@@ -130,7 +137,7 @@ class ContainerdRuntime:
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
         self._cgroup_root = cgroup_root
-        self._places: Places = PlainPlaces(self._cgroups, cgroup_root, clock)
+        self._places: Places = PlainPlaces(self._cgroups, cgroup_root, clock, self._group_removed)
         self._store = ImageStore(images or self._state_dir / "images")
         self._feed = feed or EventFeed()
         self._lock = FolderLock(self._state_dir)
@@ -155,7 +162,7 @@ class ContainerdRuntime:
     def machine(self) -> MachineFacts:
         assert self._connection is not None, "the runtime is open"
         version = f"containerd://{self._connection.version}"
-        return msgspec.structs.replace(observe_machine(), runtime_version=version)
+        return msgspec.structs.replace(observe_machine(), runtime_version=version, powers=_POWERS)
 
     def cpus(self) -> tuple[int, ...]:
         return self._cgroups.machine_cpus()
@@ -235,11 +242,14 @@ class ContainerdRuntime:
         self._image_names = await self._images.names()
 
     async def create_pod(self, config: PodConfig) -> None:
-        if config.uid in self._pods:
+        known = config.uid in self._pods
+        if known and self._places.exists(config.uid):
             return
         points = self._settings.points
         await self._places.make(config.uid, config.limits, self._settings.pids_max)
         points.reach("create-pod/group")
+        if known:
+            return  # its containers ask for the sandbox when they are started again
         try:
             if self._settings.endpoint is None:
                 await self._images.require(BUILT_IN_IMAGE)  # a sandbox runs it
@@ -262,6 +272,7 @@ class ContainerdRuntime:
                 f" (attempt {before.attempt}); stop it first"
             )
         image_id = await self._images.require(config.image)
+        config = await self._with_user(config, pod.sandbox.pod, image_id)
         self._cleaner.used(image_id)
         pod.sandbox = await self._sandboxes.ready(pod.sandbox)
         view = await self._start(pod, config, image_id)
@@ -269,6 +280,20 @@ class ContainerdRuntime:
             await self._containers.remove(before.id)
             self._stopped.discard(before.id)
         return view
+
+    async def _with_user(
+        self, config: ContainerConfig, pod: PodConfig, image_id: str
+    ) -> ContainerConfig:
+        """With the image's user where it matters: CRI takes a group only beside a user, and root
+        may be forbidden."""
+        if config.run_as_user is None and (
+            config.run_as_non_root or config.run_as_group is not None
+        ):
+            user = await self._images.user(image_id)
+            require_non_root(config, pod, user)
+            return with_image_user(config, user)
+        require_non_root(config, pod, "")
+        return config
 
     async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
         view = self._running(pod_uid, container)
@@ -494,6 +519,10 @@ class ContainerdRuntime:
             pod.containers[before.name] = view
         self._feed.publish(RuntimeEvent(before.pod_uid, before.name))
 
+    def _group_removed(self, uid: str) -> None:
+        if uid in self._pods:
+            self._feed.publish(RuntimeEvent(uid, ""))
+
     def _path(self, group: Group) -> str:
         match group:
             case PodGroup(pod_uid=uid):
@@ -535,6 +564,8 @@ class ContainerdRuntime:
 
     def _node_uid(self) -> str:
         """Ours for as long as the state folder lives, whatever the node is called."""
+        if self._settings.node_uid:
+            return self._settings.node_uid
         path = self._state_dir / "node-uid"
         if not path.exists():
             write_whole(path, secrets.token_hex(16).encode())

@@ -82,6 +82,9 @@ class SlicePlaces:
         self._cgroups.write_memory(path, limits.memory_limit_bytes)
         await self._write_quota(path, limits.cpu_quota_us)
 
+    def exists(self, uid: str) -> bool:
+        return self._cgroups.exists(self.pod(uid))
+
     async def find(self, uid: str) -> None:
         """systemd is told what the files say: an agent may have been killed between the two."""
         path = self.pod(uid)

@@ -20,6 +20,7 @@ from livesize.runtime.vm import Accelerator, VmNote
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
 NOTE_KEY = "livesize"
 NOTE_TAG = "vm"
+_NODE_TITLE = "livesize node "
 # QEMU's translated code: unbounded it grows to a gigabyte, and 64 MiB are full when a small guest
 # has booted, which makes plugging in a vCPU dangerous (emulator.py).
 TB_CACHE_MIB = 128
@@ -65,6 +66,7 @@ class DomainModel(msgspec.Struct, frozen=True):
     devices: tuple[MemoryDevice, ...] = ()
     note: VmNote = VmNote()
     pins: VmPins = UNPINNED
+    node_uid: str = ""  # of the node it belongs to
     owner: VmOwner | None = None  # None: whom libvirt is set to
 
 
@@ -72,6 +74,8 @@ def render(model: DomainModel) -> str:
     root = ET.Element("domain", type="kvm" if model.accelerator is Accelerator.KVM else "qemu")
     _text(root, "name", model.name)
     _text(root, "uuid", model.uuid)
+    if model.node_uid:
+        _text(root, "title", f"{_NODE_TITLE}{model.node_uid}")
     _metadata(root, model.note)
     _memory(root, model)
     _vcpus(root, model)
@@ -117,8 +121,15 @@ def parse(xml: str) -> DomainModel:
         devices=tuple(_parse_device(device) for device in root.findall("devices/memory")),
         note=parse_note(root),
         pins=parse_pins(root),
+        node_uid=node_of(root),
         owner=_parse_owner(root),
     )
+
+
+def node_of(root: ET.Element) -> str:
+    """The uid of the node whose domain it is; empty where it does not say."""
+    title = root.findtext("title", "")
+    return title.removeprefix(_NODE_TITLE) if title.startswith(_NODE_TITLE) else ""
 
 
 def parse_pins(root: ET.Element) -> VmPins:

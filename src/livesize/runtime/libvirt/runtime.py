@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+from xml.etree import ElementTree as ET
 
 import msgspec
 
@@ -50,6 +51,7 @@ from livesize.runtime.interface import (
 from livesize.runtime.libvirt.compose import check_sizes, domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
+from livesize.runtime.libvirt.model import node_of
 from livesize.runtime.libvirt.owners import (
     VmOwner,
     choose_uid,
@@ -85,6 +87,7 @@ class LibvirtSettings(msgspec.Struct, frozen=True):
     points: CrashPoints = NO_CRASH_POINTS
     logs: LogLimits = LogLimits()  # of consoles
     cgroups: CgroupDriver | None = None  # None: the whole machine's
+    node_uid: str = ""  # what our domains carry
     why_not: str = ""  # why no virtual machine can run here
 
 
@@ -123,7 +126,9 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
-        self._groups = PodGroups(settings.cgroups or open_cgroups(), cgroup_root, clock)
+        self._groups = PodGroups(
+            settings.cgroups or open_cgroups(), cgroup_root, clock, self._group_removed
+        )
         self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
@@ -212,7 +217,8 @@ class LibvirtRuntime:
     # Pods and their VMs.
 
     async def create_pod(self, config: PodConfig) -> None:
-        if config.uid in self._pods:
+        known = self._pods.get(config.uid)
+        if known is not None and self._groups.exists(PodGroup(config.uid)):
             return
         folder = self._folders.of(config.uid)
         await self._owner(folder)
@@ -220,6 +226,8 @@ class LibvirtRuntime:
         self._groups.make(PodGroup(config.uid), config.limits)
         self._groups.allow_burst(PodGroup(config.uid), BURST_US)
         self._settings.points.reach("vm-pod/group")
+        if known is not None:
+            return
         folder.save_pod(config)
         self._settings.points.reach("vm-pod/record")
         self._pods[config.uid] = _Pod(config, folder)
@@ -384,6 +392,7 @@ class LibvirtRuntime:
             points=self._settings.points,
             accelerator=accelerator,
             on_change=self._tell,
+            node_uid=self._settings.node_uid,
         )
 
     async def _attach(self) -> None:
@@ -426,11 +435,15 @@ class LibvirtRuntime:
         libvirt = load_libvirt()
         known = {domain_name(vm.uid) for vm in self._vms()}
         for domain in self._surroundings.link.connection().listAllDomains():
-            if domain.name() not in known:
+            if domain.name() not in known and self._is_ours(domain.XMLDesc()):
                 with contextlib.suppress(libvirt.libvirtError):
                     if domain.isActive():
                         domain.destroy()
                     domain.undefine()
+
+    def _is_ours(self, xml: str) -> bool:
+        uid = node_of(ET.fromstring(xml))  # noqa: S314 — our own libvirtd's words
+        return not uid or uid == self._settings.node_uid
 
     async def _remove_strange_groups(self) -> None:
         """Groups that no pod or running VM stands for: leftovers of a killed agent."""
@@ -481,6 +494,10 @@ class LibvirtRuntime:
         if vm is not None and not vm.is_running:
             self._keeper.end(vm.console)
         self._feed.publish(RuntimeEvent(uid, VM_NAME))
+
+    def _group_removed(self, uid: str) -> None:
+        if uid in self._pods:
+            self._feed.publish(RuntimeEvent(uid, VM_NAME))
 
     def _vms(self) -> list[Vm]:
         return [pod.vm for pod in self._pods.values() if pod.vm is not None]

@@ -110,6 +110,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     points: CrashPoints
     accelerator: Accelerator
     on_change: Callable[[str], None]  # told the pod's uid
+    node_uid: str = ""
 
 
 class Vm:
@@ -219,6 +220,7 @@ class Vm:
             model = msgspec.structs.replace(
                 compose_domain(self.uid, self.size, boot, console, self._around.accelerator),
                 owner=self._owner,
+                node_uid=self._around.node_uid,
             )
             self._around.groups.make(self.group, self.record.config.limits)
             self._around.groups.limit_processes(self.group, _PROCESSES)

@@ -1,11 +1,12 @@
 """Becomes a process beside a container's first: same namespaces, groups, user and powers.
 
-Run as ``python -I -S enter.pyc LAUNCH PID START_TICKS CHANNEL TTY ARGUMENT…``; standard library
+Run as ``python -P -S enter.pyc LAUNCH PID START_TICKS CHANNEL TTY ARGUMENT…``; standard library
 only, and the launcher's own functions. LAUNCH is what the container itself was launched with.
 A pid namespace counts for children only, so this process stays outside and waits: it ends as its
 child did, ends it when it is told to, and the child does not outlive it. CHANNEL is a descriptor
 that tells the caller how it went, as the launcher's fifo does; with TTY 1 it also carries the
-terminal, which is one of the container's own.
+terminal, which is one of the container's own. What the launcher says about a container's files
+holds here from the first ``setns``.
 """
 
 # ruff: noqa: PTH100, PTH115, PTH120, PTH123
@@ -39,6 +40,8 @@ CANNOT_EXECUTE, NOT_FOUND = 126, 127
 
 def main(arguments: list[str]) -> int:
     path, pid, start_ticks, channel, tty, *command = arguments
+    launch.forget_imports()
+    launch.libc.close_range(int(channel) + 1, launch.LAST_DESCRIPTOR, 0)
     with open(path, "rb") as file:
         config = marshal.load(file)  # noqa: S302 - written by our own agent, in a folder of root
     config["argv"] = command
@@ -47,7 +50,7 @@ def main(arguments: list[str]) -> int:
         told.set_inheritable(False)
         try:
             return enter(config, (int(pid), start_ticks), told, tty == "1")
-        except (OSError, launch.LaunchError) as failure:
+        except BaseException as failure:  # noqa: BLE001 - it must not leave, whatever it is
             launch.tell(told.fileno(), f"error {failure}")
             return CANNOT_EXECUTE
 
@@ -60,6 +63,7 @@ def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, t
         if file.read().rpartition(")")[2].split()[19] != start_ticks:
             raise launch.LaunchError("the container has ended")
     groups = [os.open(one, os.O_WRONLY | os.O_CLOEXEC) for one in config["join"]]
+    launch.prctl(launch.PR_SET_DUMPABLE, 0)  # not to be looked into from within
     for namespace in namespaces:
         launch.call("setns", namespace, 0)
         os.close(namespace)
@@ -84,36 +88,42 @@ def open_terminal(told: socket.socket) -> int:
     fcntl.ioctl(master, 0x40045431, b"\0\0\0\0")  # TIOCSPTLCK: unlock
     number = int.from_bytes(fcntl.ioctl(master, 0x80045430, b"\0\0\0\0"), sys.byteorder)
     slave = os.open(f"/dev/pts/{number}", os.O_RDWR | os.O_NOCTTY)
-    socket.send_fds(told, [b"terminal\n"], [master])
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, master.to_bytes(4, sys.byteorder))
+    told.sendmsg([b"terminal\n"], [rights])  # socket.send_fds would import
     os.close(master)
     return slave
 
 
 def become(config: dict[str, Any], groups: list[int], told: socket.socket, terminal: int) -> None:
     try:
-        die_with_parent()
-        os.chdir("/")
-        uid, gid, home = launch.find_user(config)
-        environment = {"HOME": home, **config["env"]}
-        if terminal >= 0:
-            environment.setdefault("TERM", "xterm")
-            os.fchown(terminal, uid, gid)
-        launch.enter_working_dir(config["cwd"])
-        program = launch.find_program(config["argv"][0], environment.get("PATH", ""))
-        launch.become_workload(config, uid, gid, groups)
-        die_with_parent()  # a new user forgets it
-        if terminal >= 0:
-            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-            for descriptor in (0, 1, 2):
-                os.dup2(terminal, descriptor)
-        launch.tell(told.fileno(), "started")
-        os.execve(program, config["argv"], environment)  # noqa: S606 - this is the point
-    except launch.LaunchError as failure:
-        launch.tell(told.fileno(), f"error {failure}")
-        os._exit(NOT_FOUND)
-    except OSError as failure:
-        launch.tell(told.fileno(), f"error {failure}")
-        os._exit(CANNOT_EXECUTE)
+        run_command(config, groups, told, terminal)
+    except BaseException as failure:  # noqa: BLE001 - it must not leave, whatever it is
+        missing = isinstance(failure, launch.LaunchError)
+        launch.give_up(told.fileno(), failure, NOT_FOUND if missing else CANNOT_EXECUTE)
+
+
+def run_command(
+    config: dict[str, Any], groups: list[int], told: socket.socket, terminal: int
+) -> None:
+    die_with_parent()
+    launch.join(groups)
+    launch.take_own_null()
+    os.chdir("/")
+    uid, gid, home = launch.find_user(config)
+    environment = {"HOME": home, **config["env"]}
+    if terminal >= 0:
+        environment.setdefault("TERM", "xterm")
+        os.fchown(terminal, uid, gid)
+    launch.enter_working_dir(config["cwd"])
+    program = launch.find_program(config["argv"][0], environment.get("PATH", ""))
+    launch.become_workload(config, uid, gid)
+    die_with_parent()  # a new user forgets it
+    if terminal >= 0:
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        for descriptor in (0, 1, 2):
+            os.dup2(terminal, descriptor)
+    launch.tell(told.fileno(), "started")
+    os.execve(program, config["argv"], environment)  # noqa: S606 - this is the point
 
 
 def die_with_parent() -> None:
@@ -121,8 +131,7 @@ def die_with_parent() -> None:
 
 
 def await_end(child: int) -> int:
-    """Its status. SIGTERM ends it and what it has started, soon if not at once. From here on
-    nothing can be imported: the files around us are the container's."""
+    """Its status. SIGTERM ends it and what it has started, soon if not at once."""
 
     def end(*_: object) -> None:
         signal_group(child, SIGTERM)
@@ -144,4 +153,8 @@ def signal_group(leader: int, number: int) -> None:
 
 if __name__ == "__main__":
     os.umask(0o022)
-    os._exit(main(sys.argv[1:]))
+    status = CANNOT_EXECUTE
+    try:
+        status = main(sys.argv[1:])
+    finally:
+        os._exit(status)

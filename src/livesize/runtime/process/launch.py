@@ -1,13 +1,18 @@
 """Becomes a container: the first process in new namespaces, which ends by being the workload.
 
-Run as ``python -I -S launch.py CONFIG``, first process of a new pid namespace (shim.py); standard
-library only. It makes the private root, leaves the old one, drops what a workload must not have,
-joins the control groups as the very last thing, so that Python's own memory is charged to nobody,
-and executes the command. Everything is decided by the caller and stands in CONFIG
-(launch_config.py).
+Run as ``python -P -S launch.py CONFIG``, first process of a new pid namespace (shim.py); standard
+library only. It makes the private root, leaves the old one, joins the control groups, drops what a
+workload must not have, and executes the command. Everything is decided by the caller and stands in
+CONFIG (launch_config.py).
 
-What an image contains is not trusted: nothing below the new root is opened or mounted upon before
-``pivot_root``, so a symbolic link in it can only lead to another place in it.
+What an image contains is not trusted (ADR 0071):
+
+- nothing below the new root is opened or mounted upon before ``pivot_root``, so a symbolic link in
+  it can only lead to another place in it;
+- nothing is imported once this script runs, and nothing raised leaves it, because Python would
+  look for what shows an exception in files that are the container's by then;
+- the container's files are read by a member of its groups, regular files only, up to a size;
+- the container can neither look into this process nor inherit a descriptor of the machine's.
 
 A fifo tells the caller how it went: closed without a word after "started" means that the command
 runs; "error SENTENCE" says why not.
@@ -17,7 +22,7 @@ marshalled, and neither pathlib, typing, signal nor contextlib is used.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH120, PTH123
-# ruff: noqa: PTH211
+# ruff: noqa: PTH109, PTH211
 
 from __future__ import annotations
 
@@ -29,6 +34,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
@@ -39,11 +45,14 @@ SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD, AT_RECURSIVE = 428, 429, -100, 0x8000
 SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 430, 431, 432
 FSOPEN_CLOEXEC, FSCONFIG_CMD_CREATE, FSMOUNT_CLOEXEC = 1, 6, 1
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
-PR_SET_SECCOMP, PR_CAPBSET_DROP = 22, 24
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 4, 22, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
 CLOSE_RANGE_CLOEXEC = 4
+LAST_DESCRIPTOR = 0xFFFFFFFF
+MOST_TABLE_BYTES = 1 << 20  # of /etc/passwd and /etc/group
+NO_USER = 0xFFFFFFFF  # (uid_t) -1 names nobody
 SIGPIPE, SIGXFSZ = 13, 25
 START_FAILED = 128
 
@@ -75,15 +84,31 @@ class SockFprog(ctypes.Structure):
 
 
 def main(config_path: str) -> None:
+    forget_imports()
+    libc.close_range(3, ctypes.c_uint(LAST_DESCRIPTOR), 0)
     with open(config_path, "rb") as file:
         config = marshal.load(file)  # noqa: S302 - written by our own agent, in a folder of root
     channel = open_channel(config["ready"])
     try:
         launch(config, channel)
-    except (OSError, LaunchError) as failure:
+    except BaseException as failure:  # noqa: BLE001 - it must not leave, whatever it is
+        give_up(channel, failure, START_FAILED)
+
+
+def forget_imports() -> None:
+    """From here on Python finds no module that it has not loaded."""
+    for places in (sys.meta_path, sys.path_hooks, sys.path):
+        places.clear()
+    sys.path_importer_cache.clear()
+
+
+def give_up(channel: int, failure: BaseException, status: int) -> None:
+    """Say why, and end without Python's own words."""
+    try:
         tell(channel, f"error {failure}")
-        os.write(2, f"livesize: cannot start: {failure}\n".encode())
-    os._exit(START_FAILED)
+        os.write(2, f"livesize: cannot start: {failure}\n".encode(errors="replace"))
+    finally:
+        os._exit(status)
 
 
 def launch(config: dict[str, Any], channel: int) -> None:
@@ -91,6 +116,7 @@ def launch(config: dict[str, Any], channel: int) -> None:
     os.umask(0o022)
     record_pid(config["pid_file"])
     raise_oom_score(config["oom_score_adj"], notes)
+    prctl(PR_SET_DUMPABLE, 0)
     groups = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in config["join"]]
     enter_namespaces(own_network=config["own_network"])
     volumes = [copy_mount(source) for source, _, _ in config["mounts"]]
@@ -98,6 +124,8 @@ def launch(config: dict[str, Any], channel: int) -> None:
     mount_root(config, notes)
     enter_root(config["root"])
     mount_kernel_folders(config, taken, notes)
+    join(groups)
+    take_own_null()
     set_identity(config)
     mount_volumes(config, volumes)
     uid, gid, home = find_user(config)
@@ -109,7 +137,7 @@ def launch(config: dict[str, Any], channel: int) -> None:
     for note in notes:
         tell(channel, f"note {note}")
     tell(channel, "started")
-    become_workload(config, uid, gid, groups)
+    become_workload(config, uid, gid)
     try:
         os.execve(program, config["argv"], environment)  # noqa: S606 - this is the point
     except OSError as failure:
@@ -128,7 +156,7 @@ def tell(channel: int, line: str) -> None:
     if channel < 0:
         return
     try:
-        os.write(channel, line.replace("\n", " ").encode() + b"\n")
+        os.write(channel, line.replace("\n", " ").encode(errors="replace") + b"\n")
     except OSError:
         return  # the caller is gone; it will find the container by its files
 
@@ -351,14 +379,39 @@ def raise_loopback() -> None:
     os.close(control)
 
 
+def join(groups: list[int]) -> None:
+    """Become a member of the container's groups. Python's own memory is charged to nobody: it was
+    had before, and goes when the command is executed."""
+    for descriptor in groups:
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+
+
+def take_own_null() -> None:
+    """What is empty is the container's own /dev/null: who may change the mode of an open file of
+    the machine's changes it for everybody."""
+    places = [one for one in (0, 1, 2) if stat.S_ISCHR(os.fstat(one).st_mode)]
+    if not places:
+        return
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    null = os.open("/dev/null", flags)
+    found = os.fstat(null)
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != os.makedev(*DEVICES["null"]):
+        raise LaunchError("/dev/null of the container is not the device it should be")
+    os.set_blocking(null, True)
+    for place in places:
+        os.dup2(null, place)
+    os.close(null)
+
+
 def find_user(config: dict[str, Any]) -> tuple[int, int, str]:
-    """uid, gid and home; numbers given by the pod win over the image's user."""
+    """uid, gid and home; a user given by the pod wins over the image's user and group."""
     user, _, group = config["user"].partition(":")
+    if config["uid"] is not None:
+        user, group = str(config["uid"]), ""
     uid, gid, home = lookup_user(user or "0")
     if group:
         gid = lookup_group(group)
-    if config["uid"] is not None:
-        uid, gid, home = lookup_user(str(config["uid"]))
     gid = gid if config["gid"] is None else config["gid"]
     if config.get("rootless") and (uid or gid or config["groups"]):
         raise LaunchError(
@@ -369,34 +422,77 @@ def find_user(config: dict[str, Any]) -> tuple[int, int, str]:
 
 
 def lookup_user(user: str) -> tuple[int, int, str]:
+    """By name, or by number: what is a number is never a name."""
+    wanted = number(user)
     for fields in table("/etc/passwd"):
-        if len(fields) >= 6 and user in (fields[0], fields[2]):
-            return int(fields[2]), int(fields[3]), fields[5] or "/"
-    if not user.isdigit():
+        if len(fields) < 6:
+            continue
+        uid, gid = number(fields[2]), number(fields[3])
+        if uid is None or gid is None:
+            continue
+        if uid == wanted or (wanted is None and fields[0] == user):
+            return uid, gid, fields[5] or "/"
+    if wanted is None:
         raise LaunchError(f"the image has no user {user!r}")
-    return int(user), 0, "/root" if user == "0" else "/"
+    return wanted, 0, "/" if wanted else "/root"
 
 
 def lookup_group(group: str) -> int:
+    wanted = number(group)
+    if wanted is not None:
+        return wanted
     for fields in table("/etc/group"):
-        if len(fields) >= 3 and group in (fields[0], fields[2]):
-            return int(fields[2])
-    if not group.isdigit():
-        raise LaunchError(f"the image has no group {group!r}")
-    return int(group)
+        gid = number(fields[2]) if len(fields) >= 3 else None
+        if gid is not None and fields[0] == group:
+            return gid
+    raise LaunchError(f"the image has no group {group!r}")
 
 
-def table(path: str) -> list[list[str]]:
+def number(word: str) -> int | None:
+    """A uid or gid; None: the word is none."""
+    if not word.isascii() or not word.isdigit() or len(word) > len(str(NO_USER)):
+        return None
+    return int(word) if int(word) < NO_USER else None
+
+
+def table(path: str) -> Iterator[list[str]]:
+    """The lines of a file of the container's, in fields; none where there is no such file."""
+    content = read_table(path)
+    start = 0
+    while start < len(content):
+        end = content.find(b"\n", start)
+        end = len(content) if end < 0 else end
+        yield content[start:end].decode("utf-8", "replace").split(":")
+        start = end + 1
+
+
+def read_table(path: str) -> bytes:
+    """A link may lead anywhere in the container: to a device without end, a pipe nobody fills."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return [line.rstrip("\n").split(":") for line in file]
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
     except OSError:
-        return []
+        return b""
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise LaunchError(f"{path} of the container is not a regular file")
+        if found.st_size > MOST_TABLE_BYTES:
+            raise LaunchError(f"{path} of the container is larger than 1 MiB")
+        return os.read(descriptor, found.st_size)
+    finally:
+        os.close(descriptor)
 
 
 def enter_working_dir(path: str) -> None:
     os.makedirs(path, exist_ok=True)
     os.chdir(path)
+    try:
+        inside = os.getcwd().startswith("/")
+    except OSError:
+        inside = False
+    if not inside:
+        raise LaunchError(f"the working folder {path} is not in the container")
 
 
 def find_program(name: str, search: str) -> str:
@@ -411,13 +507,11 @@ def find_program(name: str, search: str) -> str:
     raise LaunchError(f"the image has no program {name!r}{where}")
 
 
-def become_workload(config: dict[str, Any], uid: int, gid: int, groups: list[int]) -> None:
-    """Give up what a workload must not have; the groups are joined here, and not before."""
+def become_workload(config: dict[str, Any], uid: int, gid: int) -> None:
+    """Give up what a workload must not have."""
     os.setsid()
     drop_bounding(config["capabilities"])
-    libc.close_range(3, ctypes.c_uint(0xFFFFFFFF), CLOSE_RANGE_CLOEXEC)
-    for descriptor in groups:
-        os.write(descriptor, b"0")
+    libc.close_range(3, ctypes.c_uint(LAST_DESCRIPTOR), CLOSE_RANGE_CLOEXEC)
     give_outputs(uid, gid)
     if not config.get("rootless"):  # a user namespace of one user forbids it
         os.setgroups([*([] if uid == 0 else [gid]), *config.get("groups", ())])

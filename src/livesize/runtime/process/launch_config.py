@@ -7,27 +7,14 @@ from typing import Any
 import msgspec
 
 from livesize.runtime.images import Image
-from livesize.runtime.interface import ContainerConfig
+from livesize.runtime.interface import ContainerConfig, StartRefusedError
+from livesize.runtime.process.seccomp import build_filter
+from livesize.runtime.security import GrantedCapabilities, grant_capabilities
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# The usual set of a container without MKNOD and NET_RAW: there is no device controller to hold
-# the first, and on the host's network the second could listen to the host.
-_KEPT_CAPABILITIES = {
-    "CHOWN": 0,
-    "DAC_OVERRIDE": 1,
-    "FOWNER": 3,
-    "FSETID": 4,
-    "KILL": 5,
-    "SETGID": 6,
-    "SETUID": 7,
-    "SETPCAP": 8,
-    "NET_BIND_SERVICE": 10,
-    "SYS_CHROOT": 18,
-    "AUDIT_WRITE": 29,
-    "SETFCAP": 31,
-}
-CAPABILITY_MASK = sum(1 << number for number in _KEPT_CAPABILITIES.values())
+# There is no device controller here: who may make a device file has every disk of the machine.
+_NEVER = frozenset({"MKNOD"})
 
 _MASKED_PATHS = (
     "/proc/acpi",
@@ -60,9 +47,11 @@ class LaunchPaths(msgspec.Struct, frozen=True):
 
 
 def plan_launch(
-    config: ContainerConfig, image: Image, paths: LaunchPaths, resolv_conf: str, seccomp: bytes
+    config: ContainerConfig, image: Image, paths: LaunchPaths, resolv_conf: str, machine: str
 ) -> dict[str, Any]:
-    """What the launcher reads: builtin types only."""
+    """What the launcher reads: builtin types only. ``machine`` as platform.machine() names it."""
+    granted = holdable_capabilities(config)
+    seccomp = b"" if config.seccomp_unconfined else build_filter(machine, granted.names)
     return {
         **msgspec.structs.asdict(paths),
         "lower": image.rootfs,
@@ -78,12 +67,23 @@ def plan_launch(
         "read_only": config.read_only_root,
         "own_network": not config.host_network,
         "oom_score_adj": config.oom_score_adj,
-        "capabilities": CAPABILITY_MASK,
+        "capabilities": granted.mask,
         "seccomp": seccomp.hex(),
         "masked_paths": list(_MASKED_PATHS),
         "read_only_paths": list(_READ_ONLY_PATHS),
         "mounts": [(one.source, one.target, one.read_only) for one in config.mounts],
     }
+
+
+def holdable_capabilities(config: ContainerConfig) -> GrantedCapabilities:
+    """Raises StartRefusedError for what this runtime could not hold."""
+    granted = grant_capabilities(config)
+    for name in sorted(granted.names & _NEVER):
+        raise StartRefusedError(
+            f"container {config.name} asks for the capability {name}, and the process runtime has"
+            " nothing to hold devices back with: drop it, or run the node with --runtime containerd"
+        )
+    return granted
 
 
 def command_line(config: ContainerConfig, image: Image) -> tuple[str, ...]:

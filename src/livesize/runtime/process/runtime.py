@@ -52,6 +52,7 @@ from livesize.runtime.process.container import Container
 from livesize.runtime.process.machine_facts import observe_machine, observe_usage
 from livesize.runtime.process.records import Attempt, Records
 from livesize.runtime.process.sessions import AttachSession, start_exec
+from livesize.runtime.process.shim import ENTRANCE
 from livesize.runtime.process.starting import (
     DEFAULT_SETTINGS,
     KILL_SECONDS,
@@ -59,6 +60,7 @@ from livesize.runtime.process.starting import (
     Starter,
     ends_within,
 )
+from livesize.runtime.security import require_non_root
 from livesize.runtime.streams import (
     AttachRequest,
     ExecRequest,
@@ -101,7 +103,7 @@ class ProcessRuntime:
         feed: EventFeed | None = None,
     ) -> None:
         self._clock = clock
-        self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock)
+        self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock, self._group_removed)
         self._settings = settings
         self._records = Records(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
@@ -149,6 +151,7 @@ class ProcessRuntime:
         for pod in self._pods.values():
             for container in pod.containers.values():
                 container.close()
+        self._starter.close()
         self._keeper.close()
         if not self._pods:
             await self._groups.remove_root()
@@ -174,12 +177,14 @@ class ProcessRuntime:
         return self._feed.listen()
 
     async def create_pod(self, config: PodConfig) -> None:
-        if config.uid in self._pods:
+        known = self._pods.get(config.uid)
+        if known is not None and self._groups.exists(PodGroup(config.uid)):
             return
-        path = self._groups.path(PodGroup(config.uid))
-        self._groups.cgroups.make(path)
+        self._groups.make(PodGroup(config.uid), None)
         self._settings.points.reach("create-pod/group")
-        self._groups.set_limits(path, config.limits)
+        self._groups.set_limits(self._groups.path(PodGroup(config.uid)), config.limits)
+        if known is not None:
+            return
         self._records.save_pod(config)
         self._settings.points.reach("create-pod/record")
         self._pods[config.uid] = _Pod(config)
@@ -195,6 +200,7 @@ class ProcessRuntime:
                 f" (attempt {before.record.config.attempt}); stop it first"
             )
         image = await self._in_thread(self._images.resolve, config.image)
+        require_non_root(config, pod.config, image.user)
         container = await self._starter.start(config, image)
         container.on_end = self._tell
         pod.containers[config.name] = container
@@ -268,7 +274,8 @@ class ProcessRuntime:
 
     async def exec(self, request: ExecRequest) -> Session:
         container = self._require_container(request.pod_uid, request.container)
-        return await start_exec(container, request, self._records.state_dir)
+        entrance = self._records.state_dir / ENTRANCE
+        return await start_exec(container, request, entrance, self._starter.interpreter)
 
     async def attach(self, request: AttachRequest) -> Session:
         container = self._require_container(request.pod_uid, request.container)
@@ -334,6 +341,10 @@ class ProcessRuntime:
         config = container.record.config
         self._keeper.end(container.attempt.log)
         self._feed.publish(RuntimeEvent(config.pod_uid, config.name))
+
+    def _group_removed(self, uid: str) -> None:
+        if uid in self._pods:
+            self._feed.publish(RuntimeEvent(uid, ""))
 
     def _require_pod(self, uid: str) -> _Pod:
         pod = self._pods.get(uid)

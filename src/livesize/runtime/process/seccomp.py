@@ -1,94 +1,140 @@
-"""The system calls a workload may not make, as a filter the kernel understands (seccomp(2)).
+"""The system calls a workload may make, as a filter the kernel understands (seccomp(2)).
 
-A modest list, above the dropped capabilities: what opens the kernel to attack without serving
-ordinary programs (keys, bpf, io_uring, userfaultfd, new namespaces), and what needs capabilities
-that a workload never has. Pure: the result is bytes for the launcher.
+The same calls as under containerd's default profile: every one that we know of, but those below.
+What opens the kernel to attack without serving ordinary programs is refused to all; what goes with
+a capability is refused without it, so that a hole in its check is out of reach too. A call that is
+newer than our table answers "no such call", and libraries use an older one. Pure: the result is
+bytes for the launcher.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import struct
+from collections.abc import Iterable
 
-_X86_64 = 0xC000003E
-_AARCH64 = 0xC00000B7
+from livesize.runtime.process.system_calls import NEWEST, SYSTEM_CALLS
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+_VSOCK = 40  # the host of this machine, where it is a virtual one
+# As it is; with 4 GiB or all addresses; without random addresses, alone and with the former; ask.
+_PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 
-_SINCE_5_0 = {
-    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
-    "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
-    "mount_setattr": 442, "quotactl_fd": 443,
-}  # fmt: skip
-_DENIED = {
-    _X86_64: {
-        "syslog": 103, "uselib": 134, "pivot_root": 155, "acct": 163, "settimeofday": 164,
-        "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "iopl": 172,
-        "ioperm": 173, "create_module": 174, "init_module": 175, "delete_module": 176,
-        "query_module": 178, "quotactl": 179, "nfsservctl": 180, "lookup_dcookie": 212,
-        "clock_settime": 227, "kexec_load": 246, "add_key": 248, "request_key": 249,
-        "keyctl": 250, "unshare": 272, "perf_event_open": 298, "open_by_handle_at": 304,
-        "setns": 308, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320, "bpf": 321,
-        "userfaultfd": 323, **_SINCE_5_0,
-    },
-    _AARCH64: {
-        "umount2": 39, "mount": 40, "pivot_root": 41, "nfsservctl": 42, "quotactl": 60,
-        "acct": 89, "unshare": 97, "kexec_load": 104, "init_module": 105, "delete_module": 106,
-        "clock_settime": 112, "syslog": 116, "reboot": 142, "settimeofday": 170, "add_key": 217,
-        "request_key": 218, "keyctl": 219, "swapon": 224, "swapoff": 225,
-        "perf_event_open": 241, "open_by_handle_at": 265, "setns": 268, "kcmp": 272,
-        "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
-        **_SINCE_5_0,
-    },
-}  # fmt: skip
-_CLONE = {_X86_64: 56, _AARCH64: 220}
-_CLONE3 = 435
-_MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64}
+_REFUSED = (
+    "add_key keyctl request_key "  # keys of the kernel, which know no containers
+    "io_uring_enter io_uring_register io_uring_setup userfaultfd "  # the usual ways to attack it
+    "kexec_file_load kexec_load pivot_root swapoff swapon "
+    "migrate_pages move_pages "
+    "listmount statmount lsm_get_self_attr lsm_list_modules lsm_set_self_attr "
+    # No longer in the kernel, or never were.
+    "_sysctl afs_syscall create_module get_kernel_syms getpmsg nfsservctl putpmsg query_module "
+    "security sysfs tuxcall uselib ustat vserver"
+)
+_WITH_CAPABILITY = {
+    "BPF": "bpf",
+    "DAC_READ_SEARCH": "open_by_handle_at",
+    "PERFMON": "perf_event_open",
+    "SYSLOG": "syslog",
+    "SYS_ADMIN": (
+        "bpf clone3 fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie mount"
+        " mount_setattr move_mount open_tree perf_event_open quotactl quotactl_fd setdomainname"
+        " sethostname setns syslog umount2 unshare"
+    ),
+    "SYS_BOOT": "reboot",
+    "SYS_CHROOT": "chroot",
+    "SYS_MODULE": "delete_module finit_module init_module",
+    "SYS_NICE": "get_mempolicy mbind set_mempolicy set_mempolicy_home_node",
+    "SYS_PACCT": "acct",
+    "SYS_PTRACE": "kcmp pidfd_getfd process_madvise",
+    "SYS_RAWIO": "ioperm iopl",
+    "SYS_TIME": "clock_settime settimeofday",
+    "SYS_TTY_CONFIG": "vhangup",
+}
 
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD_WORD, _RETURN = 0x20, 0x06
+_JUMP_EQUAL, _JUMP_ABOVE, _JUMP_AT_LEAST, _JUMP_SET = 0x15, 0x25, 0x35, 0x45
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 _OFFSET_NUMBER, _OFFSET_ARCHITECTURE, _OFFSET_FIRST_ARGUMENT = 0, 4, 16
 
 
-def denied_calls(machine: str) -> dict[str, int]:
-    """Name and number of what is refused with EPERM; empty for a machine we have no list for."""
-    architecture = _MACHINES.get(machine)
-    return {} if architecture is None else dict(_DENIED[architecture])
+def allowed_calls(machine: str, capabilities: frozenset[str]) -> dict[str, int]:
+    """Name and number of what is not refused whatever it is asked with."""
+    given = {name for one in capabilities for name in _WITH_CAPABILITY.get(one, "").split()}
+    held = {name for names in _WITH_CAPABILITY.values() for name in names.split()} - given
+    refused = held.union(_REFUSED.split())
+    known = SYSTEM_CALLS.get(machine, {})
+    return {name: number for name, number in known.items() if name not in refused}
 
 
-def build_filter(machine: str) -> bytes:
+@functools.lru_cache(maxsize=64)
+def build_filter(machine: str, capabilities: frozenset[str]) -> bytes:
     """The filter for a machine as platform.machine() names it; empty where we have no list.
 
-    clone3 answers ENOSYS, because a filter cannot see its flags: libraries then fall back to
-    clone, whose flags it can.
+    clone3 answers "no such call" to who may not make namespaces, because a filter cannot see its
+    flags: libraries then fall back to clone, whose flags it can.
     """
-    architecture = _MACHINES.get(machine)
-    if architecture is None:
+    if machine not in _ARCHITECTURES:
         return b""
+    numbers = SYSTEM_CALLS[machine]
     program = [
         _instruction(_LOAD_WORD, _OFFSET_ARCHITECTURE),
-        _instruction(_JUMP_EQUAL, architecture, 1, 0),
+        _instruction(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
         _refuse(errno.ENOSYS),
         _instruction(_LOAD_WORD, _OFFSET_NUMBER),
     ]
-    if architecture == _X86_64:
+    if machine == "x86_64":
         program += [_instruction(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
-    for number in sorted(_DENIED[architecture].values()):
-        program += [_instruction(_JUMP_EQUAL, number, 0, 1), _refuse(errno.EPERM)]
-    program += [_instruction(_JUMP_EQUAL, _CLONE3, 0, 1), _refuse(errno.ENOSYS)]
-    program += [
-        _instruction(_JUMP_EQUAL, _CLONE[architecture], 0, 3),
-        _instruction(_LOAD_WORD, _OFFSET_FIRST_ARGUMENT),
-        _instruction(_JUMP_SET, _NAMESPACE_FLAGS, 0, 1),
-        _refuse(errno.EPERM),
-        _instruction(_RETURN, _ALLOW),
-    ]
+    if "SYS_ADMIN" not in capabilities:
+        program += [_instruction(_JUMP_EQUAL, numbers["clone3"], 0, 1), _refuse(errno.ENOSYS)]
+        flagged = _instruction(_JUMP_SET, _NAMESPACE_FLAGS, 0, 1)
+        program += _judged(numbers["clone"], [flagged, _refuse(errno.EPERM), _allow()])
+    vsock = _instruction(_JUMP_EQUAL, _VSOCK, 0, 1)
+    program += _judged(numbers["socket"], [vsock, _refuse(errno.EPERM), _allow()])
+    program += _judged(numbers["personality"], _one_of(_PERSONALITIES))
+    for first, last in _ranges(allowed_calls(machine, capabilities).values()):
+        program += [
+            _instruction(_JUMP_ABOVE, last, 3, 0),
+            _instruction(_JUMP_AT_LEAST, first, 0, 1),
+            _allow(),
+            _refuse(errno.EPERM),
+        ]
+    program += [_instruction(_JUMP_ABOVE, NEWEST, 0, 1), _refuse(errno.ENOSYS)]
+    program.append(_refuse(errno.EPERM))
     return b"".join(program)
+
+
+def _judged(number: int, judgement: list[bytes]) -> list[bytes]:
+    """A call that is judged by its first argument; ``judgement`` always returns."""
+    load = _instruction(_LOAD_WORD, _OFFSET_FIRST_ARGUMENT)
+    return [_instruction(_JUMP_EQUAL, number, 0, 1 + len(judgement)), load, *judgement]
+
+
+def _one_of(values: tuple[int, ...]) -> list[bytes]:
+    tests = [(_instruction(_JUMP_EQUAL, value, 0, 1), _allow()) for value in values]
+    return [*(one for test in tests for one in test), _refuse(errno.EPERM)]
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of numbers without a gap, in order."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _allow() -> bytes:
+    return _instruction(_RETURN, _ALLOW)
 
 
 def _refuse(number: int) -> bytes:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import read_raw
 from livesize.runtime.process.container import Container
+from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.records import WorkloadPid
 from livesize.runtime.process.shim import parse_report
 from livesize.runtime.streams import STDERR, STDOUT, ExecRequest, LogQuery, NotRunningError, Output
@@ -157,14 +157,18 @@ def _open_stdin(container: Container) -> int:
         raise RuntimeCallError(f"container {name} was started without stdin: true") from None
 
 
-async def start_exec(container: Container, request: ExecRequest, folder: Path) -> ExecSession:
-    """``folder``: where the compiled entrance is (shim.py)."""
+async def start_exec(
+    container: Container, request: ExecRequest, entrance: Path, interpreter: Interpreter
+) -> ExecSession:
+    """``entrance``: enter.py, compiled (shim.py)."""
     workload = container.attempt.workload()
     if workload is None or not container.is_running:
         raise NotRunningError(f"container {request.container} does not run")
+    python = interpreter.command(interpreter.descriptor, entrance)
     spawned = _Spawned(request)
     try:
-        spawned.spawn(_entrance(container, request, workload, folder))
+        arguments = (*python, *_asked(container, request, workload))
+        spawned.spawn(arguments, interpreter.environment)
         async with asyncio.timeout(START_SECONDS):
             terminal = await spawned.report()
     except TimeoutError:
@@ -178,13 +182,10 @@ async def start_exec(container: Container, request: ExecRequest, folder: Path) -
     return spawned.session(terminal)
 
 
-def _entrance(
-    container: Container, request: ExecRequest, workload: WorkloadPid, folder: Path
-) -> tuple[str, ...]:
-    python = (sys.executable, "-I", "-S", str(folder / "enter.pyc"))
+def _asked(container: Container, request: ExecRequest, workload: WorkloadPid) -> tuple[str, ...]:
     first = (str(workload.pid), str(workload.start_ticks))
     tty = "1" if request.tty else "0"
-    return (*python, str(container.attempt.launch), *first, "3", tty, *request.command)
+    return (str(container.attempt.launch), *first, "3", tty, *request.command)
 
 
 class _Spawned:
@@ -202,7 +203,7 @@ class _Spawned:
         self._stdout = self._pipe(1) if wants_pipe else -1
         self._stderr = self._pipe(1) if wants_pipe else -1
 
-    def spawn(self, arguments: tuple[str, ...]) -> None:
+    def spawn(self, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._theirs.append(null)
         pipes = iter(self._theirs)
@@ -216,7 +217,7 @@ class _Spawned:
         self._pid = os.posix_spawn(
             arguments[0],
             arguments,
-            {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+            {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **environment},
             file_actions=[(os.POSIX_SPAWN_DUP2, one, place) for place, one in enumerate(high)],
             setsid=True,
         )

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import py_compile
-import sys
 from pathlib import Path
 
 import msgspec
 
 from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.records import Attempt
 
 # The shell's first child is the first process of the new pid namespace, and the shell cannot fork
@@ -33,8 +33,11 @@ exec 3>&2 2>/dev/null
 "$@" 2>&3 3>&-
 printf '%s\\n' "$?" > "$folder/exit"
 """
+_INTERPRETER = 9  # as the shell's children know it; a shell uses those above for itself
 _LAUNCHER = Path(__file__).with_name("launch.py")
-ENTRANCE = Path(__file__).with_name("enter.py")
+_ENTRANCE = Path(__file__).with_name("enter.py")
+ENTRANCE = "enter.pyc"
+"""Where compile_launcher puts it."""
 
 
 class LaunchReport(msgspec.Struct, frozen=True):
@@ -104,22 +107,24 @@ def parse_report(received: bytes) -> LaunchReport:
 
 def compile_launcher(folder: Path) -> Path:
     """Python compiles a script each time it is run, which takes longer than the rest of it."""
-    for script in (_LAUNCHER, ENTRANCE):
+    for script in (_LAUNCHER, _ENTRANCE):
         py_compile.compile(str(script), cfile=str(folder / f"{script.stem}.pyc"), doraise=True)
     return folder / "launch.pyc"
 
 
-def spawn_shim(attempt: Attempt, launcher: Path) -> int:
+def spawn_shim(attempt: Attempt, launcher: Path, interpreter: Interpreter) -> int:
     """Start the shim; returns its pid. The agent itself is not forked (posix_spawn)."""
     shell = ("/bin/sh", "-c", _SCRIPT, "livesize-shim", str(attempt.folder))
-    launch = (sys.executable, "-I", "-S", str(launcher), str(attempt.launch))
+    launch = (*interpreter.command(_INTERPRETER, launcher), str(attempt.launch))
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    path = os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
     try:
         return os.posix_spawnp(
             "unshare",
             ("unshare", "--pid", "--", *shell, *launch),
-            {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "LC_ALL": "C.UTF-8"},
+            {"PATH": path, "LC_ALL": "C.UTF-8", **interpreter.environment},
             file_actions=[
+                (os.POSIX_SPAWN_DUP2, interpreter.descriptor, _INTERPRETER),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(attempt.log), append, 0o640),
                 (os.POSIX_SPAWN_DUP2, 1, 2),

@@ -21,10 +21,10 @@ from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.images import Image
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, RuntimeCallError
 from livesize.runtime.process.container import Container
+from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
 from livesize.runtime.process.machine_facts import boot_id
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
-from livesize.runtime.process.seccomp import build_filter
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
 from livesize.runtime.streams import LogLimits
 
@@ -51,10 +51,15 @@ class Starter:
         self._clock = clock
         self._settings = settings
         self._launcher = Path()
+        self.interpreter = Interpreter()
         self.boot_id = boot_id()
 
     def open(self) -> None:
         self._launcher = compile_launcher(self._records.state_dir)
+        self.interpreter.open()
+
+    def close(self) -> None:
+        self.interpreter.close()
 
     def container(self, attempt: Attempt, record: ContainerRecord) -> Container:
         group = ContainerGroup(record.config.pod_uid, record.config.name)
@@ -130,8 +135,7 @@ class Starter:
             join=self._groups.cgroups.join_files(group),
             rootless=self._settings.rootless,
         )
-        seccomp = build_filter(platform.machine())
-        launch = plan_launch(config, image, paths, _resolv_conf(), seccomp)
+        launch = plan_launch(config, image, paths, _resolv_conf(), platform.machine())
         if not launch["argv"]:
             raise RuntimeCallError(f"image {config.image} has no command, and neither has the pod")
         write_whole(attempt.launch, marshal.dumps(launch))
@@ -139,7 +143,7 @@ class Starter:
     async def _launch(self, container: Container, config: ContainerConfig) -> LaunchReport:
         channel = ReadyChannel(container.attempt.ready)
         try:
-            pid = spawn_shim(container.attempt, self._launcher)
+            pid = spawn_shim(container.attempt, self._launcher, self.interpreter)
             self._settings.points.reach("start/spawned")
             container.on_end = lambda _: channel.shim_ended()
             container.watch_child(pid)

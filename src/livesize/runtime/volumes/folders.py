@@ -2,6 +2,7 @@
 
     UID/volumes/NAME    the volume; one in memory is a tmpfs mounted there
     UID/parts/NAME      a part of a volume, bound where no link can lead elsewhere
+    UID/files/NAME      a file of the pod's own: /etc/hosts, what a container says of its end
 
 What is kept beyond pods lies beside it (kept.py). Both are for root alone: a container comes
 to its volumes by mounts, never by paths.
@@ -75,6 +76,33 @@ class FolderVolumes:
 
     async def prepare_part(self, pod_uid: str, part: str, source: str, inside: str) -> str:
         return await self._in_thread(part, lambda: self._bind(pod_uid, part, source, inside))
+
+    async def prepare_file(self, pod_uid: str, name: str, content: bytes, mode: int) -> str:
+        path = self._file(pod_uid, name)
+
+        def prepare() -> None:
+            self._make_private(pod_uid)
+            path.parent.mkdir(exist_ok=True)
+            if not path.exists() or path.read_bytes() != content:
+                path.write_bytes(content)
+            path.chmod(mode)
+
+        await self._in_thread(name, prepare)
+        return str(path)
+
+    def read_file(self, pod_uid: str, name: str, most_bytes: int) -> bytes:
+        """Containers have the file itself, never its folder: no link can stand here."""
+        try:
+            with self._file(pod_uid, name).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - most_bytes))
+                return file.read(most_bytes)
+        except OSError:
+            return b""
+
+    async def remove_file(self, pod_uid: str, name: str) -> None:
+        path = self._file(pod_uid, name)
+        await self._in_thread(name, lambda: path.unlink(missing_ok=True))
 
     async def used_bytes(self, pod_uid: str, name: str) -> int:
         path = self._path(pod_uid, name)
@@ -162,6 +190,9 @@ class FolderVolumes:
         """What is still mounted is never walked into."""
         self._unmount(pod_uid)
         shutil.rmtree(self._root / safe_name(pod_uid), ignore_errors=True)
+
+    def _file(self, pod_uid: str, name: str) -> Path:
+        return self._root / safe_name(pod_uid) / "files" / safe_name(name)
 
     def _path(self, pod_uid: str, name: str) -> Path:
         return self._root / safe_name(pod_uid) / "volumes" / safe_name(name)

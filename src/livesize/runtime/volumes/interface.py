@@ -95,6 +95,18 @@ class VolumeStore(Protocol):
         ``part`` names it among the pod's."""
         ...
 
+    async def prepare_file(self, pod_uid: str, name: str, content: bytes, mode: int) -> str:
+        """Have a single file of the pod's, which is no volume; return its path."""
+        ...
+
+    def read_file(self, pod_uid: str, name: str, most_bytes: int) -> bytes:
+        """The end of such a file; empty where there is none."""
+        ...
+
+    async def remove_file(self, pod_uid: str, name: str) -> None:
+        """Harmless where there is none."""
+        ...
+
     async def used_bytes(self, pod_uid: str, name: str) -> int:
         """What the files in a volume take on disk."""
         ...

@@ -1,0 +1,58 @@
+"""What of a new pod no node can carry out: refused at the door, so that nothing is run without.
+
+Looked at after admission: who may not have something at all hears that first.
+"""
+
+from __future__ import annotations
+
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.objects import Object
+from livesize.api.pod_fields import refused_fields
+from livesize.api.resources import ResourceName
+from livesize.api.validation.pod import containers_by_field, sizes_by_field
+
+# Charts ask for disk by default. It is counted in quotas, and not enforced: docs/pod-fields.md.
+_KNOWN = frozenset({*(name.value for name in ResourceName), "ephemeral-storage"})
+
+
+def validate_supported(pod: Object) -> list[FieldError]:
+    """``pod`` is valid otherwise."""
+    errors = [
+        FieldError(FieldErrorKind.FORBIDDEN, field, detail)
+        for field, detail in refused_fields(pod["spec"])
+    ]
+    for field, container in sizes_by_field(pod):
+        resources = container.get("resources") or {}
+        errors += validate_resource_names(resources, f"{field}.resources")
+    for field, container in containers_by_field(pod):
+        errors += _validate_host_ports(container, field)
+    return errors
+
+
+def validate_resource_names(resources: Object, field: str) -> list[FieldError]:
+    """Nodes have CPU and memory to give; whatever else is asked for would be run without."""
+    return [
+        FieldError(FieldErrorKind.FORBIDDEN, f"{field}.{side}[{name}]", _detail(name))
+        for side in ("limits", "requests")
+        for name in resources.get(side) or {}
+        if name not in _KNOWN
+    ]
+
+
+def _detail(name: str) -> str:
+    what = "huge pages" if name.startswith("hugepages-") else name
+    return f"nodes have no {what} to give: leave it out, and ask for cpu and memory"
+
+
+def _validate_host_ports(container: Object, field: str) -> list[FieldError]:
+    errors = []
+    for index, port in enumerate(container.get("ports") or []):
+        host_port = port.get("hostPort")
+        if host_port and host_port != port.get("containerPort"):
+            detail = (
+                "ports are not mapped: give it the number of containerPort, on which the container"
+                " is reached where it shares the node's network, or leave it out"
+            )
+            where = f"{field}.ports[{index}].hostPort"
+            errors.append(FieldError(FieldErrorKind.INVALID, where, detail, host_port))
+    return errors

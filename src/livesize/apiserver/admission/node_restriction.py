@@ -1,0 +1,63 @@
+"""What a node may say of itself: Kubernetes' NodeRestriction, and a little less. Pure.
+
+A node that could choose its labels, drop its taints or uncordon itself would draw pods to itself
+that are not meant for it; with an owner that is gone it would be collected, and come back as it
+likes. So it registers with labels that describe the machine, and changes of its Node annotations
+and status alone. (Kubernetes lets a kubelet also set labels outside of kubernetes.io.)
+"""
+
+from __future__ import annotations
+
+from livesize.api.objects import Object, lookup
+
+HOSTNAME = "kubernetes.io/hostname"
+_LABELS = frozenset(
+    {
+        HOSTNAME,
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
+_KEPT = ("labels", "ownerReferences", "finalizers")
+
+
+def forbids_creation(node: str, new: Object) -> str:
+    """Why a node may not register so; empty where it may."""
+    labels = lookup(new, "metadata", "labels", default={})
+    unknown = sorted(key for key in labels if key not in _LABELS and not key.startswith(_PREFIXES))
+    if unknown:
+        return (
+            f'node "{node}" is not allowed to set the following labels: {", ".join(unknown)};'
+            " an admin may, when it has registered"
+        )
+    if labels.get(HOSTNAME, node) != node:
+        return f'node "{node}" is not allowed to set {HOSTNAME} to another name than its own'
+    for field in ("ownerReferences", "finalizers"):
+        if lookup(new, "metadata", field, default=[]):
+            return f'node "{node}" is not allowed to set {field} of itself'
+    return ""
+
+
+def forbids_update(node: str, old: Object, new: Object) -> str:
+    """Why a node may not change its Node so; empty where it may."""
+    for field in _KEPT:
+        if (lookup(old, "metadata", field) or None) != (lookup(new, "metadata", field) or None):
+            return f'node "{node}" is not allowed to modify {field} of itself'
+    before, after = (old.get("spec") or {}), (new.get("spec") or {})
+    if (before.get("taints") or []) != (after.get("taints") or []):
+        return f'node "{node}" is not allowed to modify taints'
+    if bool(before.get("unschedulable")) != bool(after.get("unschedulable")):
+        return f'node "{node}" is not allowed to cordon or uncordon itself'
+    changed = sorted(
+        key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
+    )
+    return f'node "{node}" is not allowed to modify spec.{changed[0]} of itself' if changed else ""

@@ -1,0 +1,183 @@
+"""Accepts connections, and lets only so many stand open whose clients have not said who they are.
+
+A connection has a place from when it is accepted, through TLS, until the application knows who asks
+on it. Where an address has too many, its oldest goes; where all together have too many, the oldest
+that is not from this machine. So a flood of connections closes its own: whoever says who they are
+at once comes in, and people on this machine are not shut out by others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+
+import msgspec
+
+from livesize.apiserver.http.peers import PeerProtocol
+from livesize.machinery.telemetry import get_logger
+
+_log = get_logger("apiserver.arrivals")
+
+HANDSHAKE_SECONDS = 10.0
+SHUTDOWN_SECONDS = 3.0  # in which the other side may say goodbye too
+ACCEPTED_AT_ONCE = 64
+PAUSE_SECONDS = 0.5  # where the process has no descriptor left for one more
+
+
+class ArrivalLimits(msgspec.Struct, frozen=True):
+    """Of connections on which nobody has said who they are."""
+
+    per_address: int = 128
+    in_all: int = 1024
+
+
+class Place:
+    """One connection that may still be closed in favour of another."""
+
+    __slots__ = ("_places", "address", "close")
+
+    def __init__(self, places: Places, address: str, close: Callable[[], None]) -> None:
+        self._places = places
+        self.address = address
+        self.close = close
+
+    def leave(self) -> None:
+        self._places.remove(self)
+
+
+class Places:
+    """Who stands there, by address, the oldest first."""
+
+    def __init__(self, limits: ArrivalLimits) -> None:
+        self._limits = limits
+        self._by_address: dict[str, dict[Place, None]] = {}
+        self._all: dict[Place, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def enter(self, address: str, close: Callable[[], None]) -> Place:
+        place = Place(self, address, close)
+        self._by_address.setdefault(address, {})[place] = None
+        self._all[place] = None
+        if len(self._by_address[address]) > self._limits.per_address:
+            self._drop(next(iter(self._by_address[address])))
+        elif len(self._all) > self._limits.in_all:
+            self._drop(self._oldest_stranger())
+        return place
+
+    def remove(self, place: Place) -> None:
+        """Harmless for one that has left."""
+        if self._all.pop(place, place) is place:
+            return
+        here = self._by_address[place.address]
+        del here[place]
+        if not here:
+            del self._by_address[place.address]
+
+    def _oldest_stranger(self) -> Place:
+        """Of another machine, if there is one."""
+        for place in self._all:
+            if place.address != LOCAL:
+                return place
+        return next(iter(self._all))
+
+    def _drop(self, place: Place) -> None:
+        self.remove(place)
+        _log.debug("connection closed for another", address=place.address)
+        place.close()
+
+
+LOCAL = "this machine"
+
+
+def address_of(host: str) -> str:
+    """Whom it counts for: an address, of IPv6 all that one machine can give itself."""
+    found = ipaddress.ip_address(host.partition("%")[0])
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_loopback:
+        return LOCAL
+    return (
+        str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
+    )
+
+
+class Acceptor:
+    """Takes connections from a listening socket until it is closed."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        protocol: Callable[[], PeerProtocol],
+        limits: ArrivalLimits,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._tls = tls
+        self._protocol = protocol
+        self._arriving: set[asyncio.Task[None]] = set()
+        self.places = Places(limits)
+        listener.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """No further ones; those that are in TLS's handshake end."""
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        for task in self._arriving:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        if self._arriving:
+            await asyncio.wait(self._arriving)
+
+    def _resume(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, peer = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as failure:  # no descriptor, or no memory, for one more
+                _log.error("connections are not accepted for a while", why=str(failure))
+                self._loop.remove_reader(self._listener.fileno())
+                self._loop.call_later(PAUSE_SECONDS, self._resume)
+                return
+            task = self._loop.create_task(self._arrive(connection, address_of(str(peer[0]))))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _arrive(self, connection: socket.socket, address: str) -> None:
+        """Through TLS, to a protocol that has the place from then on."""
+        connection.setblocking(False)
+        place = self.places.enter(address, lambda: _hang_up(connection))
+        try:
+            protocol = self._protocol()
+            protocol.arrived(place.leave)
+            await self._loop.connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS if self._tls else None,
+            )
+        except OSError as failure:  # TLS's errors and timeouts are such too
+            place.leave()
+            _log.debug("connection failed before a request", address=address, why=str(failure))
+        except BaseException:
+            place.leave()
+            raise
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Both ways; whoever reads from it sees its end, and closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

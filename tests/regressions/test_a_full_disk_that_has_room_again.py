@@ -1,0 +1,71 @@
+"""After a full disk was freed, four of ten resizes were still asked for 40 s later: what waits for
+the disk, of this node or of the API server, goes on within the longest wait of a resize."""
+
+from __future__ import annotations
+
+import asyncio
+
+import apsw
+import msgspec
+import pytest
+
+from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.settings import AgentSettings
+from unit.agent.world import World, container
+
+PODS = [f"db-{number}" for number in range(10)]
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """Nothing may wait as long as a post to a server that is away."""
+    world.settings = msgspec.structs.replace(
+        world.settings,
+        allocatable_cpu_milli=16_000,
+        recheck_seconds=60.0,
+        post_backoff_seconds=60.0,
+        post_backoff_maximum_seconds=60.0,
+        resize_backoff_seconds=0.02,
+        resize_backoff_maximum_seconds=0.1,
+    )
+    return world
+
+
+def full(*_: object) -> None:
+    raise apsw.FullError("database or disk is full")
+
+
+def test_a_resize_waits_two_seconds_at_most_for_its_next_try() -> None:
+    assert AgentSettings(node_name="n").resize_backoff_maximum_seconds <= 2
+
+
+async def test_resizes_go_on_when_the_api_servers_disk_has_room(world: World) -> None:
+    await world.start()
+    for name in PODS:
+        await world.api.run_pod(name, container())
+        await world.running(name)
+    for name in PODS:
+        world.api.resize(name, "app", cpu="400m")
+    world.api.is_down = True
+    uids = [world.api.pod(name)["metadata"]["uid"] for name in PODS]
+    await world.until(lambda: all(world.quota_us(uid) == 40_000 for uid in uids), "all applied")
+    await asyncio.sleep(0.05)  # and told in vain
+    world.api.is_down = False
+    for name in PODS:
+        await world.phase(name, "Done")
+
+
+async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start()
+    await world.api.run_pod("db", container())
+    await world.running("db")
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "_put", full)
+        world.api.resize("db", "app", cpu="400m")
+        await world.api.run_pod("new", container())
+        await world.until(lambda: world.api.has("new"), "it is there")
+        await asyncio.sleep(0.1)
+    await world.phase("db", "Done")
+    await world.running("new")

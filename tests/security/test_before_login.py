@@ -1,0 +1,182 @@
+"""Who has not said who they are can neither stall the API server nor keep others out of it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from livesize.apiserver.arrivals import ArrivalLimits
+from livesize.apiserver.http import heads
+from system.open_door import OpenDoor
+
+pytestmark = pytest.mark.security
+
+FEW = ArrivalLimits(per_address=8, in_all=16)
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
+    with OpenDoor(tmp_path_factory.mktemp("door"), arrivals=FEW).running() as opened:
+        yield opened
+
+
+def answer_to(door: OpenDoor, begin: bytes, piece: bytes, total: int) -> tuple[bytes, int]:
+    """The first line of the answer, and how much could be sent until the connection was closed."""
+    with door.tls() as connection:
+        sent = 0
+        try:
+            connection.sendall(begin)
+            while sent < total:
+                connection.sendall(piece)
+                sent += len(piece)
+        except OSError:
+            pass
+        return first_line(connection), sent
+
+
+def first_line(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536).split(b"\r\n")[0]
+    except OSError:
+        return b""
+
+
+GET = b"GET /version HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece", "refused"),
+    [
+        (GET + b"X-Long: ", b"a" * MIB, b"HTTP/1.1 431 "),
+        (GET, b"a: b\r\n" * 100_000, b"HTTP/1.1 431 "),
+        (b"GET /version?a=", b"a" * MIB, b"HTTP/1.1 414 "),
+        (b"GET /version?a=", b"a=b&" * 100_000, b"HTTP/1.1 414 "),
+    ],
+    ids=["one header of 70 MiB", "millions of headers", "a URL of 70 MiB", "a million parameters"],
+)
+def test_a_head_that_is_too_large_is_refused(
+    door: OpenDoor, begin: bytes, piece: bytes, refused: bytes
+) -> None:
+    line, sent = answer_to(door, begin, piece, 70 * MIB)
+    # A client that goes on sending may be cut off before it reads the answer.
+    assert line.startswith(refused) or (not line and sent < 70 * MIB)
+    assert door.ask("", "GET", "/version")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "refused"),
+    [
+        (b"GET /" + b"a" * heads.MAX_PATH_BYTES + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
+        (GET + b"X-Long: " + b"a" * heads.MAX_HEADERS_BYTES + b"\r\n\r\n", b"431"),
+        (GET + b"a: b\r\n" * heads.MAX_HEADERS + b"\r\n", b"431"),
+        (b"GET /version?" + b"a" * heads.MAX_URL_BYTES + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
+        (b"GET /version?" + b"&a" * 10_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
+    ],
+)
+def test_the_answer_says_which_limit_it_was(door: OpenDoor, head: bytes, refused: bytes) -> None:
+    with door.tls() as connection:
+        connection.sendall(head)
+        answer = connection.recv(65536)
+    assert answer.split(b" ")[1] == refused
+    assert b'"kind":"Status"' in answer
+    assert b"send" in answer
+
+
+def test_a_long_command_of_exec_fits_into_the_url(door: OpenDoor) -> None:
+    path = f"/api/v1/namespaces/default/pods/x/exec?command={'a' * 200_000}"
+    code, status = door.ask("admin", "GET", path)
+    assert (code, status["reason"]) == (404, "NotFound")  # no such pod: the URL was read
+
+
+def test_requests_that_do_not_wait_for_answers_are_cut_off(door: OpenDoor) -> None:
+    with door.tls() as connection:
+        connection.sendall((GET + b"\r\n") * 5000)
+        received = b""
+        while piece := _read(connection):
+            received += piece
+    assert received.count(b"HTTP/1.1 200") <= heads.MAX_WAITING_REQUESTS + 1
+
+
+def test_half_sent_requests_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "HEAD_SECONDS", 0.3)
+    with OpenDoor(tmp_path).running() as door:
+        half = [door.tls() for _ in range(100)]
+        for connection in half:
+            connection.sendall(GET + b"X-More: ")
+        assert [_read(connection) for connection in half] == [b""] * 100
+        for connection in half:
+            connection.close()
+
+
+def test_silent_connections_keep_nobody_out(door: OpenDoor) -> None:
+    silent = [door.tcp() for _ in range(50)]
+    assert door.ask("viewer", "GET", "/api/v1/namespaces")[0] == 200
+    open_still = 0
+    for connection in silent:
+        connection.settimeout(0.01)
+        try:
+            connection.recv(1)
+        except TimeoutError:
+            open_still += 1
+        except OSError:
+            pass
+    assert open_still <= FEW.per_address
+    for connection in silent:
+        connection.close()
+
+
+def test_whoever_is_known_is_not_closed_for_others(door: OpenDoor) -> None:
+    token = door.tokens["viewer"].encode()
+    known = b"GET /api/v1/namespaces/team HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n"
+    with door.tls() as connection:
+        connection.sendall(known % token)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        silent = [door.tcp() for _ in range(50)]
+        connection.sendall(known % token)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    for one in silent:
+        one.close()
+
+
+def test_a_body_that_nobody_asked_for_ends_the_connection(door: OpenDoor) -> None:
+    head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nContent-Length: 900000000\r\n\r\n"
+    line, sent = answer_to(door, head, b" " * MIB, 800 * MIB)
+    assert sent < 800 * MIB
+    assert line.startswith(b"HTTP/1.1 401") or not line
+
+
+@pytest.mark.parametrize(
+    "smuggled",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Transfer-Encoding : chunked\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length: 0x5\r\n",
+        b" folded: header\r\n",
+        b"X: a\rGET /b HTTP/1.1\r\n",
+    ],
+)
+def test_two_ways_to_read_one_request_are_no_way(door: OpenDoor, smuggled: bytes) -> None:
+    body = b"0\r\n\r\nGET /api/v1/secrets HTTP/1.1\r\nHost: a\r\n\r\n"
+    with door.tls() as connection:
+        connection.sendall(b"POST /version HTTP/1.1\r\nHost: a\r\n" + smuggled + b"\r\n" + body)
+        received = b""
+        while piece := _read(connection):
+            received += piece
+    assert received.startswith(b"HTTP/1.1 400")
+    assert received.count(b"HTTP/1.1 ") == 1
+
+
+def _read(connection: ssl.SSLSocket) -> bytes:
+    """Empty at the end, however it came."""
+    try:
+        return connection.recv(65536)
+    except (ConnectionError, ssl.SSLError):
+        return b""

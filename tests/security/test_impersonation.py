@@ -1,0 +1,101 @@
+"""`kubectl --as`: an admin acts as another, with that one's rights; nobody else can."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livesize.apiserver.http.audit import AuditSettings
+from system.open_door import OpenDoor
+
+pytestmark = pytest.mark.security
+
+NAMESPACES = "/api/v1/namespaces"
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit") / "audit.log"
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory, audit: Path) -> Iterator[OpenDoor]:
+    folder = tmp_path_factory.mktemp("door")
+    with OpenDoor(folder, audit=AuditSettings(audit)).running() as opened:
+        yield opened
+
+
+def who_am_i(door: OpenDoor, who: str, **headers: str) -> Any:
+    code, answer = door.ask(who, "POST", WHO, {}, **headers)
+    return answer["status"]["userInfo"]["username"] if code == 201 else code
+
+
+def test_an_admin_who_acts_as_a_viewer_may_only_read(door: OpenDoor) -> None:
+    made = {"metadata": {"name": "by-viewer"}}
+    as_viewer = {"Impersonate_User": "vi"}
+    assert who_am_i(door, "admin", **as_viewer) == "vi"
+    assert door.ask("admin", "GET", NAMESPACES, **as_viewer)[0] == 200
+    assert door.ask("admin", "POST", NAMESPACES, made, **as_viewer)[0] == 403
+    assert door.ask("admin", "GET", f"{NAMESPACES}/by-viewer")[0] == 404
+
+
+def test_groups_say_the_role(door: OpenDoor) -> None:
+    limited = {"Impersonate_User": "new", "Impersonate_Group": "livesize:viewer"}
+    assert who_am_i(door, "admin", **limited) == "new"
+    assert door.ask("admin", "DELETE", f"{NAMESPACES}/team", **limited)[0] == 403
+    node = {"Impersonate_User": "system:node:n1", "Impersonate_Group": "system:nodes"}
+    assert door.ask("admin", "GET", "/api/v1/pods", **node)[0] == 403
+
+
+@pytest.mark.parametrize("who", ["editor", "viewer", "team", "scheduler", "controller", "n1"])
+def test_nobody_else_acts_as_another(door: OpenDoor, who: str) -> None:
+    for headers in (
+        {"Impersonate_User": "root"},
+        {"Impersonate_User": "root", "Impersonate_Group": "system:masters"},
+    ):
+        code, status = door.ask(who, "GET", NAMESPACES, **headers)
+        assert (code, "cannot impersonate" in status["message"]) == (403, True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Impersonate_User": "nobody-we-know"}, 403),
+        ({"Impersonate_User": "x", "Impersonate_Group": "no-role"}, 403),
+        ({"Impersonate_User": "system:node:n1", "Impersonate_Group": "livesize:viewer"}, 403),
+        ({"Impersonate_User": "vi", "Impersonate_Uid": "1"}, 403),
+        ({"Impersonate_User": "vi", "Impersonate_Extra_scopes": "a"}, 403),
+        ({"Impersonate_Group": "system:masters"}, 400),
+        ({"Impersonate_Extra_scopes": "a"}, 400),
+        ({"Impersonate_User": ""}, 400),
+    ],
+)
+def test_what_cannot_be_acted_as_is_not_the_admin_instead(
+    door: OpenDoor, headers: dict[str, str], code: int
+) -> None:
+    assert door.ask("admin", "GET", NAMESPACES, **headers)[0] == code
+
+
+def test_an_admin_gets_no_certificate_of_a_node_by_acting_as_one(door: OpenDoor) -> None:
+    node = {"Impersonate_User": "system:node:n1", "Impersonate_Group": "system:nodes"}
+    assert door.ask("admin", "POST", "/livesize/v1/renew", {"request": ""}, **node)[0] == 404
+
+
+def test_who_is_not_known_acts_as_nobody(door: OpenDoor) -> None:
+    assert door.ask("", "GET", NAMESPACES, Impersonate_User="root")[0] == 401
+
+
+def test_the_audit_log_names_both(door: OpenDoor, audit: Path) -> None:
+    assert door.ask("admin", "GET", f"{NAMESPACES}/team?both", Impersonate_User="vi")[0] == 200
+    lines: list[Any] = []
+    while not lines:  # a thread writes it, a moment later
+        told = [json.loads(line) for line in audit.read_text().splitlines()]
+        lines = [one for one in told if one["requestURI"].endswith("team?both")]
+    assert lines[0]["user"]["username"] == "root"
+    assert lines[0]["impersonatedUser"]["username"] == "vi"
+    assert lines[0]["impersonatedUser"]["groups"] == ["livesize:viewer", "system:authenticated"]

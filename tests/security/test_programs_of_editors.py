@@ -1,0 +1,81 @@
+"""Where containers are processes of a machine and the API server answers other machines, only an
+admin brings programs there (design 5.6), unless the admin says --trust-editors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from system.open_door import OpenDoor
+
+pytestmark = pytest.mark.security
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
+    with OpenDoor(tmp_path_factory.mktemp("door"), trusts_editors=False).running() as opened:
+        register(opened, "n1", "process://0.1.0")
+        yield opened
+
+
+def register(door: OpenDoor, node: str, runtime: str) -> None:
+    assert door.ask("admin", "POST", "/api/v1/nodes", {"metadata": {"name": node}})[0] == 201
+    status = {"status": {"nodeInfo": {"containerRuntimeVersion": runtime}}}
+    merge = "application/merge-patch+json"
+    path = f"/api/v1/nodes/{node}/status"
+    assert door.ask("admin", "PATCH", path, status, content_type=merge)[0] == 200
+
+
+def pod(name: str, **spec: object) -> dict[str, object]:
+    containers = [{"name": "app", "image": "localhost/a:1"}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+def test_an_editor_creates_no_container_there(door: OpenDoor) -> None:
+    code, status = door.ask("editor", "POST", PODS, pod("a"))
+    assert code == 403
+    assert "--trust-editors" in status["message"]
+    assert door.ask("admin", "GET", f"{PODS}/a")[0] == 404
+
+
+def test_nor_by_apply_or_on_a_node_that_is_not_there_yet(door: OpenDoor) -> None:
+    applied = {"apiVersion": "v1", "kind": "Pod", **pod("b")}
+    path = f"{PODS}/b?fieldManager=me"
+    assert (
+        door.ask("editor", "PATCH", path, applied, content_type="application/apply-patch+yaml")[0]
+        == 403
+    )
+    assert door.ask("editor", "POST", PODS, pod("b", nodeName="later"))[0] == 403
+
+
+def test_nor_puts_another_image_or_a_command_into_an_admins_pod(door: OpenDoor) -> None:
+    assert door.ask("admin", "POST", PODS, pod("c", nodeName="n1"))[0] == 201
+    image = {"spec": {"containers": [{"name": "app", "image": "localhost/mine:1"}]}}
+    strategic = "application/strategic-merge-patch+json"
+    assert door.ask("editor", "PATCH", f"{PODS}/c", image, content_type=strategic)[0] == 403
+    for stream in ("exec", "attach"):
+        code, status = door.ask("editor", "GET", f"{PODS}/c/{stream}?command=sh&stdout=1")
+        assert (code, "only an admin" in status["message"]) == (403, True)
+    label = {"metadata": {"labels": {"a": "b"}}}
+    assert door.ask("editor", "PATCH", f"{PODS}/c", label, content_type=strategic)[0] == 200
+
+
+def test_a_pod_from_before_is_not_bound_to_such_a_node_later(door: OpenDoor) -> None:
+    assert door.ask("admin", "DELETE", "/api/v1/nodes/n1")[0] == 200
+    assert door.ask("editor", "POST", PODS, pod("d"))[0] == 201
+    register(door, "n1", "process://0.1.0")
+    register(door, "n2", "containerd://1.7")
+    off = {"metadata": {"annotations": None}}
+    merge = "application/merge-patch+json"
+    assert door.ask("editor", "PATCH", f"{PODS}/d", off, content_type=merge)[0] == 403
+    binding = {"metadata": {"name": "d"}, "target": {"kind": "Node", "name": "n1"}}
+    assert door.ask("scheduler", "POST", f"{PODS}/d/binding", binding)[0] == 403
+    binding["target"] = {"kind": "Node", "name": "n2"}
+    assert door.ask("scheduler", "POST", f"{PODS}/d/binding", binding)[0] == 201
+
+
+def test_an_editor_runs_containers_where_they_are_apart(door: OpenDoor) -> None:
+    assert door.ask("editor", "POST", PODS, pod("e", nodeName="n2"))[0] == 201

@@ -1,0 +1,90 @@
+"""What a dead node left is found by its uid and its data directory; nothing else is touched."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from livesize.runtime.abandoned import (
+    Abandoned,
+    PlacesLeft,
+    observe_abandoned,
+    remove_abandoned,
+)
+from livesize.runtime.interface import RuntimeCallError
+
+ROOT = "livesize/n-1.0123"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> PlacesLeft:
+    return PlacesLeft(
+        hierarchies=(str(tmp_path / "memory"), str(tmp_path / "cpu")),
+        roots=(ROOT, f"{ROOT}-vms"),
+        words=(str(tmp_path / "data/config.toml"),),
+        folders=(str(tmp_path / "data"),),
+    )
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_of_a_machine_with_nothing_on_it_nothing_is_found(places: PlacesLeft) -> None:
+    assert observe_abandoned(places) == Abandoned()
+    remove_abandoned(places)
+
+
+def test_groups_are_found_in_every_hierarchy_and_removed_from_the_inside_out(
+    places: PlacesLeft, tmp_path: Path
+) -> None:
+    for hierarchy in ("memory", "cpu"):
+        for path in (f"{ROOT}/pod-a/c-app", f"{ROOT}-vms/pod-b", "livesize/n-1.4567/pod-c"):
+            (tmp_path / hierarchy / path).mkdir(parents=True)
+    assert len(observe_abandoned(places).groups) == 2 * 5
+    remove_abandoned(places)
+    assert not observe_abandoned(places)
+    assert (tmp_path / "memory/livesize/n-1.4567/pod-c").is_dir(), "another node's stay"
+
+
+def test_a_daemon_is_known_by_the_data_directory_and_ended(
+    places: PlacesLeft, started: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    ours, other = (
+        subprocess.Popen(["sh", "-c", "sleep 100; :", "sh", word], start_new_session=True)
+        for word in (places.words[0], f"{tmp_path}/other/config.toml")
+    )
+    started += [ours, other]
+    found = [one.pid for one in observe_abandoned(places).processes]
+    assert ours.pid in found
+    assert other.pid not in found
+    remove_abandoned(places)
+    assert ours.wait(5) == -9
+    assert other.poll() is None
+
+
+def test_a_process_that_is_not_in_the_group_is_not_killed(
+    places: PlacesLeft,
+    started: list[subprocess.Popen[bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its number stood in the group a moment ago; by now it is somebody else's."""
+    monkeypatch.setattr("livesize.runtime.abandoned._REMOVE_SECONDS", 0.1)
+    group = tmp_path / "memory" / ROOT / "pod-a"
+    group.mkdir(parents=True)
+    stranger = subprocess.Popen(["sleep", "100"])
+    started.append(stranger)
+    (group / "cgroup.procs").write_text(f"{stranger.pid}\n")
+    assert [one.pid for one in observe_abandoned(places).processes] == [stranger.pid]
+    with pytest.raises(RuntimeCallError, match=f"process {stranger.pid} "):
+        remove_abandoned(places)
+    assert stranger.poll() is None
