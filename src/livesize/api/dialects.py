@@ -341,23 +341,24 @@ def _objects(obj: Object, *path: str) -> list[Object]:
 
 
 def _sized(pod: Object) -> list[Object]:
-    """Containers, and init containers as the last; of a VM pod its virtual machine in the place of
-    the container that is derived from it."""
+    """Containers, and init containers after them; of a VM pod its virtual machine, of which a
+    container is derived."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
-    vm, starting = spec.get("virtualMachine"), _objects(pod, "spec", "initContainers")
+    vm = spec.get("virtualMachine")
     if isinstance(vm, dict):
-        return [vm_container(vm), *starting]
-    return [*_objects(pod, "spec", "containers"), *starting]
+        return [vm_container(vm)]
+    return [*_objects(pod, "spec", "containers"), *_objects(pod, "spec", "initContainers")]
 
 
 def _sized_field(pod: Object, index: int) -> str:
     """Where one of them stands."""
-    is_vm = isinstance(lookup(pod, "spec", "virtualMachine"), dict)
-    count = 1 if is_vm else len(_objects(pod, "spec", "containers"))
+    if isinstance(lookup(pod, "spec", "virtualMachine"), dict):
+        return "spec.virtualMachine"
+    count = len(_objects(pod, "spec", "containers"))
     if index < count:
-        return "spec.virtualMachine" if is_vm else f"spec.containers[{index}]"
+        return f"spec.containers[{index}]"
     return f"spec.initContainers[{index - count}]"
 
 

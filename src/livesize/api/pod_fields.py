@@ -96,6 +96,7 @@ _POD_AFFINITY = Refused(
     "the scheduler places pods by room, labels, taints and node affinity, not beside or away from"
     " other pods: use nodeSelector or nodeAffinity, or say it as a preference"
 )
+_PROFILES = Refused("nodes have no seccomp profiles of their own: use RuntimeDefault")
 _CLAIMS = Refused("Livesize hands out no devices: leave it out, and ask for cpu and memory")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -261,7 +262,7 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
         "seLinuxChangePolicy": _SELINUX,
     },
     "Capabilities": {"add": _used("api.pod_security"), "drop": _used("api.pod_security")},
-    "SeccompProfile": {"type": _used("api.pod_security"), "localhostProfile": Kept("")},
+    "SeccompProfile": {"type": _CONFIG, "localhostProfile": _PROFILES},
     "Sysctl": {"name": _CONFIG, "value": _CONFIG},
     "LocalObjectReference": {"name": _used("api.pod_references")},
     "ContainerPort": {

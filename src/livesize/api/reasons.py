@@ -76,6 +76,7 @@ class EventReason(enum.StrEnum):
     RESIZE_ERROR = "ResizeError"
     RESIZE_REVERTED = "ResizeReverted"
     RESIZE_EVICTED = "ResizeEvicted"
+    RESIZE_RESTARTS = "ResizeRestarts"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"
@@ -113,6 +114,7 @@ _WARNINGS = frozenset(
         EventReason.RESIZE_ERROR,
         EventReason.RESIZE_REVERTED,
         EventReason.RESIZE_EVICTED,
+        EventReason.RESIZE_RESTARTS,
         EventReason.FAILED_SCHEDULING,
         EventReason.BACK_OFF,
         EventReason.FAILED,

@@ -252,6 +252,7 @@ class ResizeState(TypedDict, total=False):
     allocated: list[ContainerSize]
     previous: list[ContainerSize]
     requestedTime: str
+    requestedVersion: str
     action: str
     phase: str
     reason: str

@@ -17,6 +17,7 @@ from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
+from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.admission.filling import fill_pod
@@ -58,6 +59,7 @@ class Creating:
 
     def begin(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The new object, defaulted and valid."""
+        refuse_invalid(Target(resource, namespace, name_of(obj)), too_many_parts(resource, obj))
         new = prepare_create(
             resource,
             namespace,

@@ -240,7 +240,8 @@ class FakeMachine:
                 pages = None if limit_bytes is None else whole_pages(limit_bytes)
                 usage_bytes = self.usage_bytes(group)
                 if limit_bytes is not None and pages is not None and usage_bytes > pages:
-                    raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes)
+                    stays_bytes = entry.limits.memory_limit_bytes
+                    raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes, stays_bytes)
                 entry.limits = msgspec.structs.replace(entry.limits, memory_limit_bytes=pages)
             case SetCpus(cpus=cpus):
                 if not cpus or not set(cpus) <= set(self.cpus):

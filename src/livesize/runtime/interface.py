@@ -53,12 +53,16 @@ class CommandTimeoutError(RuntimeCallError):
 
 
 class MemoryInUseError(RuntimeCallError):
-    """A memory limit was not lowered because the workload holds more than that."""
+    """A memory limit was not lowered because the workload holds more than that. ``stays_bytes``:
+    the limit it has until then; None: no limit."""
 
-    def __init__(self, group: str, limit_bytes: int, usage_bytes: int) -> None:
+    def __init__(
+        self, group: str, limit_bytes: int, usage_bytes: int, stays_bytes: int | None
+    ) -> None:
+        stays = "there is no limit" if stays_bytes is None else f"the limit stays at {stays_bytes}"
         super().__init__(
             f"{group}: memory limit ({limit_bytes}) below current usage ({usage_bytes}),"
-            f" {usage_bytes - limit_bytes} bytes to go"
+            f" {usage_bytes - limit_bytes} bytes to go; until then {stays}"
         )
         self.limit_bytes = limit_bytes
         self.usage_bytes = usage_bytes

@@ -435,7 +435,7 @@ class PodWorker:
             self._log.info("container started", container=start.container, attempt=start.attempt)
 
     async def _stop_for_size(self, name: str) -> None:
-        await self._machine.stop(name, "it gets its new size by a restart, as its policy says")
+        await self._machine.stop(name, "it gets its new size by a restart")
         self._history.saw(self._observe().containers.get(name))
 
     async def _start_at_size(self, name: str, attempt: int, entry: Allocation) -> None:
@@ -535,6 +535,8 @@ class PodWorker:
             return {}, True
         facts = self._facts(snapshot)
         containers = (*facts.starting, *facts.containers)
+        if self._ending is not None:
+            return {}, is_initialized(facts)  # nothing will start again
         return self._history.waiting(containers, facts.restart_policy), is_initialized(facts)
 
     async def _report_status(self, look: PodSnapshot | None = None) -> bool:

@@ -29,8 +29,9 @@ PAGE_BYTES = 4096
 SHRINK_MARGIN_BYTES = 32 * 1024 * 1024
 POD_PREFIX = "pod-"
 CONTAINER_PREFIX = "c-"
+HELD_LISTS = ("inactive_anon", "active_anon", "unevictable")
+"""Of memory.stat: what reclaim cannot give back without swap."""
 
-_HELD = ("inactive_anon", "active_anon", "unevictable")
 _KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
 _PATHS_KEPT = 1024
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -167,7 +168,7 @@ def unreclaimable_bytes(stat: dict[str, int]) -> int:
     Counted by the lists the kernel reclaims from, not by kind: shared and locked memory would
     otherwise count twice, and a workload that locks its memory could never be made smaller.
     """
-    held = sum(stat.get(name, 0) for name in _HELD)
+    held = sum(stat.get(name, 0) for name in HELD_LISTS)
     kernel = stat.get("kernel")  # since Linux 5.18
     if kernel is None:
         kernel = sum(stat.get(name, 0) for name in _KERNEL_PARTS)

@@ -76,7 +76,7 @@ def _look(group: str, target_bytes: int) -> None:
     held_bytes = unreclaimable_bytes(read_table(f"{group}/memory.stat"))
     needed_bytes = held_bytes + shrink_margin(target_bytes)
     if needed_bytes > target_bytes:
-        raise MemoryInUseError(group, target_bytes, needed_bytes)
+        raise _in_use(group, target_bytes, needed_bytes)
 
 
 def _look_at_all(group: str, target_bytes: int) -> None:
@@ -84,7 +84,7 @@ def _look_at_all(group: str, target_bytes: int) -> None:
     _look(group, target_bytes)
     usage_bytes = _usage(group)
     if usage_bytes > target_bytes:
-        raise MemoryInUseError(group, target_bytes, usage_bytes)
+        raise _in_use(group, target_bytes, usage_bytes)
 
 
 def _reclaim(group: str, target_bytes: int, clock: Clock, seconds: float) -> None:
@@ -101,11 +101,10 @@ def _reclaim(group: str, target_bytes: int, clock: Clock, seconds: float) -> Non
 
 @contextlib.contextmanager
 def _window(group: str, target_bytes: int) -> Iterator[None]:
+    """Noted also where somebody slows it down below that already, and memory.high stays: it will
+    be frozen."""
     high = read_text(f"{group}/memory.high")
     frozen = read_text(f"{group}/cgroup.freeze")
-    if high != "max" and int(high) <= target_bytes:
-        yield  # somebody slows it down below that already
-        return
     try:
         os.setxattr(group, _NOTE, f"{high} {frozen}".encode())
     except FileNotFoundError as failure:
@@ -113,7 +112,8 @@ def _window(group: str, target_bytes: int) -> Iterator[None]:
     except OSError as failure:
         raise RuntimeCallError(f"cannot note on {group} that it is made smaller") from failure
     try:
-        write_text(f"{group}/memory.high", str(target_bytes))
+        if high == "max" or int(high) > target_bytes:
+            write_text(f"{group}/memory.high", str(target_bytes))
         yield
     finally:
         with contextlib.suppress(GoneError):
@@ -157,3 +157,9 @@ def _put_back(group: str, high: str, frozen: str) -> None:
 
 def _usage(group: str) -> int:
     return read_number(f"{group}/memory.current")
+
+
+def _in_use(group: str, target_bytes: int, needed_bytes: int) -> MemoryInUseError:
+    limit = read_text(f"{group}/memory.max")
+    stays_bytes = None if limit == "max" else int(limit)
+    return MemoryInUseError(group, target_bytes, needed_bytes, stays_bytes)
