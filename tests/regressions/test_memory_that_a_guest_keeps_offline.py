@@ -108,6 +108,20 @@ async def test_going_back_is_done_though_the_guest_never_had_it(world: VmWorld) 
     assert world.vm(uid).plugged_bytes == 512 * MIB
 
 
+async def test_nothing_is_brought_online_while_memory_is_given_back(world: VmWorld) -> None:
+    """What a guest is about to give back is offline for a moment."""
+    await world.set(guest_seconds=60.0)
+    uid = await world.run_vm("db", memory="1Gi")
+    vm = world.vm(uid)
+    vm.hold()
+    world.api.resize("db", "vm", memory="512Mi")
+    await world.until(lambda: "to go" in state(world)["message"], "it takes its time")
+    await world.clock.sleep(5 * world.settings.progress_seconds)
+    assert OnlineMemory() not in world.history
+    vm.release()
+    await world.phase("db", "Done")
+
+
 async def test_where_the_agent_may_run_nothing_it_is_said_that_a_shrink_may_be_refused(
     world: VmWorld,
 ) -> None:

@@ -208,7 +208,7 @@ async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
 
 
 async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
-    grows = planned.asked_bytes > planned.plugged_before_bytes
+    shrinks_now = planned.asked_bytes < planned.plugged_before_bytes
 
     def moved(view: VmView) -> bool:
         asked = view.requested_memory_bytes == planned.asked_bytes  # read here for the first time
@@ -224,9 +224,7 @@ async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
         return lacks(view) if moved(view) else memory_progress(view, planned.wanted_bytes)
 
     online = _Onlining(hands, wanted=lambda view: view.guest is not None and not confirmed(view))
-    watched = _Watched(
-        planned.name, _memory_reached, words, online.bring if grows or planned.base else None
-    )
+    watched = _Watched(planned.name, _memory_reached, words, None if shrinks_now else online.bring)
     view = await _wait(hands, confirmed, watched)
     if confirmed(view) and _is_rough(view, planned):
         # Its last word may be a moment old: what is told as done is what it says in the end.
@@ -255,7 +253,8 @@ def _memory_reached(view: VmView) -> tuple[int, int]:
 @dataclass
 class _Onlining:
     """Memory that a guest was given and does not use may be offline there: then it is brought
-    online, as often as there is some. ``refusal``: why that is not possible."""
+    online, as often as there is some. Never while it gives memory back, which goes offline for
+    that. ``refusal``: why that is not possible."""
 
     hands: VmHands
     wanted: Callable[[VmView], bool]
