@@ -221,7 +221,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     memory_bytes: int
     kernel_version: str
     os_image: str
-    architecture: str
+    architecture: str  # as Kubernetes names it: amd64
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
