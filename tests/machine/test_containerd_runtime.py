@@ -541,3 +541,36 @@ async def test_no_containerd_at_the_endpoint_is_one_sentence(
     runtime = ContainerdRuntime(tmp_path / "state", root_group, SystemClock(), settings=settings)
     with pytest.raises(RuntimeCallError, match=r"nothing.sock is not a socket"):
         await runtime.open()
+
+
+async def test_a_privileged_container_may_all_that_root_may(runtime: ContainerdRuntime) -> None:
+    await runtime.create_pod(msgspec.structs.replace(POD, privileged=True))
+    view = await runtime.start_container(msgspec.structs.replace(config(), privileged=True))
+    mine, its = (capabilities(pid) for pid in (os.getpid(), view.pid))
+    assert its == mine
+    assert "NoNewPrivs:\t0" in Path(f"/proc/{view.pid}/status").read_text()
+    assert "Seccomp:\t0" in Path(f"/proc/{view.pid}/status").read_text()
+
+
+async def test_others_beside_a_privileged_one_stay_within_bounds(
+    runtime: ContainerdRuntime,
+) -> None:
+    await runtime.create_pod(msgspec.structs.replace(POD, privileged=True))
+    view = await runtime.start_container(config())
+    assert capabilities(view.pid) != capabilities(os.getpid())
+    assert "NoNewPrivs:\t1" in Path(f"/proc/{view.pid}/status").read_text()
+
+
+async def test_kernel_settings_of_a_pods_own(runtime: ContainerdRuntime) -> None:
+    before = Path("/proc/sys/kernel/msgmax").read_text()
+    await runtime.create_pod(msgspec.structs.replace(POD, sysctls=(("kernel.msgmax", "4321"),)))
+    await runtime.start_container(config())
+    command = ("cat", "/proc/sys/kernel/msgmax")
+    result = await runtime.run_command(UID, "main", command, env=(), timeout_seconds=10)
+    assert result.output == "4321\n"
+    assert Path("/proc/sys/kernel/msgmax").read_text() == before
+
+
+def capabilities(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line for line in lines if line.startswith("CapEff:"))

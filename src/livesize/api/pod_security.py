@@ -70,6 +70,7 @@ _VOLUMES = frozenset(
         "secret",
     }
 )
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _CONTAINER_KINDS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -142,6 +143,18 @@ def _host_ports(pod: Object) -> Iterator[str]:
         return any(port.get("hostPort") for port in container.get("ports") or [])
 
     return _phrase("hostPort", _named(pod, uses, "not use host ports"))
+
+
+def _host_probes(pod: Object) -> Iterator[str]:
+    """The node asks for them, from its own network and as root."""
+
+    def names_host(container: Object) -> bool:
+        handlers = [container.get(probe) for probe in _PROBES]
+        handlers += [lookup(container, "lifecycle", hook) for hook in ("postStart", "preStop")]
+        return any(lookup(one, how, "host") for one in handlers for how in ("httpGet", "tcpSocket"))
+
+    detail = _named(pod, names_host, 'not set host in probes and lifecycle hooks, or set it to ""')
+    return _phrase("probe or lifecycle host", detail)
 
 
 def _proc_mount(pod: Object) -> Iterator[str]:
@@ -250,6 +263,7 @@ _BASELINE: tuple[Check, ...] = (
     _capabilities,
     _host_paths,
     _host_ports,
+    _host_probes,
     _proc_mount,
     _unconfined,
     _labels_of_the_kernel,

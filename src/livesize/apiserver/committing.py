@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from livesize.api.entries import MAX_ENTRIES, count_own_entries, may_be_many, too_many_entries
 from livesize.api.errors import too_large
 from livesize.api.kinds import Resource
 from livesize.api.objects import Object, name_of, namespace_of
@@ -40,9 +41,17 @@ class Beside(msgspec.Struct, frozen=True):
         value = stored_bytes(self.new)
         if len(value) > MAX_OBJECT_BYTES:
             raise too_large(MAX_OBJECT_BYTES)
+        if may_be_many(value):
+            self._refuse_more_entries()
         if self.old is not None:
             return Put(self.old.key, value)
         return Put(key_of(self.resource, namespace_of(self.new), name_of(self.new)), value)
+
+    def _refuse_more_entries(self) -> None:
+        """What has too many already may still be changed otherwise, and deleted."""
+        before = 0 if self.old is None else count_own_entries(self.old.stored)
+        if count_own_entries(self.new) > max(before, MAX_ENTRIES):
+            raise too_many_entries()
 
 
 class Committer:

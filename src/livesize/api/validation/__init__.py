@@ -13,6 +13,7 @@ from livesize.api.errors import FieldError
 from livesize.api.kinds import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
+    EVENTS,
     LEASES,
     LIMIT_RANGES,
     NAMESPACES,
@@ -28,7 +29,7 @@ from livesize.api.kinds import (
     Resource,
 )
 from livesize.api.objects import Object
-from livesize.api.validation.kinds import validate_lease, validate_node
+from livesize.api.validation.kinds import validate_event, validate_lease, validate_node
 from livesize.api.validation.metadata import validate_metadata, validate_metadata_update
 from livesize.api.validation.names import DnsRule
 from livesize.api.validation.pod import validate_pod
@@ -79,6 +80,7 @@ _CREATE: dict[str, Callable[[Object], list[FieldError]]] = {
     PODS.plural: validate_pod,
     NODES.plural: validate_node,
     LEASES.plural: validate_lease,
+    EVENTS.plural: validate_event,
     NAMESPACES.plural: validate_namespace,
     RESOURCE_QUOTAS.plural: validate_quota,
     LIMIT_RANGES.plural: validate_limit_range,

@@ -32,3 +32,12 @@ def validate_lease(lease: Object) -> list[FieldError]:
         field = "spec.leaseDurationSeconds"
         return [FieldError(FieldErrorKind.INVALID, field, detail, seconds)]
     return []
+
+
+def validate_event(event: Object) -> list[FieldError]:
+    """Who may write events of one namespace says nothing about objects of another."""
+    about = lookup(event, "involvedObject", "namespace", default="")
+    if not about or about == lookup(event, "metadata", "namespace", default=""):
+        return []
+    field, detail = "involvedObject.namespace", "does not match event.namespace"
+    return [FieldError(FieldErrorKind.INVALID, field, detail, about)]

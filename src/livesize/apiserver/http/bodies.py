@@ -1,29 +1,38 @@
 """Reads request bodies: JSON and YAML into plain trees, or a 400 that says what is wrong.
 
 Refused here, before anybody looks at the meaning: bytes that are not UTF-8, numbers JSON does
-not have, keys that stand twice in one object, trees deeper than MAX_DEPTH, YAML with aliases or
-larger than MAX_YAML_BYTES.
+not have, keys that stand twice in one object, trees deeper than MAX_DEPTH or with more fields and
+items than livesize.api.entries allows, YAML with aliases or larger than MAX_YAML_BYTES. YAML, which
+takes long to read, is read on a thread of its own (``apart``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import orjson
 import yaml
 
+from livesize.api.entries import MAX_ENTRIES, are_many, refuse_many, too_many_entries
 from livesize.api.errors import StatusError, bad_request
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 MAX_YAML_BYTES = 256 * 1024
 MAX_DEPTH = 100
+QUICK_BYTES = 4 * 1024
+_THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="decoding")
+Tree = TypeVar("Tree")
 
 
 def decode_json(body: bytes) -> Any:
     try:
         tree = orjson.loads(body)
+        refuse_many(tree, body)
         if _may_hold_huge(body) or not _is_its_encoding(tree, body):
             _TWIN_FINDER.decode(body.decode())
     except (ValueError, RecursionError) as error:
@@ -33,6 +42,14 @@ def decode_json(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_tree(tree, 0)
     return tree
+
+
+async def apart(decode: Callable[[bytes], Tree], body: bytes) -> Tree:
+    """Decodes a body of which it is not known that it is read quickly, so that other requests do
+    not wait for it. Few at a time: each takes a whole processor."""
+    if len(body) <= QUICK_BYTES:
+        return decode(body)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, decode, body)
 
 
 def decode_json_or_yaml(body: bytes) -> Any:
@@ -59,14 +76,19 @@ def decode_yaml(body: bytes) -> Any:
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise bad_request(f"the body of the request is not valid YAML: {error}") from None
     _check_tree(tree, 0)
+    if are_many(tree):
+        raise too_many_entries()
     return tree
 
 
 def _check_events(text: str) -> None:
     """Before anything is built, and before the parser, whose time grows with the square of the
     depth, is in too deep."""
-    depth = 0
+    depth = nodes = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > 2 * MAX_ENTRIES + 1:  # of a field, the name and what it says
+            raise too_many_entries()
         if isinstance(event, yaml.AliasEvent):
             raise bad_request("the body of the request is YAML with aliases; write it out")
         if isinstance(event, yaml.CollectionStartEvent):

@@ -22,7 +22,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deleting import Deleted
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
-from livesize.apiserver.http.bodies import decode_json, decode_json_or_yaml, decode_yaml
+from livesize.apiserver.http.bodies import apart, decode_json, decode_json_or_yaml, decode_yaml
 from livesize.apiserver.http.editing import editable, is_edited
 from livesize.apiserver.http.metered import Metered
 from livesize.apiserver.http.options import (
@@ -118,7 +118,7 @@ class Handlers:
         return await self._by_verb[verb](identity, route, request)
 
     async def review(self, identity: Identity, resource: Resource, request: Request) -> Answer:
-        return await answer_review(self._service, identity, resource, _body(request))
+        return await answer_review(self._service, identity, resource, await _body(request))
 
     async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
         any_age = request.query.get("resourceVersion") == "0"
@@ -159,7 +159,7 @@ class Handlers:
         return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks, known)
 
     async def _create(self, identity: Identity, route: Route, request: Request) -> Answer:
-        options, body = write_options(request), _body(request)
+        options, body = write_options(request), await _body(request)
         if route.subresource == "eviction":
             await self._service.evict(identity, _target(route), body, options)
             return json_answer(EVICTED, 201)
@@ -172,7 +172,7 @@ class Handlers:
         return self._record_answer(record, request, 201)
 
     async def _update(self, identity: Identity, route: Route, request: Request) -> Answer:
-        options, body = write_options(request), _body(request)
+        options, body = write_options(request), await _body(request)
         record = await self._service.update(identity, _target(route), body, options)
         return self._record_answer(record, request)
 
@@ -186,12 +186,16 @@ class Handlers:
 
     async def _apply(self, identity: Identity, route: Route, request: Request) -> Answer:
         options = apply_options(request)
-        decode = decode_json_or_yaml if request.content_type == PatchType.APPLY else decode_json
-        applied = await self._service.apply(identity, _target(route), decode(request.body), options)
+        if request.content_type == PatchType.APPLY:
+            part = await apart(decode_json_or_yaml, request.body)
+        else:
+            part = decode_json(request.body)
+        applied = await self._service.apply(identity, _target(route), part, options)
         return self._record_answer(applied.record, request, 201 if applied.created else 200)
 
     async def _delete(self, identity: Identity, route: Route, request: Request) -> Answer:
-        deleted = await self._service.delete(identity, _target(route), _delete_options(request))
+        options = await _delete_options(request)
+        deleted = await self._service.delete(identity, _target(route), options)
         return _deleted_answer(deleted)
 
     async def _delete_collection(
@@ -203,7 +207,7 @@ class Handlers:
             identity,
             route.resource,
             list_options(request, route.namespace),
-            _delete_options(request),
+            await _delete_options(request),
         )
         records = [one.record for one in deleted]
         return list_answer(route.resource, records, self._service.cache.revision, rest={})
@@ -250,11 +254,11 @@ def _rest(page: Page) -> Object:
     return rest
 
 
-def _body(request: Request) -> Any:
+async def _body(request: Request) -> Any:
     if request.content_type in _JSON:
         return decode_json(request.body)
     if request.content_type == _YAML:
-        return decode_yaml(request.body)
+        return await apart(decode_yaml, request.body)
     if request.content_type == PROTOBUF:
         return decode_protobuf(request.body)
     raise unsupported_media_type(request.content_type, _BODIES)
@@ -268,8 +272,8 @@ def _patch_type(request: Request) -> PatchType:
     return patch_type
 
 
-def _delete_options(request: Request) -> DeleteOptions:
-    body: Any = _body(request) if request.body else {}
+async def _delete_options(request: Request) -> DeleteOptions:
+    body: Any = await _body(request) if request.body else {}
     if not isinstance(body, dict):
         raise bad_request("the body of a DELETE must be DeleteOptions, an object")
     grace = request.number("gracePeriodSeconds")

@@ -56,6 +56,11 @@ def judge(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     return ended or _pending(pod, generation, patch) or _applied(pod, generation, patch)
 
 
+def verdict_is_known(waiting: Waiting) -> bool:
+    """The node has said that it waits; what it has accepted is mostly done a moment later."""
+    return waiting.word not in ("Requested", "Accepted", "InProgress")
+
+
 def _nothing_to_apply(pod: Object) -> Done | None:
     if not lookup(pod, "spec", "nodeName"):
         return Done("is on no node yet and will start with this size")
