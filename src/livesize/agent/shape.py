@@ -26,7 +26,7 @@ class MachineWork(msgspec.Struct, frozen=True):
     any, a pod whose resize is finished is in step. ``waits_for`` says why there are none yet:
     the machine wakes the pod's worker when that has changed. ``cpu_steps``: after so many the pod
     has no more CPU than it was promised, whatever becomes of the rest; None: only after all.
-    ``quick_seconds``: what is done by then is told as done only.
+    ``quick_seconds``: what is done by then is told as accepted and done in one.
     ``follows``: what all of it only follows, so that it is nobody's doing when it was in step
     before. ``groups``: what the steps have read back so far, and before them; None: not known.
     ``remark``: when all is done, what is to be known of it beforehand; empty: nothing."""
