@@ -46,10 +46,11 @@ from livesize.runtime.interface import ContainerPhase, ContainerView
 
 _KILLED = 137
 _SCHEDULED = ConditionType.POD_SCHEDULED.value
+_READY_TO_START = ConditionType.READY_TO_START.value
 _INITIALIZED = ConditionType.INITIALIZED.value
 _CONTAINERS_READY = ConditionType.CONTAINERS_READY.value
 _READY = ConditionType.READY.value
-_OWN_CONDITIONS = (_SCHEDULED, _INITIALIZED, _CONTAINERS_READY, _READY)
+_OWN_CONDITIONS = (_SCHEDULED, _READY_TO_START, _INITIALIZED, _CONTAINERS_READY, _READY)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -389,9 +390,11 @@ def _conditions(
     elif unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
+    begun = "False" if facts.snapshot.groups is None else "True"
     seen = {"observedGeneration": observed_generation(facts.pod)}
     news = [
         {"type": _SCHEDULED, "status": "True", **seen},
+        {"type": _READY_TO_START, "status": begun, **seen},
         {"type": _INITIALIZED, **_initialized(facts, starting), **seen},
         {"type": _CONTAINERS_READY, **readiness, **seen},
         {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},

@@ -121,7 +121,7 @@ _POD_SPEC: Mapping[str, Row] = {
     "initContainers": Inside("Container"),
     "ephemeralContainers": _NODE,
     "virtualMachine": Inside("PodVirtualMachine"),
-    "restartPolicy": _used("agent.pods.worker"),
+    "restartPolicy": _used("api.restart_policy"),
     "terminationGracePeriodSeconds": _used("agent.pods.machine"),
     "activeDeadlineSeconds": _used("agent.pods.deadline"),
     "dnsPolicy": Refused(
@@ -201,10 +201,8 @@ _CONTAINER: Mapping[str, Row] = {
     "resources": Inside("ResourceRequirements"),
     "resizePolicy": Inside("ContainerResizePolicy"),
     "resourcesAllocated": _used("api.dialects"),
-    "restartPolicy": _used("api.resources"),
-    "restartPolicyRules": Refused(
-        "they are not carried out yet: leave them out, and use spec.restartPolicy"
-    ),
+    "restartPolicy": _used("api.restart_policy"),
+    "restartPolicyRules": Inside("ContainerRestartRule"),
     "volumeMounts": Inside("VolumeMount"),
     "volumeDevices": Refused("volumes are folders, never block devices: use volumeMounts"),
     "livenessProbe": Inside("Probe"),
@@ -223,7 +221,7 @@ _CONTAINER: Mapping[str, Row] = {
 _SECURITY: Mapping[str, Row] = {
     "runAsUser": _CONFIG,
     "runAsGroup": _CONFIG,
-    "runAsNonRoot": _used("api.pod_security"),
+    "runAsNonRoot": _CONFIG,
     "seccompProfile": Inside("SeccompProfile"),
     "seLinuxOptions": _SELINUX,
     "appArmorProfile": _APPARMOR,
@@ -261,7 +259,7 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
         ),
         "seLinuxChangePolicy": _SELINUX,
     },
-    "Capabilities": {"add": _used("api.pod_security"), "drop": _used("api.pod_security")},
+    "Capabilities": {"add": _CONFIG, "drop": _CONFIG},
     "SeccompProfile": {"type": _CONFIG, "localhostProfile": _PROFILES},
     "Sysctl": {"name": _CONFIG, "value": _CONFIG},
     "LocalObjectReference": {"name": _used("api.pod_references")},
@@ -274,6 +272,14 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
             ("",),
         ),
         "protocol": Kept("a program opens its ports itself; the word is for who reads the pod"),
+    },
+    "ContainerRestartRule": {
+        "action": _used("api.validation.lifecycle"),
+        "exitCodes": Inside("ContainerRestartRuleOnExitCodes"),
+    },
+    "ContainerRestartRuleOnExitCodes": {
+        "operator": _used("api.restart_policy"),
+        "values": _used("api.restart_policy"),
     },
     "ContainerResizePolicy": {
         "resourceName": _used("api.resize_policy"),

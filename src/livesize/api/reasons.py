@@ -9,6 +9,7 @@ class ConditionType(enum.StrEnum):
     """Pod and node conditions. The three of a resize are derived, never stored."""
 
     POD_SCHEDULED = "PodScheduled"
+    READY_TO_START = "PodReadyToStartContainers"
     INITIALIZED = "Initialized"
     CONTAINERS_READY = "ContainersReady"
     READY = "Ready"
