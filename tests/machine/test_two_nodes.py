@@ -217,7 +217,9 @@ def test_a_private_containerd_is_cleaned_away_with_all_it_runs(with_containerd: 
     removed = livesize_clean("--data-dir", str(up.directory), "--yes")
     assert removed.returncode == 0, removed.stderr
     assert read_start_ticks(pid) is None, "ended; in a container nobody may reap it"
-    assert not processes_of(up.directory, [up.node])
+    up.wait_until(
+        lambda: not processes_of(up.directory, [up.node]), "the control plane has ended too"
+    )
     assert not list(Path("/sys/fs/cgroup").glob(f"*/livesize/{up.node}.*"))
     assert str(up.directory) not in Path("/proc/self/mountinfo").read_text()
     up.start()
