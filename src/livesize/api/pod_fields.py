@@ -121,7 +121,7 @@ _POD_SPEC: Mapping[str, Row] = {
     "initContainers": Inside("Container"),
     "ephemeralContainers": _NODE,
     "virtualMachine": Inside("PodVirtualMachine"),
-    "restartPolicy": _used("agent.pods.worker"),
+    "restartPolicy": _used("api.restart_policy"),
     "terminationGracePeriodSeconds": _used("agent.pods.machine"),
     "activeDeadlineSeconds": _used("agent.pods.deadline"),
     "dnsPolicy": Refused(
@@ -221,7 +221,7 @@ _CONTAINER: Mapping[str, Row] = {
 _SECURITY: Mapping[str, Row] = {
     "runAsUser": _CONFIG,
     "runAsGroup": _CONFIG,
-    "runAsNonRoot": _used("api.pod_security"),
+    "runAsNonRoot": _CONFIG,
     "seccompProfile": Inside("SeccompProfile"),
     "seLinuxOptions": _SELINUX,
     "appArmorProfile": _APPARMOR,
@@ -259,7 +259,7 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
         ),
         "seLinuxChangePolicy": _SELINUX,
     },
-    "Capabilities": {"add": _used("api.pod_security"), "drop": _used("api.pod_security")},
+    "Capabilities": {"add": _CONFIG, "drop": _CONFIG},
     "SeccompProfile": {"type": _CONFIG, "localhostProfile": _PROFILES},
     "Sysctl": {"name": _CONFIG, "value": _CONFIG},
     "LocalObjectReference": {"name": _used("api.pod_references")},

@@ -58,6 +58,7 @@ class Reason(enum.StrEnum):
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "KubeletReady"
     NODE_STATUS_UNKNOWN = "NodeStatusUnknown"
+    CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
     EVICTED_BY_API = "EvictionByEvictionAPI"
     SUFFICIENT_PODS = "SufficientPods"
     INSUFFICIENT_PODS = "InsufficientPods"
