@@ -346,7 +346,10 @@ class Authority:
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
     ) -> x509.CertificateBuilder:
+        """With what Python 3.13 asks of a certificate: whose key it has, and who signed it."""
         now = dt.datetime.now(dt.UTC)
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -355,6 +358,8 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - dt.timedelta(minutes=1))
             .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(own, critical=False)
+            .add_extension(signer, critical=False)
         )
 
     def context(self, folder: Path) -> ssl.SSLContext:
