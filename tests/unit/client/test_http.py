@@ -323,8 +323,22 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
         usage = x509.BasicConstraints(ca=True, path_length=None)
+        others = dict.fromkeys(
+            (
+                "content_commitment",
+                "key_encipherment",
+                "data_encipherment",
+                "key_agreement",
+                "encipher_only",
+                "decipher_only",
+            ),
+            False,
+        )
+        signs = x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **others)
         certificate = (
-            self._builder(self._name, self._key).add_extension(usage, critical=True)
+            self._builder(self._name, self._key)
+            .add_extension(usage, critical=True)
+            .add_extension(signs, critical=True)
         ).sign(self._key, hashes.SHA256())
         self.pem = certificate.public_bytes(serialization.Encoding.PEM)
 
