@@ -121,7 +121,7 @@ _POD_SPEC: Mapping[str, Row] = {
     "initContainers": Inside("Container"),
     "ephemeralContainers": _NODE,
     "virtualMachine": Inside("PodVirtualMachine"),
-    "restartPolicy": _used("agent.pods.worker"),
+    "restartPolicy": _used("api.restart_policy"),
     "terminationGracePeriodSeconds": _used("agent.pods.machine"),
     "activeDeadlineSeconds": _used("agent.pods.deadline"),
     "dnsPolicy": Refused(
@@ -201,10 +201,8 @@ _CONTAINER: Mapping[str, Row] = {
     "resources": Inside("ResourceRequirements"),
     "resizePolicy": Inside("ContainerResizePolicy"),
     "resourcesAllocated": _used("api.dialects"),
-    "restartPolicy": _used("api.resources"),
-    "restartPolicyRules": Refused(
-        "they are not carried out yet: leave them out, and use spec.restartPolicy"
-    ),
+    "restartPolicy": _used("api.restart_policy"),
+    "restartPolicyRules": Inside("ContainerRestartRule"),
     "volumeMounts": Inside("VolumeMount"),
     "volumeDevices": Refused("volumes are folders, never block devices: use volumeMounts"),
     "livenessProbe": Inside("Probe"),
@@ -274,6 +272,14 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
             ("",),
         ),
         "protocol": Kept("a program opens its ports itself; the word is for who reads the pod"),
+    },
+    "ContainerRestartRule": {
+        "action": _used("api.validation.lifecycle"),
+        "exitCodes": Inside("ContainerRestartRuleOnExitCodes"),
+    },
+    "ContainerRestartRuleOnExitCodes": {
+        "operator": _used("api.restart_policy"),
+        "values": _used("api.restart_policy"),
     },
     "ContainerResizePolicy": {
         "resourceName": _used("api.resize_policy"),

@@ -60,7 +60,9 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
 def test_what_does_not_reach_into_a_guest_is_answered_with_a_sentence(what: str) -> None:
     vm = pod(virtualMachine={"kernel": {}})
     vm["status"]["virtualMachineStatus"] = {"state": "Running", "restartCount": 0}
-    with pytest.raises(StatusError, match="does not reach into its guest"):
+    with pytest.raises(
+        StatusError, match=r"is a virtual machine: .* does not reach into its guest"
+    ):
         plan(vm, what, ("stdout", "1"), ("command", "true"))
 
 
