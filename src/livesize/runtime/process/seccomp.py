@@ -1,6 +1,6 @@
 """The system calls a workload may make, as a filter the kernel understands (seccomp(2)).
 
-The same calls as under containerd's default profile (ADR 0076): every one that we know of, but
+The same calls as under containerd's default profile (ADR 0079): every one that we know of, but
 those below.
 What opens the kernel to attack without serving ordinary programs is refused to all; what goes with
 a capability is refused without it, so that a hole in its check is out of reach too. A call that is
