@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -119,3 +120,18 @@ async def test_links_and_mounts_are_refused(
     with pytest.raises(VolumeError, match="something is mounted"):
         await volumes.remove_kept("pvc-2")
     assert path.exists()
+
+
+async def test_folders_too_deep_to_be_walked_are_said_and_removed(volumes: FolderVolumes) -> None:
+    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
+    current = os.open(path, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=current)
+        below = os.open("d", os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = below
+    os.close(current)
+    with contextlib.suppress(VolumeError):  # newer Pythons can, where enough files may be open
+        await volumes.prepare(UID, KeptFolder("data", "pvc-1", group=os.getgid() + 432))
+    await volumes.remove_kept("pvc-1")
+    assert not path.exists()

@@ -43,7 +43,13 @@ class KeptFolders:
             making.rename(path)
         _refuse_other_than_folder(path)
         if group is not None and path.stat().st_gid != group:
-            _give_to_group(path, group)
+            try:
+                _give_to_group(path, group)
+            except RecursionError:  # Python 3.11 walks by calling itself
+                raise VolumeError(
+                    f"volume {name}: its folders are too deep to be given to group {group}; remove"
+                    " those, or the pod's fsGroup"
+                ) from None
         return path
 
     def remove(self, name: str) -> None:
