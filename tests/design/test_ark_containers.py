@@ -13,7 +13,8 @@ promises of containers is quoted in test_ark_first_light.py and test_ark_admissi
     "Kubelet will use a control loop to set the memory limits near usage in order to force a
     reclaim, and update the Pod's Status.ContainerStatuses[i].Resources only when limit is at
     desired value."
-        tests/machine/test_shrink_under_pressure.py, tests/guest/inside_narrow.py
+        tests/machine/test_shrink_under_pressure.py, tests/guest/inside_narrow.py; every try forces
+        the reclaim, and the limit stays until what is held fits (docs/adr/0040 says why)
     "setting defaults for ResourcesAllocated and ResizePolicy fields"
         tests/unit/api/test_defaults.py
     "added validation allowing only CPU and memory resource changes"

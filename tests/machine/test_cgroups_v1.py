@@ -144,6 +144,29 @@ def test_memory_below_usage_is_refused_and_nobody_dies(cgroups: CgroupDriver, po
     assert cgroups.memory_limit(group) == 20 * MIB
 
 
+def test_a_limit_that_leaves_no_room_is_refused(cgroups: CgroupDriver, pod: str) -> None:
+    """The kernel would take it, and kill with the next page."""
+    group = f"{pod}/c-main"
+    cgroups.write_memory(group, 128 * MIB)
+    process = hold_memory(cgroups, group, 40)
+    target = (cgroups.read(group).memory_usage_bytes // MIB + 2) * MIB
+    assert cgroups.must_reclaim(group, target), "which belongs on a thread"
+    with pytest.raises(MemoryInUseError) as refused:
+        cgroups.write_memory(group, target)
+    error = refused.value
+    assert 40 * MIB <= error.usage_bytes <= target, "what it holds, not what it would need"
+    margin = target // 8
+    assert error.to_go_bytes == error.usage_bytes + margin - target > 0
+    assert f"memory limit ({target}) less a margin of {margin} is below current" in str(error)
+    assert str(refused.value).endswith(f"bytes to go; until then the limit stays at {128 * MIB}")
+    assert cgroups.memory_limit(group) == 128 * MIB
+    roomy = (cgroups.read(group).memory_usage_bytes // MIB + 16) * MIB
+    cgroups.write_memory(group, roomy)
+    assert cgroups.memory_limit(group) == roomy
+    assert process.poll() is None
+    end(process)
+
+
 def test_a_limit_of_memory_and_swap_moves_along(cgroups: CgroupDriver, pod: str) -> None:
     group = f"{pod}/c-main"
     swap = Path(f"/sys/fs/cgroup/memory/{group}/memory.memsw.limit_in_bytes")

@@ -22,6 +22,7 @@ from livesize.runtime.containerd.daemon import CniFolders
 from livesize.runtime.containerd.image_cleaning import CleaningLimits
 from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import PodSandboxFilter
+from livesize.runtime.containerd.requests import HASH_WITHOUT_RESOURCES_LABEL
 from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -241,6 +242,19 @@ async def test_output_is_logged_as_cri_does(runtime: ContainerdRuntime) -> None:
         ["stdout", "F", "out"],
         ["stdout", "P", "part"],
     ]
+
+
+async def test_containerd_finds_a_container_by_its_second_hash(
+    runtime: ContainerdRuntime,
+) -> None:
+    """IBM: "stored as a one of the container's labels"."""
+    await runtime.create_pod(POD)
+    hashed = msgspec.structs.replace(config(), hash="h1", hash_without_resources="h2")
+    view = await runtime.start_container(hashed)
+    assert view.hash_without_resources == "h2"
+    label = {HASH_WITHOUT_RESOURCES_LABEL: view.hash_without_resources}
+    assert [one.id for one in await runtime._containers.listing(label)] == [view.id]
+    assert await runtime._containers.listing({HASH_WITHOUT_RESOURCES_LABEL: "another"}) == []
 
 
 def processes_of(group: str, word: str) -> list[int]:
@@ -527,3 +541,36 @@ async def test_no_containerd_at_the_endpoint_is_one_sentence(
     runtime = ContainerdRuntime(tmp_path / "state", root_group, SystemClock(), settings=settings)
     with pytest.raises(RuntimeCallError, match=r"nothing.sock is not a socket"):
         await runtime.open()
+
+
+async def test_a_privileged_container_may_all_that_root_may(runtime: ContainerdRuntime) -> None:
+    await runtime.create_pod(msgspec.structs.replace(POD, privileged=True))
+    view = await runtime.start_container(msgspec.structs.replace(config(), privileged=True))
+    mine, its = (capabilities(pid) for pid in (os.getpid(), view.pid))
+    assert its == mine
+    assert "NoNewPrivs:\t0" in Path(f"/proc/{view.pid}/status").read_text()
+    assert "Seccomp:\t0" in Path(f"/proc/{view.pid}/status").read_text()
+
+
+async def test_others_beside_a_privileged_one_stay_within_bounds(
+    runtime: ContainerdRuntime,
+) -> None:
+    await runtime.create_pod(msgspec.structs.replace(POD, privileged=True))
+    view = await runtime.start_container(config())
+    assert capabilities(view.pid) != capabilities(os.getpid())
+    assert "NoNewPrivs:\t1" in Path(f"/proc/{view.pid}/status").read_text()
+
+
+async def test_kernel_settings_of_a_pods_own(runtime: ContainerdRuntime) -> None:
+    before = Path("/proc/sys/kernel/msgmax").read_text()
+    await runtime.create_pod(msgspec.structs.replace(POD, sysctls=(("kernel.msgmax", "4321"),)))
+    await runtime.start_container(config())
+    command = ("cat", "/proc/sys/kernel/msgmax")
+    result = await runtime.run_command(UID, "main", command, env=(), timeout_seconds=10)
+    assert result.output == "4321\n"
+    assert Path("/proc/sys/kernel/msgmax").read_text() == before
+
+
+def capabilities(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line for line in lines if line.startswith("CapEff:"))

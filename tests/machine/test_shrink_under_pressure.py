@@ -5,6 +5,7 @@ F24 and decisions 8 and 13, through `livesize up`; the kernel's files are the wi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -122,7 +124,7 @@ def test_what_is_held_is_waited_for_also_by_the_next_agent(up: Up) -> None:
     ask(up, "holder", "24Mi")
     message = held_up(up, "holder")
     assert f"memory limit ({24 * MIB}) below current usage (" in message
-    assert message.endswith("bytes to go")
+    assert message.endswith(f"bytes to go; until then the limit stays at {100 * MIB}")
     assert group.memory_limit_bytes() == group.pod().memory_limit_bytes() == 100 * MIB
     up.kill()
     assert lives(group) == before
@@ -198,6 +200,61 @@ while True:
 """
 LARGE = 200 * MIB
 
+# Breathes within the limit it was given, and never looks at it again: pages that it touches itself,
+# pages that the kernel fills for it, and children. Whatever fails ends it.
+BREATHE_BLINDLY = """
+import mmap, os, random
+for path in {files!r}:
+    with open(path, "w") as file:
+        file.write("0")
+chance, pieces, piece = random.Random(7), [], 1 << 20
+source = os.memfd_create("source")
+os.write(source, bytes(piece))
+def grow():
+    pieces.append(mmap.mmap(-1, piece))
+    if chance.random() < 0.5:
+        assert os.preadv(source, [pieces[-1]], 0) == piece
+    else:
+        for page in range(0, piece, 4096):
+            pieces[-1][page] = 1
+    if chance.random() < 0.05:
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+while len(pieces) < 100:
+    grow()
+print("ready", flush=True)
+while True:
+    for _ in range(chance.randrange(60)):
+        grow()
+    del pieces[100 + chance.randrange(10):]
+"""
+# Grows once, by pages that it touches or that the kernel fills.
+GROW = """
+import mmap, os, sys
+for path in {files!r}:
+    with open(path, "w") as file:
+        file.write("0")
+size = 64 << 20
+source = os.memfd_create("source")
+os.truncate(source, size)
+for offset in range(0, size, 4 << 20):
+    os.pwrite(source, bytes(4 << 20), offset)
+print("ready", flush=True)
+way, fresh = sys.stdin.readline().strip(), mmap.mmap(-1, size)
+try:
+    filled = 0
+    while way == "kernel" and filled < size:
+        filled += os.preadv(source, [memoryview(fresh)[filled:]], filled)
+    while filled < size:
+        fresh[filled], filled = 1, filled + 4096
+except OSError as failure:
+    print(failure.strerror, flush=True)
+else:
+    print("grown", flush=True)
+sys.stdin.readline()
+"""
+
 
 @pytest.fixture
 def group(
@@ -224,10 +281,7 @@ def test_random_shrinks_against_a_workload_that_breathes(
     driver, path = group
     limit = f"/sys/fs/cgroup/memory/{path}/memory.limit_in_bytes"
     code = BREATHE.format(files=driver.join_files(path), limit=limit)
-    command = [sys.executable, "-I", "-S", "-c", code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as workload:
-        assert workload.stdout is not None
-        assert workload.stdout.readline() == "ready\n"
+    with running(code) as workload:
         chance, refused = random.Random(7), 0
         for _ in range(times):
             target = chance.randrange(40, 160) * MIB
@@ -242,5 +296,77 @@ def test_random_shrinks_against_a_workload_that_breathes(
             assert workload.poll() is None, f"killed at {target >> 20} MiB"
             driver.write_memory(path, LARGE)
         assert driver.oom_kills(path) == 0
-        workload.kill()
     assert 0 < refused < times
+
+
+@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.matrix)])
+def test_shrinks_that_do_not_fit_hurt_nobody(group: tuple[CgroupDriver, str], times: int) -> None:
+    """The workload may use all of its old limit until the new one fits: every other shrink is the
+    kernel's alone to refuse."""
+    driver, path = group
+    file = Path(f"/sys/fs/cgroup/memory/{path}/memory.limit_in_bytes")
+    with running(BREATHE_BLINDLY.format(files=driver.join_files(path))) as workload:
+        chance = random.Random(7)
+        for number in range(times):
+            target = chance.randrange(40, 100) * MIB
+            time.sleep(chance.random() / 50)
+            if number % 2:
+                with pytest.raises(MemoryInUseError):
+                    driver.write_memory(path, target)
+            else:
+                with pytest.raises(OSError, match="busy"):
+                    file.write_text(str(target))
+            assert driver.memory_limit(path) == LARGE
+            assert workload.poll() is None, f"it was hurt at {target >> 20} MiB"
+        assert driver.oom_kills(path) == 0
+
+
+@pytest.mark.parametrize(
+    ("may_kill", "way", "harm"),
+    [(True, "own", "killed"), (False, "own", "stopped"), (False, "kernel", "Bad address")],
+)
+def test_why_the_limit_does_not_follow_what_is_in_use(
+    group: tuple[CgroupDriver, str], may_kill: bool, way: str, harm: str
+) -> None:
+    """ADR 0040: an agent that has moved the limit near what is in use is killed, or late. The
+    workload then grows as its old limit allowed: it is killed for it; or, with the killer switched
+    off, stands still until somebody raises the limit, or its system calls fail."""
+    driver, path = group
+    files = Path(f"/sys/fs/cgroup/memory/{path}")
+    with running(GROW.format(files=driver.join_files(path))) as workload:
+        assert workload.stdin is not None
+        assert workload.stdout is not None
+        (files / "memory.oom_control").write_text("0" if may_kill else "1")
+        usage = int((files / "memory.usage_in_bytes").read_text())
+        (files / "memory.limit_in_bytes").write_text(str(usage + 32 * MIB))
+        workload.stdin.write(f"{way}\n")
+        workload.stdin.flush()
+        if harm == "killed":
+            assert workload.wait(timeout=10) == -signal.SIGKILL
+            return
+        if harm == "stopped":
+            wait_until(lambda: "under_oom 1" in (files / "memory.oom_control").read_text())
+            driver.write_memory(path, LARGE)
+            harm = "grown"
+        assert workload.stdout.readline() == f"{harm}\n"
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def running(code: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python of its own, once it says that it is ready."""
+    command = [sys.executable, "-I", "-S", "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as workload:
+        assert workload.stdout is not None
+        try:
+            assert workload.stdout.readline() == "ready\n"
+            yield workload
+        finally:
+            workload.kill()

@@ -118,6 +118,26 @@ def test_what_is_refused_is_refused_with_a_sentence(shape: str, field: str, row:
     assert re.search(r": (leave|say|use|give) ", row.detail), "it says what to do instead"
 
 
+NAMES = [field for _, field, _ in ROWS]
+# These judge or describe what is asked for; they carry nothing out.
+JUDGES = ("pod_fields.py", "pod_security.py", "defaults.py", "types.py")
+
+
+# Names that mean something else too: of other rows, or of a pod's status.
+UNCLEAR = {*(name for name in NAMES if NAMES.count(name) > 1), *fields_of("PodStatus")}
+
+
+@pytest.mark.parametrize("field", sorted({field for _, field, _ in REFUSED} - UNCLEAR))
+def test_what_is_refused_is_carried_out_nowhere(field: str) -> None:
+    carrying = [
+        *SOURCES.glob("agent/**/*.py"),
+        *SOURCES.glob("scheduler/*.py"),
+        *(path for path in SOURCES.glob("api/*.py") if path.name not in JUDGES),
+    ]
+    users = [path.name for path in carrying if f'"{field}"' in path.read_text()]
+    assert users == [], f"{field} is refused, and used by {users}: one of the two is wrong"
+
+
 @pytest.mark.parametrize(("shape", "field", "row"), REFUSED)
 def test_what_clients_send_by_default_asks_for_nothing(
     shape: str, field: str, row: Refused

@@ -22,6 +22,7 @@ from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup,
 from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.files import VmFiles
+from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import Folders, Started, VmRecord
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.process.machine_facts import boot_id
@@ -78,6 +79,7 @@ class SavedGuest:
         self._daemon = Daemon(where.state / "libvirt", where.images, use_kvm=False)
         self._file = self._daemon.root / "lib" / "saved"
         self._definition = ""
+        self._owner: VmOwner | None = None
 
     async def save(self) -> None:
         """Boot it, until guest and agent answer, and save it; it does not run any more."""
@@ -126,15 +128,15 @@ class SavedGuest:
         with self._connection() as connection:
             domain = connection.lookupByName(domain_name(UID))
             self._definition = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+            self._owner = Folders(self.where.state).of(UID).owner()
             domain.save(self._daemon.inside(self._file))
 
     def _restore(self) -> None:
         import libvirt
 
         self._daemon.start()
-        owner = Folders(self.where.state).of(UID).owner()
-        assert owner is not None
-        VmFiles(self._daemon, UID, owner).prepare(VM, 0)
+        assert self._owner is not None
+        VmFiles(self._daemon, UID, self._owner).prepare(VM, 0)
         with self._connection() as connection:
             connection.defineXML(self._definition)
             path = self._daemon.inside(self._file)
@@ -153,6 +155,8 @@ class SavedGuest:
         groups.join(ContainerGroup(UID, "vm"), pid)
         groups.close()
         folder = Folders(self.where.state).of(UID)
+        assert self._owner is not None
+        folder.save_owner(self._owner)
         folder.save_pod(pod_config())
         folder.begin(VmRecord("saved", vm_config(), boot_id(), now))
         folder.save_started(Started(pid, ticks, now, VM.vcpus, is_released=True))

@@ -21,6 +21,7 @@ from livesize.agent.admission.plan import (
     Verdict,
     judge_new,
     judge_resize,
+    refusal_words,
     retry_key,
 )
 from livesize.agent.allocation.ledger import (
@@ -28,6 +29,8 @@ from livesize.agent.allocation.ledger import (
     Ledger,
     StartingSize,
     pod_requests,
+    sizes_equal,
+    with_resource,
 )
 from livesize.agent.cpus.books import CpuBooks
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
@@ -41,7 +44,8 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resources import init_containers_of, resizable_of, size_of, stays
+from livesize.api.resize_wish import Wish
+from livesize.api.resources import ResourceName, init_containers_of, resizable_of, size_of, stays
 from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
@@ -139,20 +143,18 @@ class Judge:
         return True
 
     def retry(self) -> list[str]:
-        """There may be room: judge the deferred again; return the pods that were accepted."""
-        deferred = sorted(
-            (
-                (retry_key(self._pods[uid], refusal.arrival), uid)
-                for uid, refusal in self._refusals.items()
-                if refusal.phase is ResizePhase.DEFERRED
-            ),
+        """There may be room: judge again what was refused; return the pods that were promised
+        something. Of what is infeasible the other resource may have waited for room."""
+        refused = sorted(
+            (retry_key(self._pods[uid], refusal.arrival), uid)
+            for uid, refusal in self._refusals.items()
         )
         accepted = []
-        for _, uid in deferred:
+        for _, uid in refused:
             entry = self._ledger.get(uid)
             assert entry is not None
             self._judge(self._pods[uid], entry, self._refusals[uid].arrival)
-            if uid not in self._refusals:
+            if self._ledger.get(uid) is not entry:
                 accepted.append(uid)
         return accepted
 
@@ -164,16 +166,38 @@ class Judge:
         desired = tuple(size_of(container) for container in resizable_of(pod))
         generation = int(resize_state(pod)["generation"])
         assigned = self._assign(pod, desired)
-        match self._verdict(entry, desired, assigned):
+        verdict = self._verdict(entry, desired, assigned)
+        match verdict:
             case Accept():
                 assert isinstance(assigned, Assigned)
                 self._ledger.promise(entry.accepted(desired, generation, assigned.cpus))
                 self.forget(entry.uid)
-            case Defer(message=message):
-                self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, message, arrival))
-            case Infeasible(message=message):
-                refusal = Refusal(generation, ResizePhase.INFEASIBLE, message, arrival)
-                self._refuse(entry.uid, refusal)
+            case Defer():
+                why = refusal_words(pod, verdict, entry.allocated)
+                self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, why, arrival))
+            case Infeasible():
+                entry = self._accept_other(pod, entry, desired)
+                why = refusal_words(pod, verdict, entry.allocated)
+                self._refuse(entry.uid, Refusal(generation, ResizePhase.INFEASIBLE, why, arrival))
+
+    def _accept_other(
+        self, pod: Object, entry: Allocation, desired: tuple[Object, ...]
+    ) -> Allocation:
+        """A wish for one resource that the node can never hold does not block the other: that is
+        judged alone (decisions 9). The generation stays unaccepted."""
+        if resize_state(pod).get("action") == Wish.RESTART:
+            return entry  # what is done in part would not restart
+        for resource in ResourceName:
+            part = with_resource(entry.allocated, desired, resource)
+            if sizes_equal(part, entry.allocated):
+                continue
+            assigned = self._assign(pod, part)
+            accepts = isinstance(self._verdict(entry, part, assigned), Accept)
+            if accepts and isinstance(assigned, Assigned):
+                promised = entry.accepted(part, entry.generation, assigned.cpus)
+                self._ledger.promise(promised)
+                return promised
+        return entry
 
     def _verdict(
         self, entry: Allocation, desired: tuple[Object, ...], assigned: Assignment

@@ -9,10 +9,12 @@ The stored pod has none of the derived fields; the served pod has them all:
     status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
     status.initContainerStatuses[]                   the same of init containers
     status.virtualMachineStatus.allocatedResources   the same of a VM
+    status.resizeState.resizePolicy                  what holds for each resource, by default too
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
 
-A VM pod is also served with an empty list of containers, because client libraries insist on one.
+A VM pod is also served with its virtual machine as a container named "vm", in spec.containers and
+status.containerStatuses, for clients that know only these (vm_as_container.py).
 ``strip_dialects(derive_dialects(stored)) == stored``, so old clients can erase nothing. The table
 is design 5.1's.
 """
@@ -26,7 +28,10 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
+from livesize.api.resize_policy import shown_policy
 from livesize.api.resources import VM_NAME, resizable_of, same_quantities, stays, vm_container
+from livesize.api.vm_as_container import derived_container, is_derived
+from livesize.api.vm_status import vm_as_status
 
 _CONTAINER_LISTS = ("containers", "initContainers")
 _STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
@@ -56,6 +61,13 @@ def derive_dialects(stored: Object) -> Object:
         if status.get("initContainerStatuses"):
             shown = {**_fixed_requests(stored["spec"]), **allocated}
         served["status"] = _served_status(status, state, shown)
+        vm = served["status"].get("virtualMachineStatus")
+        if vm and served["spec"]["containers"]:
+            image = served["spec"]["containers"][-1].get("image", "")
+            served["status"]["containerStatuses"] = [vm_as_status(vm, image)]
+        if state:
+            policies = [shown_policy(one, one.get("name", "")) for one in resizable_of(stored)]
+            served["status"]["resizeState"] = {**state, "resizePolicy": policies}
     return served
 
 
@@ -147,8 +159,10 @@ def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:
             _with_allocated(one, one.get("name"), allocated) if stays(one) else one
             for one in spec["initContainers"]
         ]
-    if spec.get("virtualMachine") is not None:
-        served["virtualMachine"] = _with_allocated(spec["virtualMachine"], VM_NAME, allocated)
+    vm = spec.get("virtualMachine")
+    if vm is not None:
+        served["virtualMachine"] = _with_allocated(vm, VM_NAME, allocated)
+        served["containers"] = [*containers, derived_container(vm)] if vm else containers
     return served
 
 
@@ -214,8 +228,12 @@ def resize_conditions(state: Object) -> list[Object]:
 
 def _stripped_status(status: Object) -> Object:
     stored = _without_keys(status, _STATUS_LISTS, "allocatedResources")
+    state = status.get("resizeState")
+    if isinstance(state, dict) and "resizePolicy" in state:
+        stored["resizeState"] = _stored_state(state)
     if isinstance(status.get("virtualMachineStatus"), dict):
         stored = without(stored, ("virtualMachineStatus", "allocatedResources"))
+        stored.pop("containerStatuses", None)
     conditions = status.get("conditions")
     if isinstance(conditions, list):
         stored["conditions"] = [
@@ -228,9 +246,15 @@ def _stripped_status(status: Object) -> Object:
     return stored
 
 
+def _stored_state(state: Any) -> Any:
+    if not isinstance(state, dict) or "resizePolicy" not in state:
+        return state
+    return _lacking(state, "resizePolicy")
+
+
 def _stripped_vm_spec(spec: Object) -> Object:
     stored = without(spec, ("virtualMachine", "resourcesAllocated"))
-    return without(stored, ("containers",)) if stored.get("containers") == [] else stored
+    return without(stored, ("containers",)) if is_derived(stored.get("containers")) else stored
 
 
 def _without_keys(parent: Object, lists: tuple[str, ...], key: str) -> Object:
@@ -315,8 +339,8 @@ def _check_conditions(incoming: Object, current: Object) -> list[FieldError]:
 
 
 def _check_state(incoming: Object, current: Object) -> list[FieldError]:
-    given = lookup(incoming, "status", "resizeState")
-    if given is None or given == lookup(current, "status", "resizeState"):
+    given, now = (lookup(one, "status", "resizeState") for one in (incoming, current))
+    if given is None or given in (now, _stored_state(now)):
         return []
     return [_not_yours("status.resizeState", "is written through pods/resizing only")]
 
@@ -331,21 +355,21 @@ def _objects(obj: Object, *path: str) -> list[Object]:
 
 
 def _sized(pod: Object) -> list[Object]:
-    """Containers, the VM as the first of them, and init containers as the last."""
+    """Containers, and init containers after them; of a VM pod its virtual machine, of which a
+    container is derived."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
     vm = spec.get("virtualMachine")
-    sized = [*_objects(pod, "spec", "containers"), *_objects(pod, "spec", "initContainers")]
-    return [vm_container(vm), *sized] if isinstance(vm, dict) else sized
+    if isinstance(vm, dict):
+        return [vm_container(vm)]
+    return [*_objects(pod, "spec", "containers"), *_objects(pod, "spec", "initContainers")]
 
 
 def _sized_field(pod: Object, index: int) -> str:
     """Where one of them stands."""
     if isinstance(lookup(pod, "spec", "virtualMachine"), dict):
-        if not index:
-            return "spec.virtualMachine"
-        index -= 1
+        return "spec.virtualMachine"
     count = len(_objects(pod, "spec", "containers"))
     if index < count:
         return f"spec.containers[{index}]"
@@ -357,6 +381,7 @@ def _reported(pod: Object) -> Iterator[tuple[str, Object]]:
     vm = lookup(pod, "status", "virtualMachineStatus")
     if isinstance(vm, dict):
         yield "status.virtualMachineStatus", vm_container(vm)
+        return
     for kind in _STATUS_LISTS:
         for index, one in enumerate(_objects(pod, "status", kind)):
             yield f"status.{kind}[{index}]", one

@@ -96,6 +96,7 @@ _POD_AFFINITY = Refused(
     "the scheduler places pods by room, labels, taints and node affinity, not beside or away from"
     " other pods: use nodeSelector or nodeAffinity, or say it as a preference"
 )
+_PROFILES = Refused("nodes have no seccomp profiles of their own: use RuntimeDefault")
 _CLAIMS = Refused("Livesize hands out no devices: leave it out, and ask for cpu and memory")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -120,7 +121,7 @@ _POD_SPEC: Mapping[str, Row] = {
     "initContainers": Inside("Container"),
     "ephemeralContainers": _NODE,
     "virtualMachine": Inside("PodVirtualMachine"),
-    "restartPolicy": _used("agent.pods.worker"),
+    "restartPolicy": _used("api.restart_policy"),
     "terminationGracePeriodSeconds": _used("agent.pods.machine"),
     "activeDeadlineSeconds": _used("agent.pods.deadline"),
     "dnsPolicy": Refused(
@@ -200,10 +201,8 @@ _CONTAINER: Mapping[str, Row] = {
     "resources": Inside("ResourceRequirements"),
     "resizePolicy": Inside("ContainerResizePolicy"),
     "resourcesAllocated": _used("api.dialects"),
-    "restartPolicy": _used("api.resources"),
-    "restartPolicyRules": Refused(
-        "they are not carried out yet: leave them out, and use spec.restartPolicy"
-    ),
+    "restartPolicy": _used("api.restart_policy"),
+    "restartPolicyRules": Inside("ContainerRestartRule"),
     "volumeMounts": Inside("VolumeMount"),
     "volumeDevices": Refused("volumes are folders, never block devices: use volumeMounts"),
     "livenessProbe": Inside("Probe"),
@@ -222,7 +221,7 @@ _CONTAINER: Mapping[str, Row] = {
 _SECURITY: Mapping[str, Row] = {
     "runAsUser": _CONFIG,
     "runAsGroup": _CONFIG,
-    "runAsNonRoot": _used("api.pod_security"),
+    "runAsNonRoot": _CONFIG,
     "seccompProfile": Inside("SeccompProfile"),
     "seLinuxOptions": _SELINUX,
     "appArmorProfile": _APPARMOR,
@@ -260,8 +259,8 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
         ),
         "seLinuxChangePolicy": _SELINUX,
     },
-    "Capabilities": {"add": _used("api.pod_security"), "drop": _used("api.pod_security")},
-    "SeccompProfile": {"type": _used("api.pod_security"), "localhostProfile": Kept("")},
+    "Capabilities": {"add": _CONFIG, "drop": _CONFIG},
+    "SeccompProfile": {"type": _CONFIG, "localhostProfile": _PROFILES},
     "Sysctl": {"name": _CONFIG, "value": _CONFIG},
     "LocalObjectReference": {"name": _used("api.pod_references")},
     "ContainerPort": {
@@ -273,6 +272,14 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
             ("",),
         ),
         "protocol": Kept("a program opens its ports itself; the word is for who reads the pod"),
+    },
+    "ContainerRestartRule": {
+        "action": _used("api.validation.lifecycle"),
+        "exitCodes": Inside("ContainerRestartRuleOnExitCodes"),
+    },
+    "ContainerRestartRuleOnExitCodes": {
+        "operator": _used("api.restart_policy"),
+        "values": _used("api.restart_policy"),
     },
     "ContainerResizePolicy": {
         "resourceName": _used("api.resize_policy"),

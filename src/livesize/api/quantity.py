@@ -82,6 +82,11 @@ def format_memory(bytes_: int) -> str:
     return format_quantity(bytes_ * NANO, QuantityStyle.BINARY_SI)
 
 
+def format_whole_mi(bytes_: int) -> str:
+    """Rounded up, for people: nobody reads eleven digits."""
+    return f"{-(-bytes_ // 2**20)}Mi"
+
+
 def format_quantity(nano: int, style: QuantityStyle) -> str:
     """Write nano-units in canonical form: no fraction, and the largest suffix that allows it.
 

@@ -8,6 +8,9 @@
 
 With an action and without a duration it is 30 s; with a duration and without an action nothing is
 done. What can never fit its node is not waited for. Pure.
+
+A resize that was asked with resizeAction InPlaceResizePreferred falls back to a restart of all
+containers after the same time, where applying it fails (``fallback_seconds``; decisions 37).
 """
 
 from __future__ import annotations
@@ -50,3 +53,16 @@ def deadline_of(pod: Object) -> Deadline | None:
         return None
     seconds = parse_duration(annotations.get(DEADLINE, ""))
     return Deadline(DEFAULT_SECONDS if seconds is None else seconds, action)
+
+
+def fallback_seconds(pod: Object) -> float | None:
+    """How long a resize that is preferred in place is tried, before the pod's containers restart
+    for it; None: for ever. Whoever says what is to be done at a deadline has said it; a pod that
+    has an owner is its owner's; and what never restarts does not do so now."""
+    metadata, spec = pod.get("metadata") or _NONE, pod.get("spec") or _NONE
+    annotations = metadata.get("annotations") or _NONE
+    owned = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    if ON_DEADLINE in annotations or owned or spec.get("restartPolicy") == "Never":
+        return None
+    seconds = parse_duration(annotations.get(DEADLINE, ""))
+    return DEFAULT_SECONDS if seconds is None else seconds

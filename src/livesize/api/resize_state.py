@@ -27,7 +27,7 @@ from livesize.api.resize_phase import (
     ResizePhase,
     check_transition,
 )
-from livesize.api.resize_wish import wish_of
+from livesize.api.resize_wish import Wish, wish_of
 from livesize.api.resizing import Answer, parse_resizing
 from livesize.api.resources import resizable_of, same_size, size_of
 
@@ -151,6 +151,8 @@ def asked_state(
     wish = wish_of(new_spec_pod)
     if wish is not None:
         state["action"] = wish.value
+    if wish is Wish.IN_PLACE_PREFERRED:
+        state["requestedTime"] = now
     return state
 
 

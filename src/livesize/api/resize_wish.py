@@ -3,7 +3,9 @@
 - ``Restart``: the pod's containers start again with their new sizes, whatever the policy says;
 - ``InPlaceResize``: as the policy says, and nothing beyond it;
 - ``InPlaceResizePreferred``: the same; where that cannot be done, whoever owns the pod may make
-  another one in its place. ``LiveResizePreferred`` is the same word (decisions 15).
+  another one in its place. A pod without an owner restarts its containers where applying fails for
+  longer than the deadline (api/resize_deadline.py); what its node has no room for restarts nothing,
+  because there is no more room afterwards. ``LiveResizePreferred`` is the same word (decisions 15).
 
 A wish belongs to the resize that was asked while it stood on the pod (status.resizeState.action).
 """

@@ -126,9 +126,9 @@ def containers_of(pod: Object) -> list[Object]:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
+    if isinstance(spec.get("virtualMachine"), dict):
+        return [vm_container(spec["virtualMachine"])]  # a container that is served is the same
     containers: list[Object] = spec.get("containers") or []
-    if not containers and isinstance(spec.get("virtualMachine"), dict):
-        return [vm_container(spec["virtualMachine"])]
     return containers
 
 

@@ -58,6 +58,18 @@ def vm_container_status(vm: Object) -> Object:
     return status
 
 
+def vm_as_status(vm: Object, image: str) -> Object:
+    """For clients that know only containers: with every field that a status of theirs has."""
+    status = vm_container_status(vm)
+    return {
+        "image": image,
+        "imageID": image,
+        "lastState": {},
+        "restartCount": 0,
+        **status,
+    }
+
+
 def vm_status_of(status: Object) -> Object:
     """A containerStatus as a virtualMachineStatus, to which the node adds what only a VM has."""
     vm: Object = {"state": _word(status).value}

@@ -19,6 +19,7 @@ from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.validation import validate_create
 from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.unsupported import validate_supported
+from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
@@ -67,6 +68,9 @@ class Creating:
             now=format_time(self._ground.clock.now()),
             suffix="" if name_of(obj) else self._ground.ids.suffix(),
         )
+        if resource == PODS:
+            new, errors = fold_container(new, None)
+            refuse_invalid(Target(resource, namespace, name_of(new)), errors)
         sent, new = new, default_object(resource, strip_dialects(new))
         new = self._filled(resource, namespace, new)
         target = Target(resource, namespace, name_of(new))

@@ -30,11 +30,12 @@ from livesize.api.apply.owners import (
 from livesize.api.apply.resized import compare_sizes
 from livesize.api.defaults import default_object
 from livesize.api.dialects import strip_dialects
-from livesize.api.errors import Cause, StatusError, bad_request
+from livesize.api.errors import Cause, StatusError, bad_request, invalid
 from livesize.api.kinds import EVENTS, LEASES, PODS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import merge_keys_of
+from livesize.api.vm_as_container import fold_part
 from livesize.apiserver.asked import Target, WriteOptions
 from livesize.apiserver.auth.identities import Identity, Role
 
@@ -98,7 +99,7 @@ def names_owners(patch: Any) -> bool:
 def own_created(target: Target, new: Object, owner: Owner, part: Object | None = None) -> Object:
     """A new object, owned by whoever made it: all of it, or what was applied."""
     schema = merge_keys_of(target.resource)
-    owned = new if part is None else stripped(target, part)
+    owned = new if part is None else _applied(target, None, part)
     fields = fields_of(owned_part(target, owned), schema)
     return _with_entries(new, [Entry(owner, fields)] if fields else [])
 
@@ -133,7 +134,7 @@ def merge_into(
     """What the object becomes when ``part`` is applied; raises StatusError where it cannot be."""
     entries = _entries_before_apply(target, stored)
     try:
-        owned = owned_part(target, stripped(target, part))
+        owned = owned_part(target, _applied(target, stored, part))
         return merge_part(served, owned, entries, owner, _schema(target))
     except PatchError as error:
         raise bad_request(f"failed to read the applied object: {error.message}") from None
@@ -152,7 +153,7 @@ def refuse_conflicts(target: Target, stored: Object, merged: Object, owner: Owne
 def own_applied(target: Target, old: Object, new: Object, part: Object, owner: Owner) -> Object:
     schema = _schema(target)
     change = compare(owned_part(target, old), owned_part(target, new), schema)
-    fields = fields_of(owned_part(target, stripped(target, part)), schema) or NOTHING
+    fields = fields_of(owned_part(target, _applied(target, old, part)), schema) or NOTHING
     entries = _entries_before_apply(target, old)
     return _with_entries(new, own_apply(entries, change, owner, fields), entries)
 
@@ -202,6 +203,16 @@ def _picked(item: Any) -> Any:
 
 def stripped(target: Target, obj: Object) -> Object:
     return strip_dialects(obj) if target.resource == PODS else obj
+
+
+def _applied(target: Target, stored: Object | None, part: Object) -> Object:
+    """What is applied, where it is stored."""
+    if target.resource != PODS:
+        return part
+    folded, errors = fold_part(part, stored)
+    if errors:
+        raise invalid(target.resource.kind, target.resource.group, target.name, errors)
+    return strip_dialects(folded)
 
 
 def _schema(target: Target) -> Any:

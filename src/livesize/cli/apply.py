@@ -42,6 +42,9 @@ class Validate(enum.StrEnum):
     IGNORE = "ignore"
 
 
+_COUNTED = ("generation", "managedFields", "resourceVersion")
+
+
 @click.command()
 @click.option(
     *("-f", "--filename", "files"),
@@ -185,4 +188,12 @@ async def _apply(
         dry_run=dry_run,
         strict=strict,
     )
+    if dry_run:  # nothing is stored, so that the version stays
+        return "unchanged" if _stated(after) == _stated(before) else "configured"
     return "unchanged" if version_of(after) == version_of(before) else "configured"
+
+
+def _stated(obj: Object) -> Object:
+    """What somebody has said; not what the server counts and reports."""
+    metadata = {key: one for key, one in obj["metadata"].items() if key not in _COUNTED}
+    return {**{key: one for key, one in obj.items() if key != "status"}, "metadata": metadata}

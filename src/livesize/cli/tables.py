@@ -16,6 +16,7 @@ from livesize.api.table import Column as PrintedColumn
 from livesize.api.table import columns_for
 from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
 from livesize.cli.output import Table
+from livesize.cli.resize.held import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
 
 
@@ -80,14 +81,18 @@ def pod_status(pod: Object) -> str:
 
 
 def resize_word(pod: Object) -> str:
-    """Where a resize stands, from the conditions of today's Kubernetes; "-" when nothing is."""
+    """Where a resize stands, from the conditions of today's Kubernetes, and IBM's where it is not
+    judged yet; "-" when nothing is. ``Waiting``: for memory that the workload holds."""
     pending = find_condition(pod, "PodResizePending")
     if pending is not None:
         return str(pending.get("reason") or "Pending")
     progress = find_condition(pod, "PodResizeInProgress")
     if progress is not None:
-        return str(progress.get("reason") or "InProgress")
-    return "-"
+        held = held_memory(str(progress.get("message") or ""))
+        return "Waiting" if held else str(progress.get("reason") or "InProgress")
+    resized = find_condition(pod, "PodResized")
+    word = "" if resized is None else str(resized.get("status"))
+    return word if word in ("Requested", "Accepted") else "-"
 
 
 def _kind(pod: Object, _: float) -> str:
@@ -100,7 +105,7 @@ def _ready(pod: Object, _: float) -> str:
 
 
 def _restarts(pod: Object, _: float) -> str:
-    return str(sum(int(status.get("restartCount") or 0) for status in statuses_of(pod)))
+    return str(sum(int(status.get("restartCount") or 0) for status in resizable_statuses_of(pod)))
 
 
 def _guest_cpu(pod: Object, _: float) -> str:

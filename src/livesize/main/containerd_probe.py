@@ -36,10 +36,18 @@ def observe_containerd() -> ContainerdTools:
         missing=tuple(programs.missing()),
         version=version,
         has_grpc=has_grpc,
-        network=configuration.is_dir() and any(configuration.iterdir()),
+        network=_has_network(configuration),
         endpoint=endpoint,
         cgroup_driver=_driver_at(endpoint) if has_grpc else "",
     )
+
+
+def _has_network(folder: Path) -> bool | None:
+    """None: this user may not look."""
+    try:
+        return folder.is_dir() and any(folder.iterdir())
+    except OSError:
+        return None
 
 
 def _driver_at(endpoint: str) -> str:

@@ -103,7 +103,7 @@ class FakeMachine:
             memory_bytes=memory_bytes,
             kernel_version="6.1.0",
             os_image="Fake Linux",
-            architecture="x86_64",
+            architecture="amd64",
             boot_id="00000000-0000-0000-0000-000000000001",
             machine_id="fake",
             runtime_version="fake://1",
@@ -240,7 +240,8 @@ class FakeMachine:
                 pages = None if limit_bytes is None else whole_pages(limit_bytes)
                 usage_bytes = self.usage_bytes(group)
                 if limit_bytes is not None and pages is not None and usage_bytes > pages:
-                    raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes)
+                    stays_bytes = entry.limits.memory_limit_bytes
+                    raise MemoryInUseError(_shown(group), limit_bytes, usage_bytes, stays_bytes)
                 entry.limits = msgspec.structs.replace(entry.limits, memory_limit_bytes=pages)
             case SetCpus(cpus=cpus):
                 if not cpus or not set(cpus) <= set(self.cpus):

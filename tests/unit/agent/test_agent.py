@@ -134,6 +134,7 @@ async def test_a_shrink_below_what_is_used_waits_and_goes_on_when_memory_is_free
     world.api.resize("db", "app", memory="32Mi", cpu="1")
     await world.phase("db", "Error")
     message = resize_state(world.api.pod("db"))["message"]
+    assert message.startswith("app holds 48Mi, 16Mi to free: ")
     assert f"memory limit ({32 * MIB}) below current usage ({48 * MIB})" in message
     assert f"{16 * MIB} bytes to go" in message
     assert world.quota_us(uid) == 100_000, "the other resource does not wait"

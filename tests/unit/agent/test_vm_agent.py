@@ -58,7 +58,10 @@ async def test_a_vm_starts_and_its_status_says_what_was_read_back(world: VmWorld
     assert status["guest"]["memoryPlugged"] == "512Mi"
     assert status["guest"]["agent"] is True
     assert status["devices"][0]["current"] == "256Mi"
-    assert world.api.pod("db")["status"]["containerStatuses"] == []
+    assert "containerStatuses" not in world.api.pod("db")["status"], "it is derived"
+    (served,) = world.api.served("db")["status"]["containerStatuses"]
+    assert (served["name"], served["ready"], served["restartCount"]) == ("vm", True, 0)
+    assert served["resources"] == status["resources"]
     assert world.group_bytes(uid) == (512 * MIB, 512 * MIB)
     assert world.quotas(uid) == (200_000, 200_000)
     config = world.vm(uid).size

@@ -25,10 +25,11 @@ def pod(resources: Object | None = None, **container: Any) -> Object:
     ],
 )
 def test_resources_that_nodes_do_not_have(name: str, why: str) -> None:
-    limits, requests = validate_supported(pod({"limits": {name: "1"}, "requests": {name: "1"}}))
-    assert limits.field == f"spec.containers[0].resources.limits[{name}]"
-    assert requests.field == f"spec.containers[0].resources.requests[{name}]"
-    assert limits.detail == f"{why}: leave it out, and ask for cpu and memory"
+    (error,) = validate_supported(pod({"limits": {name: "1"}, "requests": {name: "1"}}))
+    assert error.field == f"spec.containers[0].resources.limits[{name}]"
+    assert error.detail == f"{why}: leave it out, and ask for cpu and memory"
+    (error,) = validate_supported(pod({"requests": {name: "1"}}))
+    assert error.field == f"spec.containers[0].resources.requests[{name}]"
 
 
 def test_a_virtual_machines_resources_are_looked_at_too() -> None:

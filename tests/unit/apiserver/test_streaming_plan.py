@@ -56,6 +56,16 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
     assert plan(pod("app", status=waiting), "log", ("previous", "1")) is not None
 
 
+@pytest.mark.parametrize("what", ["exec", "attach"])
+def test_what_does_not_reach_into_a_guest_is_answered_with_a_sentence(what: str) -> None:
+    vm = pod(virtualMachine={"kernel": {}})
+    vm["status"]["virtualMachineStatus"] = {"state": "Running", "restartCount": 0}
+    with pytest.raises(
+        StatusError, match=r"is a virtual machine: .* does not reach into its guest"
+    ):
+        plan(vm, what, ("stdout", "1"), ("command", "true"))
+
+
 def test_the_log_of_a_virtual_machine_is_its_console() -> None:
     vm = pod(virtualMachine={"kernel": {}})
     status = vm["status"]["virtualMachineStatus"] = {"state": "Starting", "restartCount": 0}
@@ -169,3 +179,10 @@ def test_who_is_no_admin_forwards_the_ports_that_the_pod_declares() -> None:
     with pytest.raises(StatusError, match="declares no ports") as refused:
         plan_stream(pod("web"), "portforward", Query([]), NOW, any_port=False)
     assert refused.value.code == 403
+
+
+def test_a_command_that_cannot_be_run_is_refused_with_its_size() -> None:
+    longest = "x" * (128 * 1024 - 1)
+    assert plan(pod("app"), "exec", ("stdout", "1"), ("command", longest)) is not None
+    with pytest.raises(StatusError, match=r"the command has 131073 bytes, and at most 131071"):
+        plan(pod("app"), "exec", ("stdout", "1"), ("command", longest[1:] + "xé"))

@@ -34,7 +34,8 @@ async def vm1(rig: Any) -> dict[str, Any]:
 
 
 async def test_a_vm_is_served_with_all_its_dialects(rig: Any, vm1: Any) -> None:
-    assert vm1["spec"]["containers"] == []
+    size = {"requests": SMALL, "limits": SMALL}
+    assert vm1["spec"]["containers"] == [{"name": "vm", "image": "guest", "resources": size}]
     machine = vm1["spec"]["virtualMachine"]
     assert machine["resourcesAllocated"] == SMALL
     assert machine["cpu"] == {"max": "4"}

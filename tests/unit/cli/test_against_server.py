@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -358,12 +359,67 @@ def test_a_resize_that_takes_too_long_says_where_it_stands_and_the_way_back(shel
     shell.ok(f"{way_back} --wait --timeout 10s")
 
 
-def test_a_resize_without_waiting_returns_what_was_asked(shell: Shell) -> None:
+def test_a_resize_without_waiting_shows_what_was_asked_and_the_nodes_answer(shell: Shell) -> None:
     shell.start("db", cpu="250m")
-    first = shell.ok("resize pod/db --cpu 100m:1 --memory 64Mi").splitlines()[0]
+    first, _, *rows = shell.ok("resize pod/db --cpu 100m:1 --memory 64Mi").splitlines()
     assert first == (
-        "pod/db asked for cpu request 100m, memory request 64Mi, cpu limit 1, memory limit 64Mi"
+        "pod/db asked for cpu request 100m, memory request 64Mi, cpu limit 1, memory limit 64Mi;"
+        " done"
     )
+    assert "500m → 1" in rows[1].split("-")[-1], "actual, as the node reported it"
+    answer = shell.ok("resize pod/db --limit-cpu 8 --request-cpu 7").splitlines()[0]
+    assert answer.endswith("; infeasible: the node has 4000m of cpu in all")
+    answer = shell.ok(f"resize pod/db --limit-cpu 5 --request-cpu {UNTOUCHED_CPU_MILLI}m")
+    assert answer.splitlines()[0].endswith("; asked; the node has not judged it yet")
+
+
+def test_a_change_of_what_is_asked_for_now(shell: Shell) -> None:
+    shell.start("db")
+    assert "cpu limit 750m" in shell.ok("resize pod/db --cpu +250m")
+    assert "memory limit 48Mi" in shell.ok("resize pod/db --memory -16Mi")
+    sizes = shell.pod("db")["spec"]["containers"][0]["resources"]["limits"]
+    assert sizes == {"cpu": "750m", "memory": "48Mi"}
+    sentence = shell.fails("resize pod/db --memory -48Mi")
+    assert "the memory size is 48Mi, and -48Mi would leave nothing of it" in sentence
+
+
+def test_changes_of_many_at_once_add_up(shell: Shell) -> None:
+    """Each of them is a change of the version that it has seen, or is worked out anew."""
+    shell.start("db", cpu="100m", limit="100m")
+    command = [str(Path(sys.executable).parent / "livesize"), "resize", "pod/db", "--cpu", "+100m"]
+    words = [*command, "--kubeconfig", str(shell.kubeconfig), "-o", "name"]
+    changes = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [one.wait(timeout=30) for one in changes] == [0, 0, 0, 0]
+    assert shell.pod("db")["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "500m"
+
+
+def test_who_stops_waiting_hears_that_it_is_still_asked_and_the_way_back(shell: Shell) -> None:
+    shell.start("db")
+    line = f"resize pod/db --cpu {UNTOUCHED_CPU_MILLI}m --wait --timeout 60s"
+    program = (
+        "import sys; sys.stderr.isatty = lambda: True; from livesize.cli.app import cli; cli()"
+    )
+    words = [sys.executable, "-c", program, *line.split(), "--kubeconfig", str(shell.kubeconfig)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        assert "asked; the node has not judged it yet" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        said = waiting.stderr.read()
+        assert waiting.wait(timeout=10) == 130
+    assert said.startswith("livesize: no longer waited for: pod/db: asked;")
+    assert "It is still asked for, and goes on by itself" in said
+    assert "`livesize resize pod/db -c app --request-cpu 500m --limit-cpu 500m`" in said
+    assert "Traceback" not in said
+
+
+def test_a_dry_run_of_apply_says_what_would_change(shell: Shell) -> None:
+    shell.start("db")
+    text = manifest("db")
+    assert shell.ok("apply -f - --dry-run", text) == "pod/db unchanged (dry run)\n"
+    labelled = manifest("db", tier="one")
+    assert shell.ok("apply -f - --dry-run", labelled) == "pod/db configured (dry run)\n"
+    assert shell.ok("apply -f - --dry-run", text) == "pod/db unchanged (dry run)\n"
+    assert shell.ok("apply -f -", labelled) == "pod/db configured\n"
 
 
 @pytest.mark.parametrize(
@@ -449,3 +505,12 @@ def test_wrong_credentials_name_the_file(shell: Shell, tmp_path: Path) -> None:
 
 def test_the_version_of_the_server(shell: Shell) -> None:
     assert shell.ok("version --server").splitlines()[1].startswith("server v")
+
+
+def test_describe_shows_the_default_policy_and_the_last_resize(shell: Shell) -> None:
+    shell.start("shown")
+    shell.ok("resize pod/shown --cpu 700m --wait --timeout 10s")
+    told = shell.ok("describe pod/shown")
+    assert "app cpu" in told
+    assert "NoRestart (default)" in told
+    assert "Resize Done since" in told

@@ -188,3 +188,20 @@ def test_containerd(tools: ContainerdTools, ok: bool, words: str) -> None:
     assert found.optional
     assert words in found.what
     assert ok or "--runtime containerd" in found.remedy
+
+
+def test_what_a_user_may_not_look_at_is_a_finding_and_no_traceback() -> None:
+    def containerd() -> list[Finding]:
+        raise PermissionError(13, "Permission denied", "/etc/cni/net.d")
+
+    answer = CliRunner().invoke(cli, ["doctor"], obj=[containerd])
+    assert answer.exception is None or isinstance(answer.exception, SystemExit)
+    assert "containerd: cannot be looked at: Permission denied (/etc/cni/net.d)" in answer.output
+    assert "run `livesize doctor` as root" in answer.output
+
+
+def test_a_network_configuration_that_only_root_may_read() -> None:
+    tools = ContainerdTools(missing=(), version="containerd 1.6.20", has_grpc=True, network=None)
+    finding = check_containerd(tools)
+    assert finding.ok
+    assert "its CNI configuration is for root to read" in finding.what

@@ -79,6 +79,65 @@ def test_a_size_keeps_the_shape(
 
 
 @pytest.mark.parametrize(
+    ("request_", "limit", "asked", "sent"),
+    [
+        ("1", "1", "+500m", {"requests": "1500m", "limits": "1500m"}),
+        ("1", "1", "-250m", {"requests": "750m", "limits": "750m"}),
+        ("500m", "1", "+1", {"limits": "2"}),
+        ("500m", "1", "-600m", {"requests": "400m", "limits": "400m"}),
+        ("500m", "", "+100m", {"requests": "600m"}),
+        ("500m", "1", "+100m:", {"requests": "600m"}),
+        ("500m", "1", "-100m:+1", {"requests": "400m", "limits": "2"}),
+        ("500m", "1", "250m:+1", {"requests": "250m", "limits": "2"}),
+    ],
+    ids=[
+        "guaranteed grows on both sides",
+        "guaranteed shrinks on both sides",
+        "burstable: the limit",
+        "a request above the new limit follows it",
+        "only a request: the request",
+        "one side by name",
+        "both sides by name",
+        "one side is a size, the other a change",
+    ],
+)
+def test_a_sign_is_a_change_of_what_is_desired_now(
+    request_: str, limit: str, asked: str, sent: dict[str, str]
+) -> None:
+    made = pod(("app", request_, limit))
+    made["metadata"] = {"resourceVersion": "17"}
+    patch = plan_patch(made, "", {CPU: wish(asked)})
+    assert isinstance(patch, ResizePatch)
+    resources = {side: {"cpu": quantity} for side, quantity in sent.items()}
+    assert patch.resources == resources
+    assert patch.body()["metadata"] == {"resourceVersion": "17"}, "a change of just this version"
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "asked", "words"),
+    [
+        ("500m", "500m", "-500m", "the cpu size is 500m, and -500m would leave nothing of it"),
+        ("500m", "500m", "-2", "the cpu size is 500m, and -2 would leave nothing of it"),
+        ("500m", "", ":+1", "there is no cpu limit that +1 could change; say how large it is"),
+    ],
+)
+def test_a_change_that_cannot_be(request_: str, limit: str, asked: str, words: str) -> None:
+    refusal = plan_patch(pod(("app", request_, limit)), "", {CPU: wish(asked)})
+    assert refusal == ResizeRefusal(words)
+
+
+def test_a_change_of_memory_without_a_unit() -> None:
+    made: Object = {"spec": {"containers": [{"name": "app"}]}}
+    refusal = plan_patch(made, "", {MEMORY: wish("+64")})
+    assert refusal == ResizeRefusal("memory of 64 bytes; did you mean +64Gi?")
+
+
+@pytest.mark.parametrize("word", ["+", "-", "++1", "+-1", "--1", "+x"])
+def test_signs_that_say_nothing(word: str) -> None:
+    assert isinstance(parse_wish(word, "", ""), ResizeRefusal)
+
+
+@pytest.mark.parametrize(
     ("word", "request_", "limit", "sentence"),
     [
         ("1", "1", "", "not both"),

@@ -126,6 +126,34 @@ def test_judge(state: Object, expected: Progress) -> None:
     assert judge(state, 7, PATCH) == expected
 
 
+def test_what_was_refused_before_does_not_refuse_the_other_resource() -> None:
+    """The node can never have that much CPU; then less memory was asked."""
+
+    def state(allocated: str, actual: str) -> Object:
+        size = {"requests": {"cpu": "1", "memory": actual}, "limits": {"cpu": "1"}}
+        shown = pod(actual="1", desired="64", conditions=[pending("Infeasible")])
+        shown = evolve(shown, ("spec", "containers", 0, "resources", "requests", "memory"), "2Gi")
+        shown = evolve(shown, (*APP, "allocatedResources", "memory"), allocated)
+        return evolve(shown, (*APP, "resources"), size)
+
+    patch = ResizePatch("app", {"requests": {"memory": "2Gi"}})
+    assert judge(state("1Gi", "1Gi"), 7, patch) == Refused("why")
+    assert judge(state("2Gi", "1Gi"), 7, patch) == Waiting("InProgress")
+    done = judge(state("2Gi", "2Gi"), 7, patch)
+    assert done == Done("has this size; what was asked before is still refused: why")
+    both = ResizePatch("app", {"requests": {"memory": "2Gi", "cpu": "64"}})
+    assert judge(state("2Gi", "2Gi"), 7, both) == Refused("why")
+
+
+def test_held_memory_is_said_in_one_line() -> None:
+    held = "app holds 100Mi, 36Mi to free: x: memory limit (1) below current usage (2), 1 bytes"
+    waiting = judge(pod(actual="1", conditions=[in_progress("Error", held)]), 7, PATCH)
+    assert waiting == Waiting("Held", "app holds 100Mi, 36Mi to free")
+    assert isinstance(waiting, Waiting)
+    line = "pod/db: waiting for memory to be freed (app holds 100Mi, 36Mi to free)"
+    assert progress_line("pod/db", waiting) == line
+
+
 def test_the_report_shows_each_word_before_and_after() -> None:
     table = change_table("app", pod(actual="1", desired="1"), pod())
     assert table.header == ("", "DESIRED", "ALLOCATED", "ACTUAL")

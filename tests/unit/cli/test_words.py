@@ -160,6 +160,14 @@ def test_what_does_not_run_has_no_actual_size(states: list[Object], actual: str)
     assert row["ACTUAL"] == actual
 
 
+KUBERNETES = "attempting to set pod memory limit (1) below current usage (2)"
+
+
+def in_progress(message: str) -> Object:
+    kind = {"type": "PodResizeInProgress", "status": "True"}
+    return {**kind, "reason": "Error", "message": message}
+
+
 @pytest.mark.parametrize(
     ("conditions", "word"),
     [
@@ -167,6 +175,16 @@ def test_what_does_not_run_has_no_actual_size(states: list[Object], actual: str)
         ([{"type": "PodResizePending", "status": "True", "reason": "Deferred"}], "Deferred"),
         ([{"type": "PodResizeInProgress", "status": "True"}], "InProgress"),
         ([{"type": "PodResizeInProgress", "status": "True", "reason": "Error"}], "Error"),
+        ([in_progress(f"app holds 100Mi, 36Mi to free: {KUBERNETES}")], "Waiting"),
+        ([in_progress(KUBERNETES)], "Waiting"),
+        (
+            [in_progress("memory: the guest has 9 bytes, 5 bytes to go: the guest uses 8")],
+            "Waiting",
+        ),
+        ([in_progress("cpu: the guest uses 3 CPUs, not 4")], "Error"),
+        ([{"type": "PodResized", "status": "Requested"}], "Requested"),
+        ([{"type": "PodResized", "status": "Accepted"}], "Accepted"),
+        ([{"type": "PodResized", "status": "Done"}], "-"),
     ],
 )
 def test_the_word_for_a_resize(conditions: list[Object], word: str) -> None:

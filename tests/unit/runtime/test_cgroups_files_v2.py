@@ -5,11 +5,14 @@ There is no kernel behind these files, so its refusals are tested elsewhere, in 
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.runtime.cgroups import narrow as narrowing
 from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
 from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2, parse_cpu_max
@@ -134,7 +137,8 @@ def test_a_limit_is_lowered_only_where_nobody_would_be_killed(
         return
     with pytest.raises(MemoryInUseError) as error:
         driver.write_memory(GROUP, target)
-    assert error.value.usage_bytes > target
+    assert error.value.to_go_bytes > 0
+    assert error.value.usage_bytes <= 21 * MIB, "what is held, without the margin"
     assert driver.memory_limit(GROUP) == 64 * MIB
 
 
@@ -145,6 +149,34 @@ def test_pages_are_given_back_first_and_where_they_stay_so_does_the_limit(mount:
     asked = int((mount / GROUP / "memory.reclaim").read_text())
     assert asked == 50 * MIB + 5 * MIB - 40 * MIB  # down to the target less its margin
     assert driver.memory_limit(GROUP) == 64 * MIB
+
+
+def test_a_group_that_somebody_slows_down_is_not_left_frozen(
+    mount: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """memory.high stays as somebody else set it; an agent that is killed while the group is frozen
+    has noted that it ran."""
+    group = mount / GROUP
+    write(group, memory__high=f"{35 * MIB}", cgroup__freeze="0", cgroup__events="frozen 1\n")
+    write(group, memory__current=f"{38 * MIB}")
+
+    def die(_: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(narrowing, "_wait_frozen", die)
+        CgroupsV2(str(mount)).write_memory(GROUP, 40 * MIB)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert (group / "cgroup.freeze").read_text() == "1"
+    assert CgroupsV2(str(mount)).mend(GROUP)
+    assert (group / "cgroup.freeze").read_text() == "0"
+    assert (group / "memory.high").read_text() == str(35 * MIB)
+    CgroupsV2(str(mount)).write_memory(GROUP, 40 * MIB)
+    assert (group / "memory.max").read_text() == str(40 * MIB)
+    assert (group / "memory.high").read_text() == str(35 * MIB)
+    assert os.listxattr(group) == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ possible (decisions 6 to 9).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,11 +19,13 @@ from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class
 from livesize.api.reasons import Reason
 from livesize.api.resize_phase import ResizePhase
-from livesize.api.resize_state import order_of_request, phase_of
+from livesize.api.resize_state import order_of_request, phase_of, resize_state
+from livesize.api.resize_wish import Wish
 from livesize.api.resources import Amounts, ResourceName, is_vm
 from livesize.api.runtime_powers import NO_POWERS, Powers
 
 UNSUPPORTED = "UnsupportedByNode"
+_SIDES = ("requests", "limits")
 
 
 class Admit(msgspec.Struct, frozen=True, tag=True):
@@ -90,6 +93,26 @@ def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
             return Defer(verdict.sentence())
         case NeverFits():
             return Infeasible(verdict.sentence())
+
+
+def refusal_words(pod: Object, verdict: Defer | Infeasible, allocated: Sequence[Object]) -> str:
+    """Why, the way back, and, where a restart is wished for as a way out, why that is none."""
+    sentences = [verdict.message]
+    if isinstance(verdict, Infeasible):
+        had = "; ".join(_size_words(size) for size in allocated)
+        sentences.append(f"Ask for less, or take it back by asking for what is allocated: {had}")
+    if resize_state(pod).get("action") == Wish.IN_PLACE_PREFERRED:
+        sentences.append("A restart gives this node no more room: only another node helps")
+    return ". ".join(sentences)
+
+
+def _size_words(size: Object) -> str:
+    words = [
+        f"{resource} {':'.join(dict.fromkeys(amounts))}"
+        for resource in ResourceName
+        if (amounts := [size[side][resource] for side in _SIDES if resource in size.get(side, {})])
+    ]
+    return f"{size['name']} {' '.join(words) or 'nothing'}"
 
 
 RetryKey: TypeAlias = tuple[int, int, int]

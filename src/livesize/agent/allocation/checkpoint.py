@@ -372,7 +372,8 @@ class SecuredEntry:
         """That it was applied, the machine says too, so nobody waits for the disk. The promise it
         holds is written already, unless a newer one came meanwhile."""
         self._checkpoint.note(entry)
-        known = self._secured is not None and self._secured.generation == entry.generation
+        before = self._secured
+        known = before is not None and before.promises_the_same(entry)
         self._secured = self._written = entry if known else None
         self._unwritten = None
 

@@ -20,6 +20,7 @@ from livesize.api.resources import (
     NOTHING,
     ZERO,
     Amounts,
+    ResourceName,
     add,
     maximum,
     or_zero,
@@ -81,6 +82,10 @@ class Allocation(msgspec.Struct, frozen=True):
         return any(
             not set(cpus).issubset(self.cpus.get(name, ())) for name, cpus in self.held_cpus.items()
         )
+
+    def promises_the_same(self, other: Allocation) -> bool:
+        """One generation may be promised twice: more of it was accepted (decisions 9)."""
+        return self.generation == other.generation and self.allocated == other.allocated
 
     def sizes(self) -> tuple[Object, ...]:
         """Of all its containers, those that start before the others too."""
@@ -176,6 +181,26 @@ def sizes_equal(left: tuple[Object, ...], right: tuple[Object, ...]) -> bool:
         one["name"] == other["name"] and same_size(one, other)
         for one, other in zip(left, right, strict=True)
     )
+
+
+def with_resource(
+    sizes: Iterable[Object], other: Iterable[Object], resource: ResourceName
+) -> tuple[Object, ...]:
+    """``sizes`` with one resource, on both sides, as in ``other``, which has the same names."""
+    return tuple(
+        _with_resource(size, taken, resource) for size, taken in zip(sizes, other, strict=True)
+    )
+
+
+def _with_resource(size: Object, taken: Object, resource: ResourceName) -> Object:
+    made: Object = {"name": size["name"]}
+    for side in ("requests", "limits"):
+        amounts = {name: text for name, text in size.get(side, {}).items() if name != resource}
+        if resource in taken.get(side, {}):
+            amounts[resource.value] = taken[side][resource]
+        if amounts:
+            made[side] = amounts
+    return made
 
 
 def requests_total(sizes: Iterable[Object]) -> Amounts:

@@ -10,10 +10,12 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.report import judged_status
 from livesize.agent.shape import Progress
 from livesize.api.objects import Object, name_of, namespace_of, uid_of
+from livesize.api.quantity import format_whole_mi
 from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
 from livesize.api.resources import sidecars_of
 from livesize.machinery.clock import format_micro_time
-from livesize.machinery.steps import StepRecord
+from livesize.machinery.steps import StepOutcome, StepRecord
+from livesize.runtime.interface import MemoryInUseError
 
 RUNNING = "Running"  # of a step that is not done yet
 
@@ -60,6 +62,18 @@ def progress_body(
         "steps": [*steps_json(records), running],
         "status": _present(status),
     }
+
+
+def failure_words(records: Sequence[StepRecord], failure: Exception) -> str:
+    """What the machine said; where memory is held, first who holds how much, in whole Mi."""
+    if not isinstance(failure, MemoryInUseError):
+        return str(failure)
+    failed = next(one.name for one in records if one.outcome is StepOutcome.FAILED)
+    kind, _, rest = failed.partition(":")
+    holder = rest.partition(":")[0] if kind == "container" else "the pod"
+    held = format_whole_mi(failure.usage_bytes)
+    to_free = format_whole_mi(failure.to_go_bytes)
+    return f"{holder} holds {held}, {to_free} to free: {failure}"
 
 
 def error_body(

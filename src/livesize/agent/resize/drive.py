@@ -16,7 +16,13 @@ from livesize.agent.judge import Judge
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.outside import Outside
 from livesize.agent.pods.post import PodRecord
-from livesize.agent.resize.answers import accept_body, error_body, event_message, refusal_body
+from livesize.agent.resize.answers import (
+    accept_body,
+    error_body,
+    event_message,
+    failure_words,
+    refusal_body,
+)
 from livesize.agent.resize.attempt import (
     POST_ERRORS,
     TELL_ERRORS,
@@ -27,13 +33,14 @@ from livesize.agent.resize.attempt import (
     Restart,
 )
 from livesize.agent.resize.progress import ProgressLine
-from livesize.agent.resize.restarts import is_due, plan_restarts
+from livesize.agent.resize.restarts import Overdue, is_due, plan_restarts
 from livesize.agent.shape import MachineWork, Onlookers, Shape
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import EventReason
-from livesize.api.resize_deadline import OnDeadline, deadline_of
+from livesize.api.resize_deadline import OnDeadline, deadline_of, fallback_seconds
 from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
+from livesize.api.resize_wish import Wish
 from livesize.api.resources import init_containers_of, resizable_of, size_of
 from livesize.machinery.clock import parse_time
 from livesize.machinery.steps import Backoff, Step, StepWaitsError, run_steps
@@ -43,6 +50,10 @@ from livesize.runtime.interface import ContainerPhase
 log = get_logger("agent.resize")
 
 NEVER = float("inf")
+_FALLS_BACK = (
+    "The resize could not be applied in place in time: all containers restart with their new sizes"
+    " (resizeAction InPlaceResizePreferred)"
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,7 @@ class ResizeDriver:
         state = resize_state(pod)
         heard = int(state.get("observedGeneration", 0)) >= refusal.generation
         is_told = heard and phase_of(pod) is refusal.phase  # by us, not only by the scheduler
+        is_told = is_told and state.get("allocated") == list(entry.allocated)
         if state.get("generation") != refusal.generation or is_told:
             return
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message, entry)
@@ -143,29 +155,40 @@ class ResizeDriver:
         return asked and phase_of(pod) in UNFINISHED and not self._record.gone
 
     def _decide_restarts(self, target: Allocation, snapshot: PodSnapshot) -> Allocation:
-        pod, overdue = self._record.pod, self._is_overdue(target)
+        pod, overdue = self._record.pod, self._overdue(target)
         restarting = plan_restarts(pod, target, snapshot.containers, overdue=overdue)
         if restarting == target.restarting:
             return target
+        if overdue is Overdue.ALL:
+            self._outside.tell(pod, EventReason.RESIZE_RESTARTS, _FALLS_BACK)
         target = target.with_restarts(restarting)
         self._books.ledger.record(target)
         return target
 
-    def _is_overdue(self, target: Allocation) -> bool:
-        """The pod wants a restart rather than to wait any longer. Times are written in whole
-        seconds, rounded down."""
-        pod = self._record.pod
-        deadline, asked = deadline_of(pod), resize_state(pod).get("requestedTime")
-        if deadline is None or deadline.action is not OnDeadline.RESTART or not asked:
-            return False
-        overdue = self._outside.clock.now() > parse_time(asked) + 1 + deadline.seconds
-        return overdue and self._is_asked(target)
+    def _overdue(self, target: Allocation) -> Overdue:
+        """What restarts rather than to wait any longer."""
+        pod, state = self._record.pod, resize_state(self._record.pod)
+        if "requestedTime" not in state or not self._is_asked(target):
+            return Overdue.NOTHING
+        deadline = deadline_of(pod)
+        if deadline is not None and deadline.action is OnDeadline.RESTART:
+            return Overdue.CHANGED if self._waited_for(deadline.seconds) else Overdue.NOTHING
+        failing = phase_of(pod) is ResizePhase.ERROR
+        preferred = failing and state.get("action") == Wish.IN_PLACE_PREFERRED
+        seconds = fallback_seconds(pod) if preferred else None
+        late = seconds is not None and self._waited_for(seconds)
+        return Overdue.ALL if late else Overdue.NOTHING
+
+    def _waited_for(self, seconds: float) -> bool:
+        """Since it was asked. Times are written in whole seconds, rounded down."""
+        asked = parse_time(resize_state(self._record.pod)["requestedTime"])
+        return self._outside.clock.now() > asked + 1 + seconds
 
     def _is_overtaken(self, target: Allocation) -> bool:
         """A newer promise was made, or the pod is on its way out."""
         current = self._books.ledger.get(target.uid)
         leaving = lookup(self._record.pod, "metadata", "deletionTimestamp") or self._record.gone
-        return bool(leaving) or current is None or current.generation != target.generation
+        return bool(leaving) or current is None or not current.promises_the_same(target)
 
     async def _hold(self, target: Allocation, why: str) -> AttemptOutcome:
         """The machine is not ready for it: the promise is durable, and the API hears why it takes
@@ -269,7 +292,7 @@ class ResizeDriver:
     async def _post_error(
         self, target: Allocation, outcome: AttemptOutcome, failure: Exception
     ) -> None:
-        pod, message = self._record.pod, str(failure)
+        pod, message = self._record.pod, failure_words(outcome.records, failure)
         state = resize_state(pod)
         if not self._is_asked(target):
             return

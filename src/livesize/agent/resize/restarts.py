@@ -7,6 +7,7 @@ alone, and one that was stopped and not started again is started, whatever its e
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
 from livesize.agent.allocation.ledger import Allocation
@@ -19,15 +20,26 @@ from livesize.api.resources import parse_resources, resizable_of, same_size
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
 
+class Overdue(enum.Enum):
+    """What restarts because the resize has taken too long, beside what restarts anyway."""
+
+    NOTHING = enum.auto()
+    CHANGED = enum.auto()  # the containers that do not have their size (on-deadline Restart)
+    ALL = enum.auto()  # the whole pod (InPlaceResizePreferred; decisions 37)
+
+
 def plan_restarts(
-    pod: Object, entry: Allocation, views: Mapping[str, ContainerView], *, overdue: bool = False
+    pod: Object,
+    entry: Allocation,
+    views: Mapping[str, ContainerView],
+    *,
+    overdue: Overdue = Overdue.NOTHING,
 ) -> dict[str, int]:
-    """Containers that restart to reach ``entry``'s sizes, with the attempt they are to reach.
-    ``overdue``: the pod says that those which do not have their size by now are to restart."""
+    """Containers that restart to reach ``entry``'s sizes, with the attempt they are to reach."""
     if entry.settled:
         return {}
     restarting = dict(entry.restarting)
-    for container in _changed(pod, entry) if overdue else _demanded(pod, entry):
+    for container in _restarted(pod, entry, overdue):
         view = views.get(container["name"])
         if view is None or view.phase is not ContainerPhase.RUNNING:
             continue
@@ -44,6 +56,16 @@ def plan_restarts(
 
 def is_due(entry: Allocation, view: ContainerView) -> bool:
     return view.attempt < entry.restarting.get(view.name, 0)
+
+
+def _restarted(pod: Object, entry: Allocation, overdue: Overdue) -> list[Object]:
+    match overdue:
+        case Overdue.NOTHING:
+            return _demanded(pod, entry)
+        case Overdue.CHANGED:
+            return _changed(pod, entry)
+        case Overdue.ALL:
+            return resizable_of(pod)
 
 
 def _changed(pod: Object, entry: Allocation) -> list[Object]:

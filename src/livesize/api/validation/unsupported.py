@@ -30,12 +30,17 @@ def validate_supported(pod: Object) -> list[FieldError]:
 
 
 def validate_resource_names(resources: Object, field: str) -> list[FieldError]:
-    """Nodes have CPU and memory to give; whatever else is asked for would be run without."""
-    return [
-        FieldError(FieldErrorKind.FORBIDDEN, f"{field}.{side}[{name}]", _detail(name))
-        for side in ("limits", "requests")
+    """Nodes have CPU and memory to give; whatever else is asked for would be run without. Each name
+    is complained of once: requests that are absent were filled in from the limits."""
+    asked = {
+        name: side
+        for side in ("requests", "limits")
         for name in resources.get(side) or {}
         if name not in _KNOWN
+    }
+    return [
+        FieldError(FieldErrorKind.FORBIDDEN, f"{field}.{side}[{name}]", _detail(name))
+        for name, side in asked.items()
     ]
 
 

@@ -14,6 +14,7 @@ import msgspec
 from livesize.api.dialects import strip_dialects
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, evolve, lookup, without
+from livesize.api.resources import is_vm
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.records import Record, encode
 
@@ -34,6 +35,8 @@ def editable(record: Record) -> Record:
 
 def _editable_pod(served: Object) -> Object:
     pod = without(strip_dialects(served), ("status", "resizeState"))
+    if is_vm(served):
+        pod = evolve(pod, ("spec", "containers"), served["spec"]["containers"])
     for path in _UNKNOWN_TO_KUBECTL:
         pod = without(pod, path)
     containers = lookup(pod, "spec", "containers")

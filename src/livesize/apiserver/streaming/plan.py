@@ -15,11 +15,11 @@ import msgspec
 from livesize.api.errors import StatusError, bad_request, forbidden
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, lookup, name_of, uid_of
+from livesize.api.resources import VM_NAME, is_vm
 from livesize.api.vm_status import statuses_of
 
 LOG, EXEC, ATTACH, PORT_FORWARD = "log", "exec", "attach", "portforward"
-_MOST_COMMAND_BYTES = 64 * 1024
-_VM = "vm"
+_MOST_COMMAND_BYTES = 128 * 1024 - 1  # what Linux takes of one argument (execve(2))
 
 
 class Query:
@@ -74,6 +74,11 @@ def plan_stream(
         )
     if subresource == PORT_FORWARD:
         return NodeRequest(node, _forward_path(pod, any_port=any_port))
+    if is_vm(pod):
+        raise bad_request(
+            f"pod {name_of(pod)} is a virtual machine: {subresource} does not reach into its guest"
+            " yet; `kubectl logs` shows its console"
+        )
     container = choose_container(pod, query.one("container"))
     if _state(pod, container, "running") is None:
         raise bad_request(f'unable to upgrade connection: container not found ("{container}")')
@@ -82,7 +87,7 @@ def plan_stream(
 
 def choose_container(pod: Object, given: str) -> str:
     """The one that is named, or the only one."""
-    names = _names(pod, "containers") or ([_VM] if lookup(pod, "spec", "virtualMachine") else [])
+    names = [VM_NAME] if is_vm(pod) else _names(pod, "containers")
     inits = _names(pod, "initContainers")
     if given:
         if given not in (*names, *inits):
@@ -153,9 +158,13 @@ def _session_path(pod: Object, container: str, subresource: str, query: Query) -
         command = query.all("command")
         if not command or not command[0]:
             raise bad_request("you must specify at least one command for the container")
-        if sum(map(len, command)) > _MOST_COMMAND_BYTES:
+        size_bytes = sum(len(word.encode(errors="replace")) for word in command)
+        if size_bytes > _MOST_COMMAND_BYTES:
             raise StatusError(
-                413, "RequestEntityTooLarge", f"a command has at most {_MOST_COMMAND_BYTES} bytes"
+                413,
+                "RequestEntityTooLarge",
+                f"the command has {size_bytes} bytes, and at most {_MOST_COMMAND_BYTES} can be run;"
+                " send what is longer through stdin, for instance sh -s < script",
             )
         pairs += [("command", argument) for argument in command]
     text = urlencode(pairs)

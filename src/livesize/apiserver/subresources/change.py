@@ -9,6 +9,7 @@ import msgspec
 
 from livesize.api.errors import Cause, FieldError, forbidden, invalid
 from livesize.api.objects import Object, lookup
+from livesize.api.vm_as_container import fold_container
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
 
@@ -34,6 +35,13 @@ class SentChange(msgspec.Struct, frozen=True):
 
 Rule: TypeAlias = Callable[[SentChange], Object]
 """The object to store next; raises StatusError where the change is refused."""
+
+
+def folded(change: SentChange) -> SentChange:
+    """Without the container that a VM pod is served with; what it asks is its VM's."""
+    incoming, errors = fold_container(change.incoming, change.stored)
+    refuse_invalid(change.target, errors)
+    return msgspec.structs.replace(change, incoming=incoming)
 
 
 def refuse_invalid(target: Target, errors: Sequence[FieldError]) -> None:

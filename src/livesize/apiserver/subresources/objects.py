@@ -15,6 +15,7 @@ from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.preparing import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
     SentChange,
+    folded,
     refuse_forbidden,
     refuse_invalid,
 )
@@ -30,6 +31,7 @@ def update_object(change: SentChange) -> Object:
 
 def update_pod(change: SentChange) -> Object:
     """Resources may be changed here as through pods/resize (ARK; decisions 3)."""
+    change = folded(change)
     derived = check_derived(change.incoming, change.served, from_own_node=change.from_own_node)
     refuse_forbidden(change.target, derived)
     new = prepare_update(change.target, change.stored, strip_dialects(change.incoming))

@@ -15,6 +15,7 @@ from livesize.api.validation import prepare_resize, validate_pod_resize
 from livesize.apiserver.preparing import check_identity
 from livesize.apiserver.subresources.change import (
     SentChange,
+    folded,
     refuse_forbidden,
     refuse_invalid,
 )
@@ -22,6 +23,7 @@ from livesize.apiserver.subresources.objects import ask_resize
 
 
 def resize_pod(change: SentChange) -> Object:
+    change = folded(change)
     refuse_forbidden(
         change.target, check_derived(change.incoming, change.served, from_own_node=False)
     )

@@ -11,17 +11,23 @@ import msgspec
 
 from livesize.cli.doctor.checks import Finding
 
+_NETWORKS = {
+    True: "CNI",
+    False: "no CNI configuration: pods need hostNetwork: true there",
+    None: "its CNI configuration is for root to read",
+}
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 class ContainerdTools(msgspec.Struct, frozen=True):
-    """``version``: what containerd says of itself. ``network``: there is a CNI configuration.
+    """``version``: what containerd says of itself. ``network``: there is a CNI configuration; None:
+    this user may not look.
     ``cgroup_driver``: of the one at ``endpoint``; empty: none answers there."""
 
     missing: tuple[str, ...]
     version: str
     has_grpc: bool
-    network: bool
+    network: bool | None
     endpoint: str = ""
     cgroup_driver: str = ""
 
@@ -35,7 +41,7 @@ def check_containerd(tools: ContainerdTools) -> Finding:
         remedy = "for --runtime containerd: pip install 'livesize[containerd]'"
         return Finding("containerd", False, "grpcio is not installed", remedy, optional=True)
     found = _VERSION.search(tools.version)
-    network = "CNI" if tools.network else "no CNI configuration: pods need hostNetwork: true there"
+    network = _NETWORKS[tools.network]
     what = f"containerd {found[0] if found else '(unknown version)'}, {network}; {_groups(tools)}"
     return Finding("containerd", True, what, optional=True)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS
 from livesize.api.objects import Object, generation_of
 from livesize.api.resources import ResourceName, container_resources
@@ -32,14 +34,24 @@ from livesize.cli.resize.plan import (
     plan_patch,
     undo_options,
 )
-from livesize.cli.resize.progress import Done, Refused, Waiting
-from livesize.cli.resize.report import change_table, progress_line
+from livesize.cli.resize.progress import Done, Refused, Waiting, verdict_is_known
+from livesize.cli.resize.report import change_table, progress_line, verdict_words
 from livesize.cli.targets import Duration, parse_pod
 from livesize.client.interface import PatchType
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
+
+_CONFLICT = 409
+_TRIES = 10
+_VERDICT_SECONDS = 0.2
+
+
+class Interrupted(Failure):
+    """Ctrl-C, as a shell tells it."""
+
+    exit_code = 130
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -62,8 +74,8 @@ class Asked(msgspec.Struct, frozen=True):
 @click.argument("pod", metavar="pod/NAME", shell_complete=complete_pod)
 @namespace_option
 @click.option("-c", "--container", default="", help="Which container; needed if there are several.")
-@click.option("--cpu", default="", metavar="X|REQUEST:LIMIT", help="2, 500m, 500m:1")
-@click.option("--memory", default="", metavar="X|REQUEST:LIMIT", help="4Gi, 256Mi:512Mi")
+@click.option("--cpu", default="", metavar="X|REQUEST:LIMIT", help="2, 500m, +500m, 500m:1")
+@click.option("--memory", default="", metavar="X|REQUEST:LIMIT", help="4Gi, -64Mi, 256Mi:512Mi")
 @click.option("--request-cpu", default="", metavar="X")
 @click.option("--limit-cpu", default="", metavar="X")
 @click.option("--request-memory", default="", metavar="X")
@@ -82,12 +94,14 @@ def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
     """Change CPU and memory of a running pod, container or virtual machine, without restarting it.
 
     A single size keeps the shape of the container: the limit where there is one, and the request
-    too where it was the same.
+    too where it was the same. A sign makes it a change of what is asked for now: +64Mi is 64Mi
+    more, -500m half a CPU less.
 
     \b
     Examples:
       livesize resize pod/db --cpu 2 --memory 4Gi --wait
       livesize resize pod/db -c app --cpu 500m:1
+      livesize resize pod/db --memory +512Mi
       livesize resize pod/db --limit-memory 1Gi --dry-run
       livesize resize pod/vm1 --cpu 4 --memory 2Gi --wait
     """
@@ -120,30 +134,60 @@ def _wish(resource: ResourceName, options: dict[str, Any]) -> Wish:
 
 
 async def _resize(client: HttpClient, asked: Asked) -> None:
-    before = await client.get(PODS, asked.name, asked.namespace)
-    patch = plan_patch(before, asked.container, asked.wishes)
-    if isinstance(patch, ResizeRefusal):
-        raise Failure(f"{asked.label}: {patch.sentence}")
     began = SystemClock().monotonic()
-    answer = await client.patch(
-        PODS,
-        asked.name,
-        patch.body(),
-        namespace=asked.namespace,
-        patch_type=PatchType.STRATEGIC,
-        subresource="resize",
-        dry_run=asked.dry_run,
-    )
+    before, patch, answer = await _ask(client, asked)
     if asked.dry_run:
         _show(asked, patch, before, answer, f"would be resized ({describe(patch)})")
     elif asked.patience_seconds is None:
-        same = generation_of(answer) == generation_of(before)
-        what = "has this size already" if same else f"asked for {describe(patch)}"
-        _show(asked, patch, before, answer, what)
+        if generation_of(answer) == generation_of(before):
+            _show(asked, patch, before, answer, "has this size already")
+            return
+        after, verdict = await _verdict(client, patch, answer)
+        _show(asked, patch, before, after, f"asked for {describe(patch)}; {verdict}")
     else:
         after, note = await _wait(client, asked, patch, before, answer)
         seconds = SystemClock().monotonic() - began
         _show(asked, patch, before, after, note or f"resized in {seconds:.2f} s")
+
+
+async def _ask(client: HttpClient, asked: Asked) -> tuple[Object, ResizePatch, Object]:
+    """The pod before, what was sent, and the pod as the server has it then. A change of what is
+    there is worked out anew where somebody else has changed the pod meanwhile."""
+    for left in reversed(range(_TRIES)):
+        before = await client.get(PODS, asked.name, asked.namespace)
+        patch = plan_patch(before, asked.container, asked.wishes)
+        if isinstance(patch, ResizeRefusal):
+            raise Failure(f"{asked.label}: {patch.sentence}")
+        try:
+            answer = await client.patch(
+                PODS,
+                asked.name,
+                patch.body(),
+                namespace=asked.namespace,
+                patch_type=PatchType.STRATEGIC,
+                subresource="resize",
+                dry_run=asked.dry_run,
+            )
+        except StatusError as refusal:
+            if refusal.code != _CONFLICT or not patch.version or not left:
+                raise
+        else:
+            return before, patch, answer
+    raise AssertionError("the last try answers or raises")
+
+
+async def _verdict(client: HttpClient, patch: ResizePatch, answer: Object) -> tuple[Object, str]:
+    """The node mostly answers within a few milliseconds: what it says by then, and the pod as it
+    is then."""
+    following = Following(client, SystemClock(), answer, patch)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_VERDICT_SECONDS):
+            await following.run(_nothing, until=verdict_is_known)
+    return following.pod, verdict_words(following.progress)
+
+
+def _nothing(_waiting: Waiting) -> None:
+    """Steps on the way are not told."""
 
 
 async def _wait(
@@ -161,7 +205,11 @@ async def _wait(
         async with asyncio.timeout(asked.patience_seconds):
             await following.run(tell)
     except TimeoutError:
-        raise Failure(_late_sentence(asked, following, patch, before)) from None
+        late = f"not resized after {asked.patience_seconds:g} s"
+        raise Failure(_standing(asked, following, patch, before, late)) from None
+    except asyncio.CancelledError:  # Ctrl-C ends the whole command
+        stopped = "no longer waited for"
+        raise Interrupted(_standing(asked, following, patch, before, stopped)) from None
     match following.progress:
         case Refused(sentence):
             raise Failure(f"{asked.label} was not resized: {sentence}")
@@ -171,13 +219,16 @@ async def _wait(
             raise AssertionError("following ended while it was waiting")
 
 
-def _late_sentence(asked: Asked, following: Following, patch: ResizePatch, before: Object) -> str:
+def _standing(
+    asked: Asked, following: Following, patch: ResizePatch, before: Object, why: str
+) -> str:
+    """Where a resize stands that is not waited for any more, and the way back."""
     state = "unknown"
     if isinstance(following.progress, Waiting):
         state = progress_line(asked.label, following.progress)
     undo = undo_options(patch, container_resources(before)[patch.container])
     return (
-        f"not resized after {asked.patience_seconds:g} s: {state}. It goes on by itself; look with"
+        f"{why}: {state}. It is still asked for, and goes on by itself; look with"
         f" `livesize get {asked.label} -w`, or go back with `livesize resize {asked.label} {undo}`"
     )
 

@@ -28,8 +28,13 @@ class Following:
         self.pod = pod
         self.progress: Progress = judge(pod, self._generation, patch)
 
-    async def run(self, tell: Callable[[Waiting], None]) -> None:
-        """Return when it is Done or Refused; ``tell`` hears of every step on the way."""
+    async def run(
+        self,
+        tell: Callable[[Waiting], None],
+        until: Callable[[Waiting], bool] = lambda _: False,
+    ) -> None:
+        """Return when it is Done or Refused, or waits for something that ``until`` is content
+        with; ``tell`` hears of every step on the way."""
         told: Progress | None = None
         async for pod in self._states():
             self.pod = pod
@@ -38,6 +43,8 @@ class Following:
                 case Done() | Refused():
                     return
                 case Waiting():
+                    if until(self.progress):
+                        return
                     if self.progress != told:
                         tell(self.progress)
                         told = self.progress

@@ -2,8 +2,9 @@
 
 ``--cpu X`` keeps the shape of the container: the limit becomes X where there is one; the request
 follows it if it was equal (Guaranteed stays Guaranteed) or would exceed it; a container with only
-a request gets X as its request. ``--cpu A:B`` names request and limit. Memory below a megabyte is
-taken for a forgotten unit.
+a request gets X as its request. ``--cpu A:B`` names request and limit. ``+X`` and ``-X`` change
+what is desired now, on the side that X alone would set. Memory below a megabyte is taken for a
+forgotten unit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from livesize.api.objects import Object
+from livesize.api.objects import Object, version_of
 from livesize.api.quantity import QuantityError, canonical
 from livesize.api.resources import (
     ResourceName,
@@ -32,7 +33,8 @@ _LIKELY_MEBIBYTES = 65536
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What was asked for one resource: X for both in its shape, or request and limit by name."""
+    """What was asked for one resource: X for both in its shape, or request and limit by name. With
+    a sign in front it is a change of what is there."""
 
     both: str = ""
     request: str = ""
@@ -47,12 +49,15 @@ class ResizePatch(msgspec.Struct, frozen=True):
     resources: Object
     of_vm: bool = False
     of_sidecar: bool = False
+    version: str = ""  # it is a change of just this version of the pod; empty: of any
 
     def body(self) -> Object:
+        metadata = {"metadata": {"resourceVersion": self.version}} if self.version else {}
         if self.of_vm:
-            return {"spec": {"virtualMachine": {"resources": self.resources}}}
+            return {**metadata, "spec": {"virtualMachine": {"resources": self.resources}}}
         entry = {"name": self.container, "resources": self.resources}
-        return {"spec": {"initContainers" if self.of_sidecar else "containers": [entry]}}
+        kind = "initContainers" if self.of_sidecar else "containers"
+        return {**metadata, "spec": {kind: [entry]}}
 
 
 class ResizeRefusal(msgspec.Struct, frozen=True):
@@ -83,7 +88,7 @@ def plan_patch(
     requests: Object = {}
     limits: Object = {}
     for resource, wish in wishes.items():
-        sides = _forgotten_unit(resource, wish) or _sides(chosen, resource, wish)
+        sides = _forgotten_unit(resource, wish) or _wanted_sides(chosen, resource, wish)
         if isinstance(sides, ResizeRefusal):
             return sides
         if sides.request:
@@ -94,7 +99,9 @@ def plan_patch(
         return ResizeRefusal("say what to change: --cpu, --memory, or one of their sides")
     resources = {"requests": requests, "limits": limits}
     given = {side: want for side, want in resources.items() if want}
-    return ResizePatch(chosen["name"], given, is_vm(pod), chosen["name"] in sidecars_of(pod))
+    of_sidecar = chosen["name"] in sidecars_of(pod)
+    version = version_of(pod) if any(_is_change(wish) for wish in wishes.values()) else ""
+    return ResizePatch(chosen["name"], given, is_vm(pod), of_sidecar, version)
 
 
 def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:
@@ -107,6 +114,46 @@ def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:
         if container.get("name") == name:
             return container
     return ResizeRefusal(f"the pod has no container {name!r}; it has {names}")
+
+
+def _is_change(wish: Wish) -> bool:
+    return any(_sign(text) for text in (wish.both, wish.request, wish.limit))
+
+
+def _sign(text: str) -> str:
+    return text[:1] if text[:1] in ("+", "-") else ""
+
+
+def _wanted_sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | ResizeRefusal:
+    """Request and limit by name, changes added to what is there."""
+    now = resources_of(container)
+    request, limit = now.requests.amount(resource), now.limits.amount(resource)
+    amounts: list[str] = []
+    for text, base, side in (
+        (wish.both, request if limit is None else limit, "size"),
+        (wish.request, request, "request"),
+        (wish.limit, limit, "limit"),
+    ):
+        changed = _changed(resource, text, base, f"{resource.value} {side}")
+        if isinstance(changed, ResizeRefusal):
+            return changed
+        amounts.append(changed)
+    return _sides(container, resource, Wish(*amounts))
+
+
+def _changed(resource: ResourceName, text: str, base: int | None, what: str) -> str | ResizeRefusal:
+    """``base`` with the change that ``text`` is; ``text`` itself where it is none."""
+    sign = _sign(text)
+    if not sign:
+        return text
+    if base is None:
+        return ResizeRefusal(f"there is no {what} that {text} could change; say how large it is")
+    change = _amount(resource, text.removeprefix(sign))
+    after = base + change if sign == "+" else base - change
+    if after <= 0:
+        shown = format_amount(resource, base)
+        return ResizeRefusal(f"the {what} is {shown}, and {text} would leave nothing of it")
+    return format_amount(resource, after)
 
 
 def _sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | ResizeRefusal:
@@ -132,12 +179,13 @@ def _forgotten_unit(resource: ResourceName, wish: Wish) -> ResizeRefusal | None:
     if resource is not ResourceName.MEMORY:
         return None
     for text in (wish.both, wish.request, wish.limit):
-        amount = _amount(resource, text) if text else 0
+        sign = _sign(text)
+        amount = _amount(resource, text.removeprefix(sign)) if text else 0
         if 0 < amount < SMALLEST_MEMORY_BYTES:
             if text.endswith("m"):
                 return ResizeRefusal("memory of a fraction of a byte; write it like 512Mi or 4Gi")
             what = "1 byte" if amount == 1 else f"{amount} bytes"
-            return ResizeRefusal(f"memory of {what}; did you mean {_likely_memory(amount)}?")
+            return ResizeRefusal(f"memory of {what}; did you mean {sign}{_likely_memory(amount)}?")
     return None
 
 
@@ -158,10 +206,14 @@ def _amount(resource: ResourceName, text: str) -> int:
 def _canonical(wish: Wish) -> Wish | ResizeRefusal:
     sides = []
     for text in (wish.both, wish.request, wish.limit):
+        sign = _sign(text)
+        amount = text.removeprefix(sign)
         try:
-            sides.append(canonical(text) if text else "")
+            sides.append(sign + canonical(amount) if text else "")
         except QuantityError:
             return ResizeRefusal(f"{text!r} is not a quantity such as 500m, 2, 512Mi or 4Gi")
+        if _sign(amount):
+            return ResizeRefusal(f"{text!r} has two signs; a change is one, such as +512Mi")
     return Wish(*sides)
 
 

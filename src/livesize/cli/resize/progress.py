@@ -14,11 +14,14 @@ from livesize.api.conditions import find_condition
 from livesize.api.container_state import yet_to_run
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.resources import (
+    NOTHING,
     Amounts,
     ResourceName,
+    Resources,
     container_resources,
     parse_amounts,
 )
+from livesize.cli.resize.held import held_memory
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.sizes import container_sizes
 
@@ -49,7 +52,13 @@ def judge(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     """How far the change made at ``generation`` is."""
     if not _still_wanted(pod, patch):
         return Refused("somebody else asked for another size meanwhile; theirs counts now")
-    return _nothing_to_apply(pod) or _pending(pod, generation) or _applied(pod, generation, patch)
+    ended = _nothing_to_apply(pod)
+    return ended or _pending(pod, generation, patch) or _applied(pod, generation, patch)
+
+
+def verdict_is_known(waiting: Waiting) -> bool:
+    """The node has said that it waits; what it has accepted is mostly done a moment later."""
+    return waiting.word not in ("Requested", "Accepted", "InProgress")
 
 
 def _nothing_to_apply(pod: Object) -> Done | None:
@@ -64,8 +73,10 @@ def _nothing_to_apply(pod: Object) -> Done | None:
 def _applied(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     running = find_condition(pod, "PodResizeInProgress")
     if running is not None and running.get("status") == "True":
-        reason = str(running.get("reason") or "InProgress")
-        return Waiting(reason, str(running.get("message") or ""))
+        message = str(running.get("message") or "")
+        if held := held_memory(message):
+            return Waiting("Held", held)
+        return Waiting(str(running.get("reason") or "InProgress"), message)
     if _observed(pod) < generation:
         return Waiting("Requested")
     waiting = yet_to_run(pod, [patch.container])
@@ -77,7 +88,7 @@ def _applied(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     return Done()
 
 
-def _pending(pod: Object, generation: int) -> Progress | None:
+def _pending(pod: Object, generation: int, patch: ResizePatch) -> Progress | None:
     pending = find_condition(pod, "PodResizePending")
     if pending is None or pending.get("status") != "True":
         return None
@@ -86,8 +97,21 @@ def _pending(pod: Object, generation: int) -> Progress | None:
         return Waiting("Requested")
     message = str(pending.get("message") or "")
     if pending.get("reason") == "Infeasible":
-        return Refused(message or "the node can never hold it")
+        return _in_part(pod, patch, message) or Refused(message or "the node can never hold it")
     return Waiting(str(pending.get("reason") or "Deferred"), message)
+
+
+def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> Progress | None:
+    """What is refused may have been asked before, of the other resource: each is judged alone."""
+    sizes = container_sizes(pod)[patch.container]
+    asked = parse_amounts(patch.resources.get("requests"))
+    if sizes.allocated is None or asked == NOTHING or not _covers(sizes.allocated, asked):
+        return None
+    actual = Resources() if sizes.actual is None else sizes.actual
+    limits = parse_amounts(patch.resources.get("limits"))
+    if _covers(actual.requests, asked) and _covers(actual.limits, limits):
+        return Done(f"has this size; what was asked before is still refused: {refusal}")
+    return Waiting("InProgress")
 
 
 def _observed(pod: Object) -> int:

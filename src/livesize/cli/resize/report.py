@@ -5,7 +5,7 @@ from __future__ import annotations
 from livesize.api.objects import Object
 from livesize.api.resources import ResourceName
 from livesize.cli.output import Table
-from livesize.cli.resize.progress import Waiting
+from livesize.cli.resize.progress import Done, Progress, Refused, Waiting
 from livesize.cli.sizes import NOT_KNOWN, Sizes, container_sizes, format_amount
 
 _WORDS = {
@@ -14,6 +14,7 @@ _WORDS = {
     "Deferred": "no room now; it happens by itself when there is",
     "InProgress": "allocated; being applied",
     "Error": "being applied, but held up",
+    "Held": "waiting for memory to be freed",
     "NotRunning": "allocated; done when it runs",
 }
 
@@ -40,6 +41,22 @@ def progress_line(label: str, waiting: Waiting) -> str:
     # While all goes well the message says no more than our words do.
     tells_more = waiting.message and waiting.word != "InProgress"
     return f"{label}: {words}" + (f" ({waiting.message})" if tells_more else "")
+
+
+def verdict_words(progress: Progress) -> str:
+    """What the node has answered so far, to who does not wait for more."""
+    match progress:
+        case Done(note):
+            return f"the pod {note}" if note else "done"
+        case Refused(sentence):
+            return f"infeasible: {sentence}"
+        case Waiting(word="Deferred", message=message):
+            return f"deferred: {message or _WORDS['Deferred']}"
+        case Waiting(word="Accepted" | "InProgress"):
+            return "accepted, being applied"
+        case Waiting(word=word, message=message):
+            words = _WORDS.get(word, word)
+            return f"{words} ({message})" if message else words
 
 
 def _cells(sizes: Sizes, resource: ResourceName, side: str) -> tuple[str, str, str]:

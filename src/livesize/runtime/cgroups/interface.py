@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.interface import (
@@ -29,8 +30,12 @@ PAGE_BYTES = 4096
 SHRINK_MARGIN_BYTES = 32 * 1024 * 1024
 POD_PREFIX = "pod-"
 CONTAINER_PREFIX = "c-"
+HELD_LISTS = ("inactive_anon", "active_anon", "unevictable")
+"""Of memory.stat: what reclaim cannot give back without swap."""
 
-_HELD = ("inactive_anon", "active_anon", "unevictable")
+Margin: TypeAlias = Callable[[int], int]
+"""How much room a lowered limit must leave above what cannot be reclaimed."""
+
 _KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
 _PATHS_KEPT = 1024
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -90,8 +95,9 @@ class CgroupDriver(Protocol):
         """quota None: no limit. weight None: leave it."""
         ...
 
-    def write_memory(self, path: str, limit_bytes: int | None) -> None:
-        """Refuses with MemoryInUseError, and changes nothing, where the workload holds more."""
+    def write_memory(self, path: str, limit_bytes: int | None, margin: Margin = ...) -> None:
+        """Refuses with MemoryInUseError, and changes nothing, where the workload holds more, or
+        so much that the ``margin`` for this limit is not left; by default the driver's own."""
         ...
 
     def machine_cpus(self) -> tuple[int, ...]:
@@ -104,6 +110,11 @@ class CgroupDriver(Protocol):
 
     def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
         """Bind the group, and all that runs in it, to these CPUs."""
+        ...
+
+    def show_cpus(self, path: str) -> None:
+        """Before anybody joins: have what a container looks at to find out about its CPUs. Nobody
+        is bound by it."""
         ...
 
     def mend(self, path: str) -> bool:
@@ -156,6 +167,12 @@ def shrink_margin(target_bytes: int) -> int:
     return min(max(SHRINK_MARGIN_BYTES, target_bytes // 20), target_bytes // 8)
 
 
+def small_margin(target_bytes: int) -> int:
+    """No share of a large limit: where the kernel itself looks before it takes the limit, or where
+    the limit has room of its own above what the workload may hold, as a virtual machine's has."""
+    return min(SHRINK_MARGIN_BYTES, target_bytes // 8)
+
+
 def whole_pages(size_bytes: int) -> int:
     """What the kernel keeps of a memory limit."""
     return size_bytes // PAGE_BYTES * PAGE_BYTES
@@ -167,7 +184,7 @@ def unreclaimable_bytes(stat: dict[str, int]) -> int:
     Counted by the lists the kernel reclaims from, not by kind: shared and locked memory would
     otherwise count twice, and a workload that locks its memory could never be made smaller.
     """
-    held = sum(stat.get(name, 0) for name in _HELD)
+    held = sum(stat.get(name, 0) for name in HELD_LISTS)
     kernel = stat.get("kernel")  # since Linux 5.18
     if kernel is None:
         kernel = sum(stat.get(name, 0) for name in _KERNEL_PARTS)

@@ -1,10 +1,12 @@
 """Control groups of version 1: each controller is a hierarchy of its own.
 
 The kernel itself keeps a workload alive here: a memory limit below what is in use is refused
-with EBUSY after it reclaimed what it could. A quota above the parent's, and a parent's below a
+with EBUSY after it reclaimed what it could; so nothing is set in between (ADR 0040). A limit that
+just fits would kill with the next page, so a margin is left above what cannot be reclaimed. A quota
+above the parent's, and a parent's below a
 child's, are refused with EINVAL, so callers widen from the outside in and narrow from the inside
-out. memory.stat, and so the unreclaimable part of a reading, may be two seconds old here; nothing
-is decided by it.
+out. memory.stat, and so the unreclaimable part of a reading, may be two seconds old here: it may
+hold a shrink up until it is tried again, and never decides that one fits.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from livesize.runtime.cgroups.files import (
     remove_directory,
     write_text,
 )
-from livesize.runtime.cgroups.interface import PAGE_BYTES, whole_pages
+from livesize.runtime.cgroups.interface import (
+    HELD_LISTS,
+    PAGE_BYTES,
+    Margin,
+    small_margin,
+    whole_pages,
+)
 from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.interface import GoneError, MemoryInUseError, Reading
 
@@ -87,8 +95,7 @@ class CgroupsV1:
         memory = f"{self._memory}/{path}"
         stat = read_table(f"{memory}/memory.stat")
         usage_bytes = read_number(f"{memory}/memory.usage_in_bytes")
-        held = ("total_inactive_anon", "total_active_anon", "total_unevictable")
-        unreclaimable = sum(stat.get(name, 0) for name in held) + self._kernel_bytes(memory)
+        unreclaimable = _held(stat) + self._kernel_bytes(memory)
         return Reading(
             limits=self.read_limits(path),
             cpu_usage_ns=read_number(f"{self._cpuacct}/{path}/cpuacct.usage"),
@@ -109,8 +116,9 @@ class CgroupsV1:
         return None if limit >= _UNLIMITED_FROM else limit
 
     def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
-        usage = f"{self._memory}/{path}/memory.usage_in_bytes"
-        return limit_bytes is not None and limit_bytes < self._files.read_number(usage)
+        if limit_bytes is None:
+            return False
+        return limit_bytes < self._usage(path) + small_margin(limit_bytes)
 
     def oom_kills(self, path: str) -> int:
         """Version 1 counts a kill only in the victim's own group, so those below are added."""
@@ -134,7 +142,11 @@ class CgroupsV1:
         with contextlib.suppress(GoneError):
             write_text(f"{self._cpu}/{path}/cpu.cfs_burst_us", str(burst_us))
 
-    def write_memory(self, path: str, limit_bytes: int | None) -> None:
+    def write_memory(
+        self, path: str, limit_bytes: int | None, margin: Margin = small_margin
+    ) -> None:
+        if limit_bytes is not None:
+            self._look(path, limit_bytes, margin(limit_bytes))
         group = f"{self._memory}/{path}"
         value = str(-1 if limit_bytes is None else limit_bytes)
         swap = f"{group}/memory.memsw.limit_in_bytes"
@@ -164,6 +176,9 @@ class CgroupsV1:
         if not self.exists(path):
             raise GoneError(f"cannot set the CPUs of group {path}: it does not exist")
         self._cpuset.write(path, cpus, f"{self._memory}/{path}/cgroup.procs")
+
+    def show_cpus(self, path: str) -> None:
+        self._cpuset.show(path)
 
     def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
         return False
@@ -211,7 +226,26 @@ class CgroupsV1:
         except GoneError:
             return 0
 
+    def _look(self, path: str, limit_bytes: int, margin_bytes: int) -> None:
+        """What cannot be reclaimed, and a margin, fit below a lower limit. Of what the kernel has
+        for itself nobody says here how much it could give back: the limit itself will tell."""
+        if self._usage(path) + margin_bytes <= limit_bytes:
+            return
+        stays_bytes = self.memory_limit(path)
+        if stays_bytes is not None and stays_bytes <= limit_bytes:
+            return
+        held_bytes = _held(read_table(f"{self._memory}/{path}/memory.stat"))
+        if held_bytes + margin_bytes > limit_bytes:
+            raise MemoryInUseError(path, limit_bytes, held_bytes, stays_bytes, margin_bytes)
+
+    def _usage(self, path: str) -> int:
+        return self._files.read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
+
     def _in_use(self, path: str, limit_bytes: int) -> MemoryInUseError:
-        usage_bytes = self._files.read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
         floor_bytes = whole_pages(limit_bytes) + PAGE_BYTES  # it may have shrunk since the refusal
-        return MemoryInUseError(path, limit_bytes, max(usage_bytes, floor_bytes))
+        needed_bytes = max(self._usage(path), floor_bytes)
+        return MemoryInUseError(path, limit_bytes, needed_bytes, self.memory_limit(path))
+
+
+def _held(stat: dict[str, int]) -> int:
+    return sum(stat.get(f"total_{name}", 0) for name in HELD_LISTS)

@@ -1,11 +1,11 @@
 """Changes the limits of a container.
 
 CPU is written by our own hands, and containerd told afterwards (telling.py); except where systemd
-keeps the group, and has to hear of it first. Everything else goes through containerd. Where the
-kernel kills for a memory limit that is too low, as on version 2, a lower limit is first set by our
-own hands as well: with a look at what is in use and, where that is much, in a window in which
-nobody can grow. Where containerd fails, the kernel's files say what is true now: what was changed
-in part is set back, so that a refused change has changed nothing.
+keeps the group, and has to hear of it first. Everything else goes through containerd. A lower
+memory limit is first set by our own hands as well: with a look at what is in use and, where the
+kernel would kill for a limit that is too low, in a window in which nobody can grow. Where
+containerd fails, the kernel's files say what is true now: what was changed in part is set back, so
+that a refused change has changed nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
-from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.kernel_units import KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import RefusedError, UnreachableError
@@ -72,14 +72,14 @@ class Resizer:
 
     async def _write_through(self, container_id: str, path: str, change: Change) -> None:
         before = self._cgroups.read_limits(path)
-        if isinstance(change, SetMemory) and self._may_kill(change.limit_bytes, before):
+        if isinstance(change, SetMemory) and _is_lower(change.limit_bytes, before):
             await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
         try:
             await self._ask(container_id, change)
         except RefusedError as refusal:
             await self._set_back(container_id, path, change, before)
             if isinstance(change, SetMemory):
-                self._raise_if_in_use(path, change, str(refusal))
+                self._raise_if_in_use(path, change, before, str(refusal))
             raise
         except UnreachableError:
             # It may have noted this limit or the one before, and sets that with its next update.
@@ -95,8 +95,7 @@ class Resizer:
             limits = self._cgroups.read_limits(path)
             recorded = await self._containers.recorded_limits(container_id)
             memory_bytes = limits.memory_limit_bytes
-            is_other = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
-            is_lowered = is_other and self._cgroups.version is CgroupVersion.V2
+            is_lowered = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
             if self._telling is None:
                 if is_lowered:
                     await self._containers.set_memory(container_id, memory_bytes)
@@ -112,13 +111,6 @@ class Resizer:
         async with self._telling.turn(container_id):
             await self._telling.now(container_id)
             yield
-
-    def _may_kill(self, limit_bytes: int | None, before: KernelLimits) -> bool:
-        """Every lower limit may: what fits now may no longer when containerd, which was away,
-        gets to it. Version 1 refuses by itself."""
-        if self._cgroups.version is CgroupVersion.V1 or limit_bytes is None:
-            return False
-        return before.memory_limit_bytes is None or limit_bytes < before.memory_limit_bytes
 
     async def _ask(self, container_id: str, change: Change) -> None:
         match change:
@@ -146,7 +138,9 @@ class Resizer:
         with contextlib.suppress(RuntimeCallError):
             await self._ask(container_id, back)
 
-    def _raise_if_in_use(self, path: str, change: SetMemory, words: str) -> None:
+    def _raise_if_in_use(
+        self, path: str, change: SetMemory, before: KernelLimits, words: str
+    ) -> None:
         """containerd gives no code for it; the kernel's own count says whether that was why."""
         limit_bytes = change.limit_bytes
         if limit_bytes is None:
@@ -154,7 +148,16 @@ class Resizer:
         usage_bytes = self._cgroups.read(path).memory_usage_bytes
         if usage_bytes > limit_bytes or any(text in words for text in _IN_USE_WORDS):
             floor_bytes = whole_pages(limit_bytes) + PAGE_BYTES  # it may have shrunk since
-            raise MemoryInUseError(path, limit_bytes, max(usage_bytes, floor_bytes))
+            needed_bytes = max(usage_bytes, floor_bytes)
+            raise MemoryInUseError(path, limit_bytes, needed_bytes, before.memory_limit_bytes)
+
+
+def _is_lower(limit_bytes: int | None, before: KernelLimits) -> bool:
+    """Every lower limit may kill: what fits now may no longer when containerd, which was away,
+    gets to it."""
+    if limit_bytes is None:
+        return False
+    return before.memory_limit_bytes is None or limit_bytes < before.memory_limit_bytes
 
 
 def _cpu(limits: KernelLimits) -> tuple[int, int | None]:
