@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from livesize.api.hashes import container_hash_without_resources
 from livesize.runtime.images import ImageStore
 from livesize.runtime.oci import write_busybox_image
 from system.groups import GroupFiles, group_of, start_time
@@ -128,7 +129,7 @@ def test_any_valid_method(up: Up, db: GroupFiles, ask: Any) -> None:
 def test_two_hashes(up: Up, db: GroupFiles) -> None:
     """This is a change on something other than resource requirements, so it needs to restart a
     container [...] This is a change only on resource requirements."""
-    before = lives(db)
+    before, hashes = lives(db), hashes_kept(up)
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     patch = {"spec": {"containers": [{"name": "app", "resizePolicy": policy}]}}
     up.kubectl("patch", "pod", "db", "--patch", json.dumps(patch))
@@ -136,6 +137,8 @@ def test_two_hashes(up: Up, db: GroupFiles) -> None:
     assert up.pod("db")["spec"]["containers"][0]["resizePolicy"] == policy
     assert db.cpu_quota_us() == 30_000
     assert lives(db) == before
+    container = up.pod("db")["spec"]["containers"][0]
+    assert container_hash_without_resources(container) == hashes["hash_without_resources"]
 
     archive, name = up.directory / "image.tar", "localhost/livesize/other:1"
     write_busybox_image(archive, name)
@@ -144,6 +147,15 @@ def test_two_hashes(up: Up, db: GroupFiles) -> None:
     up.kubectl("patch", "pod", "db", "--patch", json.dumps(image))
     up.wait_until(lambda: restarts(up) == 1, "it was started again")
     assert lives(group_of(up, "db", "app")) != before
+
+
+def hashes_kept(up: Up) -> dict[str, str]:
+    """In the runtime's own record of the container."""
+    uid = up.pod("db")["metadata"]["uid"]
+    folder = up.directory / "agent" / "runtime" / "pods" / uid / "containers" / "app" / "0"
+    kept: dict[str, str] = json.loads((folder / "record.json").read_text())["config"]
+    assert kept["hash"] != kept["hash_without_resources"]
+    return kept
 
 
 def restarts(up: Up) -> int:

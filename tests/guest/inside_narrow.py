@@ -162,8 +162,8 @@ def test_why_it_is_frozen(
     meanwhile, as its limit allows, would be killed; a frozen one finds the new limit."""
     real = narrowing._look_at_all
 
-    def look_and_lose_the_processor(group: str, target_bytes: int) -> None:
-        real(group, target_bytes)
+    def look_and_lose_the_processor(group: str, target_bytes: int, margin_bytes: int) -> None:
+        real(group, target_bytes, margin_bytes)
         if read("memory.high") != "max":
             (FILES / "memory.high").write_text("max")  # it slows down what is looked for here
             workload.tell("grow")

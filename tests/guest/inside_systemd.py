@@ -28,7 +28,6 @@ node-name: guest
 listen: 127.0.0.1:7443
 allocatable: {cpu: 2, memory: 1Gi}
 cpu-policy: static
-keep: true
 """
 
 

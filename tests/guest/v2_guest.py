@@ -23,9 +23,10 @@ INSIDE = (
     "tests/guest/inside_narrow.py",
     "tests/guest/inside_cpu.py",
     "tests/guest/inside_resize_order.py",
+    "tests/guest/inside_own_group.py",
 )
 NEEDED = (
-    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py"),
+    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/system/process_pod.py"),
     *("tests/guest", "tests/machine/test_resize_order_v1.py", *INSIDE),
 )
 DISTRIBUTIONS = ("msgspec", "pytest", "pytest-asyncio", "typing-extensions")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from typing import Any
 
 import pytest
 
+from livesize.api.architecture import architecture_of
 from system.up import Up
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
@@ -126,6 +128,14 @@ def test_describe_node_counts_it_once(up: Up, vm: str) -> None:
     (line,) = [line for line in told.splitlines() if NAME in line]
     assert re.search(r"\b1 \(\d+%\)\s+1 \(\d+%\)", line), line
     assert up.kubectl("describe", "pod", vm).stdout.count("  vm:") == 1
+
+
+def test_a_vm_finds_its_node_by_the_architecture_everybody_knows(up: Up) -> None:
+    pod = json.loads(manifest("chosen"))
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/arch": architecture_of(platform.machine())}
+    up.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    up.kubectl("wait", "--for=condition=Ready", "pod/chosen", "--timeout=20s")
+    up.kubectl("delete", "pod", "chosen", "--now")
 
 
 def test_logs_do_not_crash_it(up: Up, vm: str) -> None:

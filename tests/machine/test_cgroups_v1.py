@@ -153,7 +153,11 @@ def test_a_limit_that_leaves_no_room_is_refused(cgroups: CgroupDriver, pod: str)
     assert cgroups.must_reclaim(group, target), "which belongs on a thread"
     with pytest.raises(MemoryInUseError) as refused:
         cgroups.write_memory(group, target)
-    assert target < refused.value.usage_bytes <= target + target // 8
+    error = refused.value
+    assert 40 * MIB <= error.usage_bytes <= target, "what it holds, not what it would need"
+    margin = target // 8
+    assert error.to_go_bytes == error.usage_bytes + margin - target > 0
+    assert f"memory limit ({target}) less a margin of {margin} is below current" in str(error)
     assert str(refused.value).endswith(f"bytes to go; until then the limit stays at {128 * MIB}")
     assert cgroups.memory_limit(group) == 128 * MIB
     roomy = (cgroups.read(group).memory_usage_bytes // MIB + 16) * MIB

@@ -22,6 +22,7 @@ from livesize.runtime.containerd.daemon import CniFolders
 from livesize.runtime.containerd.image_cleaning import CleaningLimits
 from livesize.runtime.containerd.leftovers import Leftovers
 from livesize.runtime.containerd.messages import PodSandboxFilter
+from livesize.runtime.containerd.requests import HASH_WITHOUT_RESOURCES_LABEL
 from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -241,6 +242,19 @@ async def test_output_is_logged_as_cri_does(runtime: ContainerdRuntime) -> None:
         ["stdout", "F", "out"],
         ["stdout", "P", "part"],
     ]
+
+
+async def test_containerd_finds_a_container_by_its_second_hash(
+    runtime: ContainerdRuntime,
+) -> None:
+    """IBM: "stored as a one of the container's labels"."""
+    await runtime.create_pod(POD)
+    hashed = msgspec.structs.replace(config(), hash="h1", hash_without_resources="h2")
+    view = await runtime.start_container(hashed)
+    assert view.hash_without_resources == "h2"
+    label = {HASH_WITHOUT_RESOURCES_LABEL: view.hash_without_resources}
+    assert [one.id for one in await runtime._containers.listing(label)] == [view.id]
+    assert await runtime._containers.listing({HASH_WITHOUT_RESOURCES_LABEL: "another"}) == []
 
 
 def processes_of(group: str, word: str) -> list[int]:

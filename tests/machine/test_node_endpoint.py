@@ -193,6 +193,12 @@ def test_logs_of_the_start_before(up: Up) -> None:
     up.delete_pod("again")
 
 
+@pytest.mark.parametrize("size", [9_000, 67_000, 120_000])
+def test_a_long_command_is_run(up: Up, size: int) -> None:
+    done = up.kubectl("exec", "talker", "--", "sh", "-c", "echo ${#0}", "x" * size)
+    assert done.stdout.split() == [str(size)]
+
+
 def test_exec_is_in_the_container_and_its_exit_code_arrives(up: Up) -> None:
     script = "echo out $COLOUR; echo err >&2; cat /proc/self/cgroup; exit 7"
     done = up.kubectl("exec", "talker", "--", "sh", "-c", script, check=False)

@@ -20,6 +20,7 @@ from livesize.runtime.interface import (
     PodConfig,
     RuntimeCallError,
     SetCpu,
+    SetMemory,
 )
 from livesize.runtime.process.runtime import ProcessRuntime
 from livesize.runtime.security import grant_capabilities
@@ -84,12 +85,12 @@ async def test_it_sees_itself_and_nothing_of_the_host(
         runtime,
         "echo pid=$$ host=$(hostname) dir=$(pwd) colour=$COLOUR home=$HOME;"
         "cat /etc/hostname /etc/hosts; ls /; echo processes=$(ls /proc | grep -c '^[0-9]');"
-        f"ls -d {tmp_path} /sys/fs/cgroup/memory; ls -l /proc/self/fd | grep -c ' [3-9] ->'",
+        f"ls -d {tmp_path} /sys/fs/cgroup/memory/*/; ls -l /proc/self/fd | grep -c ' [3-9] ->'",
     )
     assert "pid=1 host=one dir=/task/here colour=deep blue home=/root" in said
     assert "127.0.1.1\tone" in said
     assert f"ls: {tmp_path}: No such file" in said
-    assert "ls: /sys/fs/cgroup/memory: No such file" in said
+    assert "ls: /sys/fs/cgroup/memory/*/: No such file" in said
     processes = int(said.partition("processes=")[2].split()[0])
     assert processes <= 4  # the shell and the pipe that counts
 
@@ -222,3 +223,36 @@ async def test_a_quota_is_what_it_gets(runtime: ProcessRuntime) -> None:
     await asyncio.sleep(0.1)
     assert 0.04 < await share() < 0.14
     assert seen(runtime).pid == view.pid
+
+
+async def test_it_finds_its_own_size_where_programs_look_for_it(runtime: ProcessRuntime) -> None:
+    """As cgroup version 1 has it, before and after a resize, and not to be written to."""
+    limits = KernelLimits(512, 30_000, 64 * MIB)
+    view = await runtime.start_container(config("sleep 100", limits=limits))
+    top = Path(f"/proc/{view.pid}/root/sys/fs/cgroup")
+
+    def sizes() -> tuple[int, ...]:
+        files = ("memory/memory.limit_in_bytes", "cpu/cpu.cfs_quota_us", "cpu/cpu.shares")
+        return tuple(int((top / name).read_text()) for name in files)
+
+    assert sizes() == (64 * MIB, 30_000, 512)
+    group = ContainerGroup(UID, "main")
+    await runtime.write(group, SetCpu(256, 50_000))
+    await runtime.write(group, SetMemory(96 * MIB))
+    assert sizes() == (96 * MIB, 50_000, 256)
+    script = (
+        "cat /proc/self/cgroup; cat /proc/self/mountinfo;"
+        " (echo 1 > /sys/fs/cgroup/memory/memory.limit_in_bytes) && echo DONE IT;"
+        " (mkdir /sys/fs/cgroup/memory/x) && echo DONE IT; (mkdir /sys/fs/cgroup/x) && echo DONE IT"
+    )
+    result = await runtime.run_command(UID, "main", ("sh", "-c", script), env=(), timeout_seconds=9)
+    assert "DONE IT" not in result.output
+    assert result.output.count("Read-only file system") == 3
+    lines = [line.split() for line in result.output.splitlines()]
+    seen_groups = {line[0].split(":")[1]: line[0].split(":")[2] for line in lines if len(line) == 1}
+    assert (seen_groups["memory"], seen_groups["pids"]) == ("/", "/")
+    mounts = {line[4].rpartition("/")[2]: line[3] for line in lines if "cgroup" in line}
+    assert set(mounts.values()) == {"/"}
+    wanted = {"memory", "cpu", "cpuacct", "cpuset"}  # a JVM believes none if one is missing
+    assert wanted <= {name for shown in mounts for name in shown.split(",")}
+    assert runtime.read_cpus(group) is None

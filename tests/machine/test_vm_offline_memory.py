@@ -3,10 +3,11 @@ when the guest itself has the memory, and not before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import libvirt
 import pytest
 
 from leaks import claim
@@ -75,6 +76,17 @@ def movable_pages(vm: Vm) -> int:
     return int(told.partition("managed")[2].split()[0])
 
 
+T = TypeVar("T")
+
+
+def answered(ask: Callable[[], T]) -> T | None:
+    """None: its agent does not answer now."""
+    try:
+        return ask()
+    except libvirt.libvirtError:
+        return None
+
+
 def test_what_stays_offline_is_brought_online_where_it_can_be_taken_back(up: Up) -> None:
     vm = Vm(up, "stock")
     vm.create("1", "512Mi", **stock())
@@ -86,6 +98,19 @@ def test_what_stays_offline_is_brought_online_where_it_can_be_taken_back(up: Up)
     vm.resize(memory="512Mi")
     vm.check(1, 512)
     assert (vm.memory_total(), vm.boot_id()) == (before, boot_id)
+    vm.delete()
+
+
+@pytest.mark.matrix
+def test_what_is_offline_again_after_a_reboot_is_brought_online(up: Up) -> None:
+    vm = Vm(up, "again")
+    vm.create("1", "1Gi", **stock())
+    vm.until(lambda: vm.memory_total() > 800 * MIB, "it has what it was made with")
+    before, boot_id = vm.memory_total(), vm.boot_id()
+    vm.reboot()
+    vm.until(lambda: answered(vm.boot_id) not in (None, boot_id), "it has booted", READY_SECONDS)
+    vm.until(lambda: answered(vm.memory_total) == before, "it has all of it again", READY_SECONDS)
+    assert movable_pages(vm) * 4096 == 512 * MIB
     vm.delete()
 
 

@@ -35,6 +35,7 @@ async def test_the_memory_of_the_same_request(world: World) -> None:
     await world.phase("db", "Infeasible")
     await world.until(lambda: world.memory_bytes(uid) == 128 * MIB, "it has its memory")
     assert allocated(world) == {"cpu": "500m", "memory": "128Mi"}
+    assert state(world)["message"].endswith("what is allocated: app cpu 500m memory 128Mi")
     assert (world.quota_us(uid), world.pid(uid)) == (50_000, pid)
     served = world.api.served("db")
     assert served["spec"]["containers"][0]["resourcesAllocated"]["memory"] == "128Mi"

@@ -12,7 +12,7 @@ from unit.agent.world import World, container
 from unit.apiserver.conftest import Rig, pod
 
 PODS = "/api/v1/namespaces/default/pods"
-OWN = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+OWN = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
 
 
 async def test_a_graceful_delete_raises_it_once(rig: Rig) -> None:

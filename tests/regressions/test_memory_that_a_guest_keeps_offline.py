@@ -17,7 +17,7 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
-from livesize.runtime.vm import OnlineMemory, PersistMemory
+from livesize.runtime.vm import OnlineMemory, PersistMemory, VmChange
 from unit.agent.test_vm_plan import facts, groups, limits, target
 from unit.agent.vm_world import MIB, VmWorld
 
@@ -108,6 +108,20 @@ async def test_going_back_is_done_though_the_guest_never_had_it(world: VmWorld) 
     assert world.vm(uid).plugged_bytes == 512 * MIB
 
 
+async def test_nothing_is_brought_online_while_memory_is_given_back(world: VmWorld) -> None:
+    """What a guest is about to give back is offline for a moment."""
+    await world.set(guest_seconds=60.0)
+    uid = await world.run_vm("db", memory="1Gi")
+    vm = world.vm(uid)
+    vm.hold()
+    world.api.resize("db", "vm", memory="512Mi")
+    await world.until(lambda: "to go" in state(world)["message"], "it takes its time")
+    await world.clock.sleep(5 * world.settings.progress_seconds)
+    assert OnlineMemory() not in world.history
+    vm.release()
+    await world.phase("db", "Done")
+
+
 async def test_where_the_agent_may_run_nothing_it_is_said_that_a_shrink_may_be_refused(
     world: VmWorld,
 ) -> None:
@@ -134,6 +148,41 @@ async def test_a_guest_that_says_nothing_is_in_progress_and_says_what_it_lacks(
     assert state(world)["phase"] == "InProgress"
     world.vm(uid).speak()
     await world.phase("db", "Done")
+
+
+async def test_what_is_offline_after_a_boot_is_brought_online(world: VmWorld) -> None:
+    """A guest that reboots has what was plugged in before offline again."""
+    uid = await world.run_vm("db", memory="1Gi")
+    vm = world.vm(uid)
+    vm.onlines_by_itself = False
+    for boot in (1, 2):
+        vm.reboot()
+        assert vm.offline_bytes == 768 * MIB
+        world.happened(uid)
+        await world.until(lambda: vm.offline_bytes == 0, "it is used")
+        assert world.history.count(OnlineMemory()) == boot
+
+
+async def test_a_guest_that_does_not_follow_is_asked_once_for_each_boot(world: VmWorld) -> None:
+    uid = await world.run_vm("db", memory="1Gi")
+    vm = world.vm(uid)
+    world.refuses[OnlineMemory] = "it allows nothing"
+    asked: list[object] = []
+    vm.onlines_by_itself = False
+    runtime, change = world._runtime, world._runtime.change_vm
+
+    async def counted(pod_uid: str, what: VmChange) -> None:
+        asked.append(what)
+        await change(pod_uid, what)
+
+    runtime.change_vm = counted  # type: ignore[method-assign]
+    vm.reboot()
+    world.happened(uid)
+    await world.until(lambda: asked, "it was asked")
+    for _ in range(5):
+        world.happened(uid)
+        await world.clock.sleep(0.02)
+    assert asked == [OnlineMemory()]
 
 
 BASE = MemoryBase(512 * MIB, 472 * MIB, "b")

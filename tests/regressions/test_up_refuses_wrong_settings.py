@@ -53,3 +53,13 @@ def test_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "--data-dir" in result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("folder", ["/proc/foo", "/proc/self/fd/foo"])
+def test_a_data_directory_where_no_file_system_keeps_anything(folder: str) -> None:
+    """It ended in a traceback."""
+    result = CliRunner().invoke(cli, [*HERE, "--data-dir", folder])
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: {folder} cannot be made: No such file or directory; choose another --data-dir\n"
+    )

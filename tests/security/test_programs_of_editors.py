@@ -79,3 +79,18 @@ def test_a_pod_from_before_is_not_bound_to_such_a_node_later(door: OpenDoor) -> 
 
 def test_an_editor_runs_containers_where_they_are_apart(door: OpenDoor) -> None:
     assert door.ask("editor", "POST", PODS, pod("e", nodeName="n2"))[0] == 201
+
+
+@pytest.mark.parametrize(
+    ("who", "node", "refused"),
+    [("editor", "n1", True), ("admin", "n1", False), ("editor", "n2", False)],
+)
+def test_ports_that_are_not_the_pods_own_are_not_forwarded(
+    door: OpenDoor, who: str, node: str, refused: bool
+) -> None:
+    """n1 gives its pods the machine's network, n2 one of their own."""
+    made = door.ask("admin", "POST", PODS, pod(f"port-{who}-{node}", nodeName=node))
+    assert made[0] == 201
+    code, status = door.ask(who, "GET", f"{PODS}/port-{who}-{node}/portforward")
+    assert (code == 403) is refused
+    assert ("only an admin forwards" in status["message"]) is refused

@@ -39,6 +39,7 @@ class OpenDoor:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.tokens: dict[str, str] = {}
+        self._kept: dict[tuple[str, int], http.client.HTTPConnection] = {}
         entries: list[TokenEntry] = []
         for word, one in IDENTITIES.items():
             token, entry = issue_token(one.name, one.role, node=one.node, namespaces=one.namespaces)
@@ -65,6 +66,8 @@ class OpenDoor:
             self.ask("admin", "POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
             yield self
         finally:
+            for connection in self._kept.values():
+                connection.close()
             self.loop.call_soon_threadsafe(stop.set)
             thread.join(20)
             self.loop.close()
@@ -87,17 +90,34 @@ class OpenDoor:
         **headers: str,
     ) -> tuple[int, Any]:
         """``who`` is a word of IDENTITIES, or empty for nobody; code and decoded answer."""
-        connection = http.client.HTTPConnection("localhost")
-        connection.sock = self.tls()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         sent["Content-Type"] = content_type
         if who:
             sent["Authorization"] = f"Bearer {self.tokens[who]}"
         encoded = body if body is None or isinstance(body, bytes | str) else json.dumps(body)
+        status, text = self._asked(who, method, path, encoded, sent)
+        return status, json.loads(text) if text[:1] in b"{[" else text.decode()
+
+    def _asked(
+        self, who: str, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        """On a connection that is kept, if there is one: TLS takes longer than the rest."""
+        place = (who, threading.get_ident())
+        connection = self._kept.pop(place, None) or self._connected()
         try:
-            connection.request(method, path, encoded, sent)
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             text = answer.read()
-        finally:
+        except BaseException:
             connection.close()
-        return answer.status, json.loads(text) if text[:1] in b"{[" else text.decode()
+            raise
+        if answer.will_close or answer.status in (401, 413):
+            connection.close()
+        else:
+            self._kept[place] = connection
+        return answer.status, text
+
+    def _connected(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = self.tls()
+        return connection

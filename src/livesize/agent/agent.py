@@ -46,6 +46,8 @@ from livesize.runtime.volumes.interface import VolumeStore
 
 log = get_logger("agent")
 
+_DEFAULT_GRACE_SECONDS = 30.0
+
 
 @dataclass
 class Agent:
@@ -144,18 +146,39 @@ class Agent:
 
     async def _stop_pod(self, view: PodView, hurry: asyncio.Event) -> None:
         """What cannot be stopped keeps none of the others from it; the next agent finds it."""
-        pod = self._informer.get(view.namespace, view.name) or {}
-        grace = float(lookup(pod, "spec", "terminationGracePeriodSeconds", default=30))
+        pod = self._object_of(view)
+        grace = self._grace_seconds(pod)
         async with asyncio.TaskGroup() as tasks:
             patient = tasks.create_task(self._stop_containers(view, pod, grace))
             hasty = tasks.create_task(self._stop_in_a_hurry(view, hurry))
             patient.add_done_callback(lambda _: hasty.cancel())
             hasty.add_done_callback(lambda _: patient.cancel())
+        worker = self._workers.get(view.uid)
+        if worker is not None and pod:
+            await worker.report_stopped()
         try:
             await self.runtime.remove_pod(view.uid)
             await self.volumes.let_go(view.uid)
         except RuntimeCallError as failure:
             log.warning("pod not removed", pod=view.name, reason=str(failure))
+
+    def deleted_pods(self) -> int:
+        """How many are on this machine whose objects are gone, or are on their way."""
+        objects = [self._object_of(view) for view in self.runtime.list_pods()]
+        return sum(1 for pod in objects if not pod or _is_leaving(pod))
+
+    def _object_of(self, view: PodView) -> Object:
+        """Empty: there is none any more; another of that name is not meant."""
+        pod = self._informer.get(view.namespace, view.name) or {}
+        return pod if pod and uid_of(pod) == view.uid else {}
+
+    def _grace_seconds(self, pod: Object) -> float:
+        """Without an object: it was deleted by force; or nobody has told us of any yet."""
+        if not pod:
+            return 0.0 if self._informer.synced.is_set() else _DEFAULT_GRACE_SECONDS
+        under_way = lookup(pod, "metadata", "deletionGracePeriodSeconds")
+        given = lookup(pod, "spec", "terminationGracePeriodSeconds", default=_DEFAULT_GRACE_SECONDS)
+        return float(given if under_way is None else under_way)
 
     async def _stop_in_a_hurry(self, view: PodView, hurry: asyncio.Event) -> None:
         await hurry.wait()

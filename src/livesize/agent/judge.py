@@ -176,15 +176,17 @@ class Judge:
                 why = refusal_words(pod, verdict, entry.allocated)
                 self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, why, arrival))
             case Infeasible():
+                entry = self._accept_other(pod, entry, desired)
                 why = refusal_words(pod, verdict, entry.allocated)
                 self._refuse(entry.uid, Refusal(generation, ResizePhase.INFEASIBLE, why, arrival))
-                self._accept_other(pod, entry, desired)
 
-    def _accept_other(self, pod: Object, entry: Allocation, desired: tuple[Object, ...]) -> None:
+    def _accept_other(
+        self, pod: Object, entry: Allocation, desired: tuple[Object, ...]
+    ) -> Allocation:
         """A wish for one resource that the node can never hold does not block the other: that is
         judged alone (decisions 9). The generation stays unaccepted."""
         if resize_state(pod).get("action") == Wish.RESTART:
-            return  # what is done in part would not restart
+            return entry  # what is done in part would not restart
         for resource in ResourceName:
             part = with_resource(entry.allocated, desired, resource)
             if sizes_equal(part, entry.allocated):
@@ -192,8 +194,10 @@ class Judge:
             assigned = self._assign(pod, part)
             accepts = isinstance(self._verdict(entry, part, assigned), Accept)
             if accepts and isinstance(assigned, Assigned):
-                self._ledger.promise(entry.accepted(part, entry.generation, assigned.cpus))
-                return
+                promised = entry.accepted(part, entry.generation, assigned.cpus)
+                self._ledger.promise(promised)
+                return promised
+        return entry
 
     def _verdict(
         self, entry: Allocation, desired: tuple[Object, ...], assigned: Assignment

@@ -37,6 +37,9 @@ _PRESSURES = (
 )
 
 
+ARCHITECTURE = "kubernetes.io/arch"
+
+
 def allocatable_of(machine: MachineFacts, settings: AgentSettings) -> Amounts:
     """What pods may use: what was set, or all the machine has. Setting more is overcommitment,
     and the choice of whoever sets it."""
@@ -52,7 +55,7 @@ def build_node(settings: AgentSettings, machine: MachineFacts, folders: str) -> 
     labels = {
         "kubernetes.io/hostname": settings.node_name,
         "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": machine.architecture,
+        ARCHITECTURE: machine.architecture,
     }
     return {
         "kind": "Node",
@@ -195,10 +198,15 @@ class NodeKeeper:
             if refusal.code != 404:
                 raise
         else:
-            if lookup(node, "metadata", "annotations", FOLDERS_AT) == folders:
+            architecture = self._outside.machine.architecture
+            is_known = lookup(node, "metadata", "labels", ARCHITECTURE) == architecture
+            if is_known and lookup(node, "metadata", "annotations", FOLDERS_AT) == folders:
                 return node
-            patch = {"metadata": {"annotations": {FOLDERS_AT: folders}}}
-            return await client.patch(NODES, settings.node_name, patch)
+            metadata = {
+                "labels": {ARCHITECTURE: architecture},
+                "annotations": {FOLDERS_AT: folders},
+            }
+            return await client.patch(NODES, settings.node_name, {"metadata": metadata})
         node = build_node(settings, self._outside.machine, folders)
         log.info("node registered", node=settings.node_name)
         return await client.create(NODES, node)

@@ -44,11 +44,13 @@ from livesize.api.vm_status import statuses_of
 from livesize.machinery.clock import format_time
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
+_KILLED = 137
 _SCHEDULED = ConditionType.POD_SCHEDULED.value
+_READY_TO_START = ConditionType.READY_TO_START.value
 _INITIALIZED = ConditionType.INITIALIZED.value
 _CONTAINERS_READY = ConditionType.CONTAINERS_READY.value
 _READY = ConditionType.READY.value
-_OWN_CONDITIONS = (_SCHEDULED, _INITIALIZED, _CONTAINERS_READY, _READY)
+_OWN_CONDITIONS = (_SCHEDULED, _READY_TO_START, _INITIALIZED, _CONTAINERS_READY, _READY)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -202,9 +204,22 @@ def _resources(size: Object) -> Object:
 def _phase(facts: StatusFacts) -> str:
     if facts.ending is not None:
         return facts.ending.phase
-    started = facts.snapshot.containers
-    names = [container["name"] for container in containers_of(facts.pod)]
-    return "Running" if all(name in started for name in names) else "Pending"
+    views, names = facts.snapshot.containers, [one["name"] for one in containers_of(facts.pod)]
+    # One that ran before, and that the machine has lost, is being restarted, not started.
+    started = all(name in views or starts_told(facts.pod, name) for name in names)
+    return "Running" if started else "Pending"
+
+
+def ending_of(pod: Object, snapshot: PodSnapshot) -> Ending:
+    """Of a pod that was deleted and whose containers do not run any more, as in Kubernetes:
+    succeeded where all of them have."""
+    codes = []
+    for container in containers_of(pod):
+        name = container["name"]
+        view = snapshot.containers.get(name)
+        told = lookup(status_told(pod, name), "state", "terminated", "exitCode")
+        codes.append(told if view is None else view.exit_code)
+    return Ending("Succeeded" if all(code == 0 for code in codes) else "Failed")
 
 
 def _container_status(facts: StatusFacts, container: Object) -> Object:
@@ -262,6 +277,8 @@ def _states(
     if view is None:
         begun = Reason.CONTAINER_CREATING if facts.initialized else Reason.POD_INITIALIZING
         shown = waiting or Waiting(begun)
+        if facts.ending is not None and told.get("containerID"):
+            return _lost_state(told)
         if facts.ending is not None and waiting is None:
             return {"waiting": {"reason": facts.ending.reason or "NeverStarted"}}, last
         return {"waiting": _waiting(shown)}, last
@@ -269,6 +286,20 @@ def _states(
         return {"running": {"startedAt": format_time(view.started_at)}}, last
     ended = {"terminated": _terminated(facts, view)}
     return (ended, last) if waiting is None else ({"waiting": _waiting(waiting)}, ended)
+
+
+def _lost_state(told: Object) -> tuple[Object, Object]:
+    """The machine has nothing of it any more: what was told of its end stands, if anything was."""
+    last = dict(told.get("lastState") or {})
+    if lookup(told, "state", "terminated"):
+        return dict(told["state"]), last
+    ended: Object = {
+        "exitCode": _KILLED,
+        "reason": Reason.CONTAINER_STATUS_UNKNOWN.value,
+        "message": "The container could not be located when the pod was terminated",
+        "containerID": told["containerID"],
+    }
+    return {"terminated": ended}, last
 
 
 def _waiting(waiting: Waiting) -> Object:
@@ -359,9 +390,11 @@ def _conditions(
     elif unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         readiness |= {"reason": Reason.CONTAINERS_NOT_READY.value, "message": message}
+    begun = "False" if facts.snapshot.groups is None else "True"
     seen = {"observedGeneration": observed_generation(facts.pod)}
     news = [
         {"type": _SCHEDULED, "status": "True", **seen},
+        {"type": _READY_TO_START, "status": begun, **seen},
         {"type": _INITIALIZED, **_initialized(facts, starting), **seen},
         {"type": _CONTAINERS_READY, **readiness, **seen},
         {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},

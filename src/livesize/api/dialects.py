@@ -9,6 +9,7 @@ The stored pod has none of the derived fields; the served pod has them all:
     status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
     status.initContainerStatuses[]                   the same of init containers
     status.virtualMachineStatus.allocatedResources   the same of a VM
+    status.resizeState.resizePolicy                  what holds for each resource, by default too
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
 
@@ -27,6 +28,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
+from livesize.api.resize_policy import shown_policy
 from livesize.api.resources import VM_NAME, resizable_of, same_quantities, stays, vm_container
 from livesize.api.vm_as_container import derived_container, is_derived
 from livesize.api.vm_status import vm_as_status
@@ -63,6 +65,9 @@ def derive_dialects(stored: Object) -> Object:
         if vm and served["spec"]["containers"]:
             image = served["spec"]["containers"][-1].get("image", "")
             served["status"]["containerStatuses"] = [vm_as_status(vm, image)]
+        if state:
+            policies = [shown_policy(one, one.get("name", "")) for one in resizable_of(stored)]
+            served["status"]["resizeState"] = {**state, "resizePolicy": policies}
     return served
 
 
@@ -223,6 +228,9 @@ def resize_conditions(state: Object) -> list[Object]:
 
 def _stripped_status(status: Object) -> Object:
     stored = _without_keys(status, _STATUS_LISTS, "allocatedResources")
+    state = status.get("resizeState")
+    if isinstance(state, dict) and "resizePolicy" in state:
+        stored["resizeState"] = _stored_state(state)
     if isinstance(status.get("virtualMachineStatus"), dict):
         stored = without(stored, ("virtualMachineStatus", "allocatedResources"))
         stored.pop("containerStatuses", None)
@@ -236,6 +244,12 @@ def _stripped_status(status: Object) -> Object:
         if not stored["conditions"]:
             del stored["conditions"]
     return stored
+
+
+def _stored_state(state: Any) -> Any:
+    if not isinstance(state, dict) or "resizePolicy" not in state:
+        return state
+    return _lacking(state, "resizePolicy")
 
 
 def _stripped_vm_spec(spec: Object) -> Object:
@@ -325,8 +339,8 @@ def _check_conditions(incoming: Object, current: Object) -> list[FieldError]:
 
 
 def _check_state(incoming: Object, current: Object) -> list[FieldError]:
-    given = lookup(incoming, "status", "resizeState")
-    if given is None or given == lookup(current, "status", "resizeState"):
+    given, now = (lookup(one, "status", "resizeState") for one in (incoming, current))
+    if given is None or given in (now, _stored_state(now)):
         return []
     return [_not_yours("status.resizeState", "is written through pods/resizing only")]
 

@@ -9,6 +9,7 @@ class ConditionType(enum.StrEnum):
     """Pod and node conditions. The three of a resize are derived, never stored."""
 
     POD_SCHEDULED = "PodScheduled"
+    READY_TO_START = "PodReadyToStartContainers"
     INITIALIZED = "Initialized"
     CONTAINERS_READY = "ContainersReady"
     READY = "Ready"
@@ -57,6 +58,7 @@ class Reason(enum.StrEnum):
     OUT_OF_MEMORY = "OutOfmemory"
     NODE_READY = "KubeletReady"
     NODE_STATUS_UNKNOWN = "NodeStatusUnknown"
+    CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
     EVICTED_BY_API = "EvictionByEvictionAPI"
     SUFFICIENT_PODS = "SufficientPods"
     INSUFFICIENT_PODS = "InsufficientPods"

@@ -35,6 +35,13 @@ MAP_POLICIES: dict[str, ResizeAction] = {
     "ContainerRestartOnly": ResizeAction.RESTART_CONTAINER,
     "RestartOnly": ResizeAction.RESTART_POD,
 }
+POLICY_WORDS: dict[ResizeAction, str] = {
+    ResizeAction.LIVE: "NoRestart",
+    ResizeAction.RESTART_CONTAINER: "RestartContainer",
+    ResizeAction.RESTART_POD: "RestartOnly",
+}
+"""The documents' words for what holds, whether it was said or is the default (decisions 2)."""
+_LIVE_WORD = POLICY_WORDS[ResizeAction.LIVE]
 _OLD_KEYS = {"name": "resourceName", "policy": "restartPolicy"}
 
 
@@ -45,6 +52,14 @@ def policy_of(container: Object, resource: ResourceName) -> ResizeAction:
         return listed
     mapped = mapped_policy(container, resource)
     return ResizeAction.LIVE if mapped is None else mapped
+
+
+def shown_policy(container: Object, name: str) -> Object:
+    """What holds for each resource of a container, by default too: {name, cpu, memory}."""
+    if "resizePolicy" not in container and is_always_live(container):
+        return {"name": name, "cpu": _LIVE_WORD, "memory": _LIVE_WORD}
+    words = {one.value: POLICY_WORDS[policy_of(container, one)] for one in ResourceName}
+    return {"name": name, **words}
 
 
 def listed_policy(container: Object, resource: ResourceName) -> ResizeAction | None:

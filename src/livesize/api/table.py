@@ -53,7 +53,7 @@ from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.quantity import QuantityStyle, format_quantity, parse_quantity
 from livesize.api.resize_state import allocated_sizes
 from livesize.api.resources import resizable_of
-from livesize.api.vm_status import resizable_statuses_of, statuses_of
+from livesize.api.vm_status import resizable_statuses_of
 
 _UNKNOWN = "<unknown>"
 _NONE = "<none>"
@@ -146,7 +146,7 @@ def _ready(pod: Object, _now: float) -> str:
 
 
 def _restarts(pod: Object, now: float) -> str:
-    statuses = statuses_of(pod)
+    statuses = resizable_statuses_of(pod)
     count = sum(status.get("restartCount") or 0 for status in statuses)
     finished = [lookup(one, "lastState", "terminated", "finishedAt") for one in statuses]
     last = max((time for time in finished if time), default=None)

@@ -235,6 +235,15 @@ class PodVirtualMachineStatus(TypedDict, total=False):
     devices: list[VirtualMachineDevice]
 
 
+class PolicyInForce(TypedDict, total=False):
+    """What a change of each resource does to one container: NoRestart, RestartContainer or
+    RestartOnly."""
+
+    name: str
+    cpu: str
+    memory: str
+
+
 class ResizeStep(TypedDict, total=False):
     name: str
     time: str
@@ -260,6 +269,7 @@ class ResizeState(TypedDict, total=False):
     transitionTime: str
     observedGeneration: int
     steps: list[ResizeStep]
+    resizePolicy: list[PolicyInForce]
 
 
 class PodStatus(TypedDict, total=False):

@@ -22,7 +22,7 @@ from livesize.machinery.telemetry import get_logger
 
 _log = get_logger("apiserver.arrivals")
 
-HANDSHAKE_SECONDS = 10.0
+HANDSHAKE_SECONDS = 20.0
 SHUTDOWN_SECONDS = 3.0  # in which the other side may say goodbye too
 ACCEPTED_AT_ONCE = 64
 PAUSE_SECONDS = 0.5  # where the process has no descriptor left for one more

@@ -14,6 +14,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "apply": ("livesize.cli.apply:apply", "Create objects from files, or change them."),
     "completion": ("livesize.cli.completion:completion", "Print a shell completion script."),
     "delete": ("livesize.cli.delete:delete", "Delete objects."),
+    "describe": ("livesize.cli.describe:describe", "Show all about the sizes of a pod."),
     "doctor": ("livesize.cli.doctor.command:doctor", "Check what this machine needs, and how."),
     "exec": ("livesize.cli.exec:exec_command", "Run a command in a container."),
     "get": ("livesize.cli.get:get", "Show objects."),

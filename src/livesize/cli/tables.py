@@ -105,7 +105,7 @@ def _ready(pod: Object, _: float) -> str:
 
 
 def _restarts(pod: Object, _: float) -> str:
-    return str(sum(int(status.get("restartCount") or 0) for status in statuses_of(pod)))
+    return str(sum(int(status.get("restartCount") or 0) for status in resizable_statuses_of(pod)))
 
 
 def _guest_cpu(pod: Object, _: float) -> str:

@@ -120,6 +120,10 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "lock"
 
 
+class UnusableDirectoryError(Exception):
+    """Nothing can be kept there."""
+
+
 class AlreadyRunningError(Exception):
     """Another process uses this data directory."""
 
@@ -152,13 +156,24 @@ def prepare_agent(directory: DataDirectory) -> None:
 
 
 def _make_root(directory: DataDirectory) -> None:
-    directory.root.mkdir(parents=True, exist_ok=True)
-    directory.root.chmod(0o711)  # the control plane passes through; only names it knows
+    # The control plane passes through; only names it knows.
+    _make(directory.root, 0o711)
 
 
 def _make_private(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o700)
+    _make(folder, 0o700)
+
+
+def _make(folder: Path, mode: int) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+    except PermissionError:
+        raise
+    except OSError as failure:
+        raise UnusableDirectoryError(
+            f"{failure.filename} cannot be made: {failure.strerror}; choose another --data-dir"
+        ) from failure
 
 
 def give_to(path: Path, account: Account) -> None:

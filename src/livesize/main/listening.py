@@ -34,9 +34,9 @@ def own_address(listener: socket.socket) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
-def is_loopback(listener: socket.socket) -> bool:
-    """Whether it answers this machine alone."""
-    return ipaddress.ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
+def is_loopback(host: str) -> bool:
+    """Whether who listens on this address answers this machine alone."""
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
 def server_url(listener: socket.socket) -> str:

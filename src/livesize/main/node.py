@@ -171,7 +171,9 @@ def say_what_stops(agent: Agent, instead: str) -> None:
     pods = len(agent.runtime.list_pods())
     if pods:
         word = "pod" if pods == 1 else "pods"
+        deleted = agent.deleted_pods()
+        among = f" ({deleted} of them deleted already)" if deleted else ""
         say(
-            f"Stopping {pods} {word}, each within its grace period; once more ends them at"
+            f"Stopping {pods} {word}{among}, each within its grace period; once more ends them at"
             f" once. ({instead})"
         )

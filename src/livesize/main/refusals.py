@@ -8,9 +8,17 @@ from collections.abc import Iterator
 import click
 
 from livesize.agent.allocation.checkpoint import CheckpointError
-from livesize.main.layout import AlreadyRunningError
+from livesize.main.layout import AlreadyRunningError, UnusableDirectoryError
 from livesize.runtime.interface import RuntimeCallError
 from livesize.store.interface import StoreOpenError
+
+_REFUSALS = (
+    AlreadyRunningError,
+    CheckpointError,
+    RuntimeCallError,
+    StoreOpenError,
+    UnusableDirectoryError,
+)
 
 
 @contextlib.contextmanager
@@ -18,7 +26,7 @@ def in_one_sentence() -> Iterator[None]:
     """For everything a part does with its data directory."""
     try:
         yield
-    except (AlreadyRunningError, CheckpointError, RuntimeCallError, StoreOpenError) as refusal:
+    except _REFUSALS as refusal:
         raise click.ClickException(str(refusal)) from refusal
     except PermissionError as failure:
         raise click.ClickException(

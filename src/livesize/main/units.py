@@ -19,6 +19,9 @@ _RUNS_PODS = ("KillMode=process", "Delegate=yes", "LimitNOFILE=1048576", "TasksM
 _USERS_PODS = ("KillMode=process", "TasksMax=infinity")
 # They give up root's rights by themselves, after what needs them.
 _ONLY_SPEAKS = ("ProtectHome=read-only", "PrivateTmp=yes", "LimitNOFILE=1048576")
+# A restart of the service, for a newer version above all, is no reason to end what it runs; the
+# agent keeps pods by itself.
+_ARGUMENTS = {Part.UP: " --keep"}
 _AFTER_NETWORK = "After=network-online.target\nWants=network-online.target\n"
 _TEMPLATE = """\
 [Unit]
@@ -27,7 +30,7 @@ Description={meaning}
 
 [Service]
 Type=notify
-ExecStart={program} {part}
+ExecStart={program} {part}{arguments}
 Environment=LIVESIZE_CONFIG={folder}/{part}.yaml
 Restart=always
 RestartSec=1
@@ -56,6 +59,7 @@ def unit_text(part: Part, program: str, *, user: bool = False) -> str:
         meaning=_MEANINGS[part],
         part=part,
         program=program,
+        arguments=_ARGUMENTS.get(part, ""),
         after="" if user else _AFTER_NETWORK,
         folder=USER_CONFIG_DIRECTORY if user else CONFIG_DIRECTORY,
         more="\n".join(more),

@@ -103,7 +103,7 @@ class FakeMachine:
             memory_bytes=memory_bytes,
             kernel_version="6.1.0",
             os_image="Fake Linux",
-            architecture="x86_64",
+            architecture="amd64",
             boot_id="00000000-0000-0000-0000-000000000001",
             machine_id="fake",
             runtime_version="fake://1",

@@ -72,6 +72,7 @@ class FakeVm:
         self.onlines_by_itself = True
         self.agent_may_exec = True
         self.keeps_memory_boot = 0
+        self.dropped = ""
         self._clock = clock
         self._on_change = on_change
         self._booted_at = clock.now()
@@ -109,6 +110,11 @@ class FakeVm:
     def speak(self) -> None:
         self._is_silent = False
         self._settle()
+
+    def lie(self, why: str) -> None:
+        """It says what cannot be: nothing of it is believed."""
+        self.dropped = why
+        self.be_silent()
 
     def use_memory(self, used_bytes: int) -> None:
         """What the guest's workload holds, and therefore does not give back."""
@@ -155,6 +161,7 @@ class FakeVm:
             pins=self.pins.of(self.plugged_vcpus),
             persistent_pins=self.persistent_pins.of(self.plugged_vcpus),
             keeps_memory=self.keeps_memory_boot == self.boots,
+            dropped=self.dropped,
         )
 
     def change(self, change: VmChange) -> None:

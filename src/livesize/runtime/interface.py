@@ -53,19 +53,26 @@ class CommandTimeoutError(RuntimeCallError):
 
 
 class MemoryInUseError(RuntimeCallError):
-    """A memory limit was not lowered because the workload holds more than that. ``stays_bytes``:
-    the limit it has until then; None: no limit."""
+    """A memory limit was not lowered because the workload holds more than that, or so much that no
+    room would be left: ``margin_bytes``. ``stays_bytes``: the limit until then; None: no limit."""
 
     def __init__(
-        self, group: str, limit_bytes: int, usage_bytes: int, stays_bytes: int | None
+        self,
+        group: str,
+        limit_bytes: int,
+        usage_bytes: int,
+        stays_bytes: int | None,
+        margin_bytes: int = 0,
     ) -> None:
-        stays = "there is no limit" if stays_bytes is None else f"the limit stays at {stays_bytes}"
-        super().__init__(
-            f"{group}: memory limit ({limit_bytes}) below current usage ({usage_bytes}),"
-            f" {usage_bytes - limit_bytes} bytes to go; until then {stays}"
-        )
         self.limit_bytes = limit_bytes
         self.usage_bytes = usage_bytes
+        self.to_go_bytes = usage_bytes + margin_bytes - limit_bytes
+        less = "" if usage_bytes > limit_bytes else f" less a margin of {margin_bytes} is"
+        stays = "there is no limit" if stays_bytes is None else f"the limit stays at {stays_bytes}"
+        super().__init__(
+            f"{group}: memory limit ({limit_bytes}){less} below current usage ({usage_bytes}),"
+            f" {self.to_go_bytes} bytes to go; until then {stays}"
+        )
 
 
 class PodGroup(msgspec.Struct, frozen=True, tag=True):
@@ -214,7 +221,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     memory_bytes: int
     kernel_version: str
     os_image: str
-    architecture: str
+    architecture: str  # as Kubernetes names it: amd64
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0

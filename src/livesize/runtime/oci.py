@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from livesize.api.architecture import architecture_of
 from livesize.runtime.interface import ImageMissingError
 
 BUILT_IN_IMAGE = "localhost/livesize/busybox:1"
@@ -32,7 +33,6 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _FIXED_TIME = 0
 _ELF_INTERPRETER = 3  # PT_INTERP: the program wants a dynamic loader
 
@@ -65,8 +65,7 @@ Layer = Mapping[str, LayerFile | LayerLink | LayerFolder]
 
 def image_architecture() -> str:
     """This machine's architecture as OCI names it."""
-    machine = platform.machine()
-    return _ARCHITECTURES.get(machine, machine)
+    return architecture_of(platform.machine())
 
 
 def write_image(path: Path, ref: str, layers: Sequence[Layer], settings: ImageSettings) -> str:

@@ -238,7 +238,7 @@ async def test_of_a_guest_that_is_never_heard_it_is_said_what_it_lacks(world: Vm
     await says(world, NOT_HEARD)
     words = (
         "cpu: 2 CPUs are plugged in; the guest does not say whether it uses 2 CPUs:"
-        " install and start qemu-guest-agent in it"
+        " it boots, or it has no agent; then install and start qemu-guest-agent in it"
     )
     await says(world, words)
     assert state(world)["phase"] == "InProgress"

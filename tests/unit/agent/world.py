@@ -78,6 +78,7 @@ class MemoryApi:
         self.refused: list[Object] = []  # and those that were refused
         self.told: dict[str, list[str]] = {}  # phases of a pod's resize, as a watch shows them
         self.is_down = False
+        self.deletes = 0  # that were taken
         self._revision = 0
         self._uids = itertools.count(1)
         self._watchers: list[tuple[str, asyncio.Queue[WatchEvent]]] = []
@@ -157,6 +158,11 @@ class MemoryApi:
         obj = self._find(resource, name, namespace)
         if uid and uid != uid_of(obj):
             raise conflict(resource, name)
+        self.deletes += 1
+        if obj["metadata"].get("finalizers"):
+            marked = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+            obj = evolve(obj, ("metadata",), {**obj["metadata"], **marked})
+            return self._store(EventType.MODIFIED, (resource.plural, namespace, name), obj)
         return self._remove((resource.plural, namespace, name))
 
     async def post(
@@ -218,6 +224,10 @@ class MemoryApi:
         pod = evolve(self.pod(name), ("metadata", "deletionTimestamp"), "2026-01-01T00:00:00Z")
         if grace_seconds is not None:
             pod = evolve(pod, ("metadata", "deletionGracePeriodSeconds"), grace_seconds)
+        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+
+    def finalize(self, name: str, *finalizers: str) -> None:
+        pod = evolve(self.pod(name), ("metadata", "finalizers"), list(finalizers))
         self._store(EventType.MODIFIED, ("pods", "default", name), pod)
 
     def vanish(self, name: str) -> None:

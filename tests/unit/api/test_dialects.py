@@ -95,6 +95,22 @@ def test_allocated_is_shown_in_both_dialects() -> None:
     assert served["spec"]["resizeRequest"]["newResources"] == [{"name": "a", "requests": NEW}]
 
 
+def test_the_policy_that_holds_is_shown_and_is_nobodys_to_write() -> None:
+    """ARK's default, NoRestart, is shown, and is not written into the spec (decisions 2)."""
+    served = derive_dialects(stored())
+    live = {"name": "a", "cpu": "NoRestart", "memory": "NoRestart"}
+    assert served["status"]["resizeState"]["resizePolicy"] == [live]
+    assert "resizePolicy" not in served["spec"]["containers"][0]
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    other = derive_dialects(evolve(stored(), (*CONTAINER, "resizePolicy"), policy))
+    restarts = {**live, "memory": "RestartContainer"}
+    assert other["status"]["resizeState"]["resizePolicy"] == [restarts]
+    path = ("status", "resizeState", "resizePolicy")
+    changed = evolve(served, path, [restarts])
+    [error] = check_derived(changed, served, from_own_node=False)
+    assert error.field == "status.resizeState"
+
+
 def test_until_bound_allocated_follows_the_requests() -> None:
     served = derive_dialects(unbound())
     assert served["spec"]["containers"][0]["resourcesAllocated"] == NEW

@@ -194,3 +194,23 @@ def test_other_kinds() -> None:
         "Message": "m",
         "Name": "x",
     }
+
+
+def test_a_sidecar_counts_like_a_container() -> None:
+    """Sizes, readiness and restarts of both; other init containers are left out."""
+    size = {"requests": {"cpu": "500m", "memory": "64Mi"}}
+    running = {"state": {"running": {}}, "ready": True}
+    told = pod(
+        containerStatuses=[{"name": "a", "resources": size, "restartCount": 1, **running}],
+        initContainerStatuses=[
+            {"name": "i", "resources": size, "restartCount": 4, "ready": True},
+            {"name": "s", "resources": size, "restartCount": 2, **running},
+        ],
+    )
+    told["spec"]["initContainers"] = [
+        {"name": "i", "resources": size},
+        {"name": "s", "restartPolicy": "Always", "resources": size},
+    ]
+    shown = row(PODS, told)
+    assert (shown["Ready"], shown["Restarts"]) == ("2/2", "3")
+    assert shown["Actual"] == "cpu 1/- memory 128Mi/-"

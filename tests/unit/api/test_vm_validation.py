@@ -69,6 +69,16 @@ REFUSED = [
         {'limits[cpu]: Invalid value: "0": must be at least 1: the nearest size is 1'},
     ),
     (
+        "cells of NUMA",
+        raw_vm(numa={"cells": [{"id": 0, "memory": "512Mi"}]}),
+        {
+            (
+                "numa.cells: Forbidden: virtual machines have one NUMA cell so far: leave it out,"
+                " and say the memory in resources and memory.max"
+            )
+        },
+    ),
+    (
         "not a multiple of 2Mi",
         raw_vm(**limits(memory="513Mi")),
         {

@@ -170,6 +170,12 @@ def secured(**context: Any) -> Object:
     return made
 
 
+def asking(field: str, handler: Object) -> Object:
+    made = bare()
+    made["spec"]["containers"][0][field] = handler
+    return made
+
+
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "runAsNonRoot": True,
@@ -190,6 +196,21 @@ UNSAFE = [
     (secured(procMount="Unmasked"), "procMount"),
     (secured(seccompProfile={"type": "Unconfined"}), "seccompProfile"),
     (bare(securityContext={"sysctls": [{"name": "kernel.msgmax"}]}), "forbidden sysctls"),
+    *(
+        (asking(field, handler), 'probe or lifecycle host (container "app" must not set host')
+        for field in ("livenessProbe", "readinessProbe", "startupProbe")
+        for handler in (
+            {"httpGet": {"port": 80, "host": "192.0.2.1"}},
+            {"tcpSocket": {"port": 80, "host": "localhost"}},
+        )
+    ),
+    *(
+        (
+            asking("lifecycle", {when: {"httpGet": {"port": 80, "host": "192.0.2.1"}}}),
+            "probe or lifecycle host",
+        )
+        for when in ("postStart", "preStop")
+    ),
 ]
 
 

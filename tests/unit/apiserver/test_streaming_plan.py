@@ -60,7 +60,9 @@ def test_the_start_before_is_shown_while_the_next_is_waited_for() -> None:
 def test_what_does_not_reach_into_a_guest_is_answered_with_a_sentence(what: str) -> None:
     vm = pod(virtualMachine={"kernel": {}})
     vm["status"]["virtualMachineStatus"] = {"state": "Running", "restartCount": 0}
-    with pytest.raises(StatusError, match="does not reach into its guest"):
+    with pytest.raises(
+        StatusError, match=r"is a virtual machine: .* does not reach into its guest"
+    ):
         plan(vm, what, ("stdout", "1"), ("command", "true"))
 
 
@@ -177,3 +179,10 @@ def test_who_is_no_admin_forwards_the_ports_that_the_pod_declares() -> None:
     with pytest.raises(StatusError, match="declares no ports") as refused:
         plan_stream(pod("web"), "portforward", Query([]), NOW, any_port=False)
     assert refused.value.code == 403
+
+
+def test_a_command_that_cannot_be_run_is_refused_with_its_size() -> None:
+    longest = "x" * (128 * 1024 - 1)
+    assert plan(pod("app"), "exec", ("stdout", "1"), ("command", longest)) is not None
+    with pytest.raises(StatusError, match=r"the command has 131073 bytes, and at most 131071"):
+        plan(pod("app"), "exec", ("stdout", "1"), ("command", longest[1:] + "xé"))

@@ -505,3 +505,12 @@ def test_wrong_credentials_name_the_file(shell: Shell, tmp_path: Path) -> None:
 
 def test_the_version_of_the_server(shell: Shell) -> None:
     assert shell.ok("version --server").splitlines()[1].startswith("server v")
+
+
+def test_describe_shows_the_default_policy_and_the_last_resize(shell: Shell) -> None:
+    shell.start("shown")
+    shell.ok("resize pod/shown --cpu 700m --wait --timeout 10s")
+    told = shell.ok("describe pod/shown")
+    assert "app cpu" in told
+    assert "NoRestart (default)" in told
+    assert "Resize Done since" in told

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kernel_units import KernelLimits
+from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2
@@ -159,6 +159,12 @@ def containerd(kernel: Kernel) -> Containerd:
 @pytest.fixture
 def cgroups(tmp_path: Path, kernel: Kernel) -> CgroupsV2:
     return CgroupsV2(str(tmp_path), files=KeptFiles(0))  # no kernel says which are gone
+
+
+@pytest.fixture(params=list(CgroupVersion))
+def each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """containerd is asked for the same, whichever version the machine has."""
+    monkeypatch.setattr(CgroupsV2, "version", request.param)
 
 
 @pytest.fixture
@@ -394,8 +400,12 @@ async def test_cpu_that_was_written_in_part_is_set_back(
 # What goes through containerd
 
 
+@pytest.mark.usefixtures("each_version")
 async def test_a_limit_that_would_kill_is_never_asked_for(
-    resizer: Resizer, containerd: Containerd, kernel: Kernel, cgroups: CgroupsV2
+    resizer: Resizer,
+    containerd: Containerd,
+    kernel: Kernel,
+    cgroups: CgroupsV2,
 ) -> None:
     """There the kernel kills, and the call says OK."""
     kernel.hold(40 * MIB)
@@ -567,6 +577,7 @@ async def test_a_container_that_is_gone_is_told_as_gone(
         ),
     ],
 )
+@pytest.mark.usefixtures("each_version")
 async def test_containerd_is_told_what_a_killed_agent_did_not_tell(
     resizer: Resizer,
     telling: Telling,

@@ -23,6 +23,8 @@ from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
 from livesize.runtime.containerd.link import CALL_SECONDS, Link, UnreachableError, plain_words
 from livesize.runtime.containerd.requests import (
     CONFIG_ANNOTATION,
+    HASH_LABEL,
+    HASH_WITHOUT_RESOURCES_LABEL,
     NODE_LABEL,
     POD_LABEL,
     container_config,
@@ -232,6 +234,25 @@ def test_what_was_asked_is_found_again_in_the_answer() -> None:
     )
     assert (view.pod_uid, view.phase, view.pid) == ("uid-1", ContainerPhase.RUNNING, 77)
     assert (view.started_at, view.finished_at, view.exit_code) == (2.5, None, None)
+
+
+def test_both_hashes_are_labels_of_the_container() -> None:
+    """IBM: a new additional hash [...] (and that is also stored as a one of the container's
+    labels)."""
+    labels = dict(asked(CONFIG).labels)
+    assert labels[HASH_LABEL] == "h1"
+    assert labels[HASH_WITHOUT_RESOURCES_LABEL] == "h2"
+
+
+def test_a_container_from_before_there_were_such_labels_is_known() -> None:
+    answer = status(messages.CONTAINER_RUNNING)
+    for label in (HASH_LABEL, HASH_WITHOUT_RESOURCES_LABEL):
+        del answer.status.labels[label]
+    before = {"image": "i", "hash": "old", "hash_without_resources": "old too"}
+    answer.status.annotations[CONFIG_ANNOTATION] = json.dumps(before)
+    view = container_view(answer)
+    assert view is not None
+    assert (view.hash, view.hash_without_resources) == ("old", "old too")
 
 
 @pytest.mark.parametrize(

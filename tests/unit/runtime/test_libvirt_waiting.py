@@ -19,7 +19,7 @@ from livesize.runtime.libvirt.changes import DomainReading
 from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
 from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
-from livesize.runtime.libvirt.watching import Asking, Pulse, may_hold
+from livesize.runtime.libvirt.watching import Asking, Pulse, Throttle, may_hold
 from livesize.runtime.vm import Accelerator, GuestView, VmNote, VmView
 
 LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
@@ -234,3 +234,22 @@ def test_a_region_counts_as_used_from_its_first_byte_on() -> None:
 
 def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     assert untouched_regions(2**22 + 1) is None
+
+
+async def test_who_is_told_often_hears_at_once_and_then_now_and_then() -> None:
+    told: list[float] = []
+    loop = asyncio.get_running_loop()
+    throttle = Throttle(0.05, lambda: told.append(loop.time()))
+    throttle.soon()
+    assert len(told) == 1, "at once"
+    for _ in range(1000):
+        throttle.soon()
+    assert len(told) == 1
+    async with asyncio.timeout(5):
+        while len(told) < 2:
+            await asyncio.sleep(0.001)
+    assert told[1] - told[0] >= 0.05
+    throttle.soon()
+    throttle.close()
+    await asyncio.sleep(0.06)
+    assert len(told) == 2, "nobody wants to know any more"

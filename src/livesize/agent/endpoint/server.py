@@ -19,6 +19,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,10 @@ LISTENING_SECONDS = 0.03
 """So long nothing is said on a new session: kubectl begins to read before it knows its streams, and
 throws away what comes in between."""
 _NAMES = {"logs": 2, "exec": 2, "attach": 2, "portforward": 1}
+_MOST_LINE_BYTES = 512 * 1024  # a command stands in it, each byte of which may take three
+# The socket's file belongs to who made it; from Python 3.13 on a server would remove it, and look
+# for it by a path that is of use only while it is made.
+_KEEP_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of who connected (unix(7))
 
 _log = get_logger("agent.endpoint")
@@ -76,10 +81,12 @@ class EndpointServer:
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        web_server = web.Server(self._answer, handler_cancellation=True)
+        web_server = web.Server(
+            self._answer, handler_cancellation=True, max_line_size=_MOST_LINE_BYTES
+        )
         where = self._endpoint
         if where.tls is None:
-            server = await loop.create_unix_server(web_server, sock=where.listener)
+            server = await loop.create_unix_server(web_server, sock=where.listener, **_KEEP_SOCKET)
         else:
             server = await loop.create_server(web_server, sock=where.listener, ssl=where.tls)
         try:

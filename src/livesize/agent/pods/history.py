@@ -95,6 +95,8 @@ class StartHistory:
                 shown[container.name] = Waiting(failure.reason, failure.message)
             elif self._will_restart(container, policy_of(container, policy)):
                 seconds = self._backoff.seconds(container.exits_in_a_row)
+                if not seconds:
+                    continue  # it starts again at once: until then it has ended
                 message = f"back-off {seconds:g}s restarting container {container.name}"
                 shown[container.name] = Waiting(Reason.CRASH_LOOP_BACK_OFF, message)
         return shown

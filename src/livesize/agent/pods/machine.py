@@ -58,6 +58,9 @@ class PodMachine:
 
     @property
     def grace_seconds(self) -> float:
+        """Of a pod whose object went first, deleted by force: none."""
+        if self._record.gone:
+            return 0.0
         pod = self._record.pod
         for path in (
             ("metadata", "deletionGracePeriodSeconds"),
@@ -125,10 +128,13 @@ class PodMachine:
         self._outside.tell(self._record.pod, EventReason.KILLING, message)
         pod = self._record.pod
         uid, grace_seconds = uid_of(pod), self.grace_seconds if grace is None else grace
-        left_seconds = await self._lifecycle.before_stop(pod, name, grace_seconds)
+
+        async def patiently() -> None:
+            left_seconds = await self._lifecycle.before_stop(pod, name, grace_seconds)
+            await self._outside.runtime.stop_container(uid, name, left_seconds)
+
         async with _first_failure(), asyncio.TaskGroup() as tasks:
-            stop = self._outside.runtime.stop_container(uid, name, left_seconds)
-            stopping = tasks.create_task(stop)
+            stopping = tasks.create_task(patiently())
             hastening = tasks.create_task(self._hasten(uid, name, grace_seconds))
             stopping.add_done_callback(lambda _: hastening.cancel())
             hastening.add_done_callback(lambda _: stopping.cancel())

@@ -38,6 +38,17 @@ class PodRecord:
         self._own: list[int] = []  # versions that those which are answered have made
         self._brought: list[int] = []  # versions that the watch brought meanwhile
 
+    def vanished(self) -> None:
+        """The API server has it no more."""
+        self.gone = True
+        self.changed.set()
+
+    @property
+    def is_let_go(self) -> bool:
+        """We have let it go, and others' finalizers keep it."""
+        metadata = self.pod["metadata"]
+        return metadata.get("deletionGracePeriodSeconds") == 0 and bool(metadata.get("finalizers"))
+
     def seen(self, pod: Object) -> bool:
         """Take in what the watch brought; True where it is news. The watch often brings what we
         post before the answer does: what comes meanwhile is called news (``on_late_news``) when
@@ -119,9 +130,11 @@ class PodRecord:
         """Let the object go; harmless where it is gone, or has made way for another."""
         pod = self.pod
         try:
-            await self._outside.client.delete(
+            answer = await self._outside.client.delete(
                 PODS, name_of(pod), namespace_of(pod), grace_period_seconds=0, uid=uid_of(pod)
             )
+            if lookup(answer, "metadata", "uid"):  # the pod, which a finalizer keeps
+                self._take_in(answer)
         except StatusError as refusal:
             if refusal.code not in _GONE:
                 raise

@@ -54,6 +54,7 @@ from livesize.agent.report import (
     Waiting,
     build_status,
     changed_status,
+    ending_of,
     starts_told,
     status_told,
 )
@@ -75,6 +76,8 @@ from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError,
 
 log = get_logger("agent.pods")
 
+STOPPED_SECONDS = 2.0
+"""So long an agent that stops waits for the API server to hear that nothing runs."""
 GROUP_LOST = "another process removed its control group, so it has no limits any more"
 POD_GROUP_LOST = (
     "Another process removed the pod's control group; the agent makes it again, and starts"
@@ -132,6 +135,8 @@ class PodWorker:
         self._failures = 0
         self._ending: Ending | None = None
         self._wake = asyncio.Event()
+        self._last_look: PodSnapshot | None = None  # when all of it had ended
+        self._is_new = True  # has not looked at the pod yet
         self._finished = False
         self._log = log.bind(pod=f"{namespace_of(pod)}/{name_of(pod)}")
 
@@ -147,7 +152,7 @@ class PodWorker:
             self._wake.set()
 
     def object_gone(self) -> None:
-        self._record.gone = True
+        self._record.vanished()
         self._wake.set()
 
     def reject(self, verdict: Reject) -> None:
@@ -361,6 +366,9 @@ class PodWorker:
         return max(0.0, min(left_seconds, wait_seconds))
 
     async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
+        if self._is_new and self._is_told_ready() and (run.make_group or run.starts):
+            await self._report_status(snapshot)  # of the start before: it takes a while to be so
+        self._is_new = False
         if run.make_group:
             if snapshot.view is not None:
                 self._tell(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
@@ -388,6 +396,10 @@ class PodWorker:
                 return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
             case _:
                 return 0.0  # something ended meanwhile
+
+    def _is_told_ready(self) -> bool:
+        pod = self._record.pod
+        return any(status_told(pod, one["name"]).get("ready") for one in containers_of(pod))
 
     def _allocation(self) -> Allocation:
         entry = self._books.ledger.get(self.uid)
@@ -482,8 +494,9 @@ class PodWorker:
 
             async def stop() -> None:
                 await self._machine.stop_all(view, "the pod is deleted")
+                self._last_look = self._observe()
                 with contextlib.suppress(*POST_ERRORS):
-                    await self._report_status()
+                    await self._report_end()
 
             async def remove() -> None:
                 await self._machine.remove(self.uid)
@@ -491,10 +504,22 @@ class PodWorker:
             steps += [Step("stop", stop), Step("remove", remove)]
         steps.append(Step("volumes", lambda: self._machine.remove_volumes(self.uid)))
         steps.append(Step("forget", self._leave_ledger))
-        if not self._record.gone:
-            steps.append(Step("delete", self._record.delete))
+        if not self._record.gone and not self._record.is_let_go:
+            steps += [Step("report", self._report_end), Step("delete", self._record.delete)]
         await self._run_steps("remove", steps)
         self._finished = self._record.gone
+
+    async def _report_end(self) -> None:
+        """Its containers have ended, and none is started again."""
+        look = self._last_look or PodSnapshot(None, None)
+        self._ending = self._ending or ending_of(self._record.pod, look)
+        await self._report_status(look)
+
+    async def report_stopped(self) -> None:
+        """The agent stops, and has stopped what ran: nobody is told any longer that it is ready."""
+        with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS, TimeoutError):
+            async with asyncio.timeout(STOPPED_SECONDS):
+                await self._report_status()
 
     # Reporting
 

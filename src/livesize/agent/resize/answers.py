@@ -72,7 +72,7 @@ def failure_words(records: Sequence[StepRecord], failure: Exception) -> str:
     kind, _, rest = failed.partition(":")
     holder = rest.partition(":")[0] if kind == "container" else "the pod"
     held = format_whole_mi(failure.usage_bytes)
-    to_free = format_whole_mi(failure.usage_bytes - failure.limit_bytes)
+    to_free = format_whole_mi(failure.to_go_bytes)
     return f"{holder} holds {held}, {to_free} to free: {failure}"
 
 

@@ -16,6 +16,7 @@ from livesize.agent.resize.apply import group_step
 from livesize.agent.resize.plan import CpuSetting, SetGroup, shrinks
 from livesize.agent.shape import Onlookers, Progress
 from livesize.agent.vm.plan import (
+    BringOnline,
     ChangeMemory,
     ChangeVcpus,
     ConfirmMemory,
@@ -43,6 +44,7 @@ from livesize.agent.vm.words import (
 )
 from livesize.api.resources import VM_NAME
 from livesize.machinery.steps import Step, StepFailedError, StepWaitsError
+from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
 from livesize.runtime.vm import (
     GuestSilentError,
@@ -61,9 +63,15 @@ from livesize.runtime.vm import (
     WriteNote,
 )
 
+log = get_logger("agent.vm")
+
 LAST_SECONDS = 0.5
 
 DomainChange: TypeAlias = ChangeVcpus | SetPins | ChangeMemory | SetNote
+
+
+def _nothing() -> None:
+    """Nobody keeps count."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,7 @@ class VmHands:
     failed: Callable[[str], None]
     marked: Callable[[str], None]
     bind: Callable[[BindingStep], Step]  # of its group; whoever keeps CPUs does it
+    asked_online: Callable[[], None] = _nothing  # the guest was asked to use what it has
 
 
 def vm_steps(hands: VmHands, plan: VmPlan) -> list[Step]:
@@ -107,10 +116,16 @@ def _step(hands: VmHands, planned: VmStep, grown: list[SetGroup]) -> Step:
             return Step(planned.name, lambda: _mark(hands, planned))
         case ChangeVcpus() | ChangeMemory() | SetNote() | SetPins():
             return _domain_step(hands, planned, grown)
-        case ConfirmVcpus():
-            return Step(planned.name, _telling(hands, "vcpus", lambda: _vcpus(hands, planned)))
-        case ConfirmMemory():
-            return Step(planned.name, _telling(hands, "memory", lambda: _memory(hands, planned)))
+        case BringOnline():
+            return Step(planned.name, lambda: _bring_online(hands))
+        case ConfirmVcpus() | ConfirmMemory():
+            return _confirm_step(hands, planned)
+
+
+def _confirm_step(hands: VmHands, planned: ConfirmVcpus | ConfirmMemory) -> Step:
+    if isinstance(planned, ConfirmVcpus):
+        return Step(planned.name, _telling(hands, "vcpus", lambda: _vcpus(hands, planned)))
+    return Step(planned.name, _telling(hands, "memory", lambda: _memory(hands, planned)))
 
 
 def _domain_step(hands: VmHands, planned: DomainChange, grown: list[SetGroup]) -> Step:
@@ -193,6 +208,17 @@ async def _mark(hands: VmHands, planned: MarkSafe) -> None:
     hands.marked(planned.resource)
 
 
+async def _bring_online(hands: VmHands) -> None:
+    """Once for each boot of the guest: one that refuses is not asked again and again."""
+    try:
+        await hands.runtime.change_vm(hands.uid, OnlineMemory())
+    except GuestSilentError:
+        raise
+    except RuntimeCallError as refusal:
+        log.warning("memory stays offline in a guest", pod=hands.uid, why=str(refusal))
+    hands.asked_online()
+
+
 async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
     def confirmed(view: VmView) -> bool:
         return view.guest is not None and view.guest.vcpus_online == planned.count
@@ -208,7 +234,7 @@ async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
 
 
 async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
-    grows = planned.asked_bytes > planned.plugged_before_bytes
+    shrinks_now = planned.asked_bytes < planned.plugged_before_bytes
 
     def moved(view: VmView) -> bool:
         asked = view.requested_memory_bytes == planned.asked_bytes  # read here for the first time
@@ -224,9 +250,7 @@ async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
         return lacks(view) if moved(view) else memory_progress(view, planned.wanted_bytes)
 
     online = _Onlining(hands, wanted=lambda view: view.guest is not None and not confirmed(view))
-    watched = _Watched(
-        planned.name, _memory_reached, words, online.bring if grows or planned.base else None
-    )
+    watched = _Watched(planned.name, _memory_reached, words, None if shrinks_now else online.bring)
     view = await _wait(hands, confirmed, watched)
     if confirmed(view) and _is_rough(view, planned):
         # Its last word may be a moment old: what is told as done is what it says in the end.
@@ -255,7 +279,8 @@ def _memory_reached(view: VmView) -> tuple[int, int]:
 @dataclass
 class _Onlining:
     """Memory that a guest was given and does not use may be offline there: then it is brought
-    online, as often as there is some. ``refusal``: why that is not possible."""
+    online, as often as there is some. Never while it gives memory back, which goes offline for
+    that. ``refusal``: why that is not possible."""
 
     hands: VmHands
     wanted: Callable[[VmView], bool]

@@ -157,6 +157,14 @@ class SetNote(msgspec.Struct, frozen=True, tag=True):
         return "vm:memory:clear" if self.memory_bytes is None else "vm:memory:note"
 
 
+class BringOnline(msgspec.Struct, frozen=True, tag=True):
+    """The guest keeps offline what it has, since it booted."""
+
+    @property
+    def name(self) -> str:
+        return "vm:memory:online"
+
+
 class MarkSafe(msgspec.Struct, frozen=True, tag=True):
     """The groups, read once more, hold all that the domain is about to be asked for: from here on
     it may be changed (F66). One of the two is given."""
@@ -189,6 +197,7 @@ VmStep: TypeAlias = (
     | SetPins
     | ChangeMemory
     | ConfirmMemory
+    | BringOnline
     | SetNote
 )
 
@@ -213,8 +222,10 @@ def plan_vm_resize(
     *,
     binding: tuple[BindingStep, ...] = (),
     memory_first: bool = False,
+    may_online: bool = False,
 ) -> VmPlan:
     """Return the ordered steps from what is to ``target``; the VM's own group is there.
+    ``may_online``: the guest has an agent that was not asked yet to use what it keeps offline.
     ``binding``: those from the CPUs its group is bound to, to those it is to have alone."""
     cpu = _within(cpu_setting, groups, target, _vcpu_steps(facts, target.vcpus))
     gains = bool(binding) and isinstance(binding[-1], Bind)
@@ -222,6 +233,8 @@ def plan_vm_resize(
     cpu += _pin_steps(facts, target)
     most_bytes = _covered_bytes(groups, target.overhead_bytes)
     memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes, target.overhead_bytes)
+    if may_online and not memory_steps and unseen_bytes(facts, None):
+        memory_steps = [BringOnline()]
     memory = _within(memory_setting, groups, target, memory_steps)
     return VmPlan((*memory, *cpu)) if memory_first else VmPlan((*cpu, *memory), len(cpu))
 

@@ -18,7 +18,7 @@ from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
-from livesize.agent.vm.plan import SetPins, plan_vm_resize
+from livesize.agent.vm.plan import BringOnline, SetPins, VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
 from livesize.agent.vm.words import NOT_HEARD, keeps_memory
 from livesize.api.kernel_units import KernelLimits
@@ -42,6 +42,7 @@ class VmShape:
         self._record = record
         self._outside = outside
         self._vcpus_failed = False
+        self._onlined_boot = ""  # of the guest: when it was asked to use what it keeps offline
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return self._limits(entry.size(VM_NAME))
@@ -79,6 +80,7 @@ class VmShape:
             target,
             binding=binding,
             memory_first=self._vcpus_failed,
+            may_online=self._may_online(view),
         )
         hands = VmHands(
             runtime=self._runtime,
@@ -90,10 +92,10 @@ class VmShape:
             failed=self._failed,
             marked=_nobody if entry.settled else partial(self._marked, entry.generation),
             bind=lambda planned: self._bind(entry.uid, planned),
+            asked_online=lambda: self._asked_online(view),
         )
         names = tuple(step.name for step in plan.changing)
-        only_pins = all(isinstance(step, SetPins) for step in plan.changing)
-        follows = "the shared CPUs" if only_pins and not target.alone else ""
+        follows = _followed(plan, target)
         steps = tuple(vm_steps(hands, plan))
         return MachineWork(
             steps,
@@ -103,6 +105,13 @@ class VmShape:
             follows=follows,
             remark=lambda: self._remark(entry.uid),
         )
+
+    def _may_online(self, view: VmView) -> bool:
+        guest = view.guest
+        return guest is not None and guest.agent and guest.boot_id != self._onlined_boot
+
+    def _asked_online(self, view: VmView) -> None:
+        self._onlined_boot = "" if view.guest is None else view.guest.boot_id
 
     def _remark(self, uid: str) -> str:
         view = self._runtime.vm(uid)
@@ -162,6 +171,14 @@ class VmShape:
             " the domain is next"
         )
         self._outside.tell(pod, EventReason.SAFE_TO_HOTPLUG, message, QUICK_SECONDS)
+
+
+def _followed(plan: VmPlan, target: VmTarget) -> str:
+    """What a plan only follows, so that it is nobody's doing."""
+    if all(isinstance(step, BringOnline) for step in plan.changing):
+        return "a boot of the guest"
+    only_pins = all(isinstance(step, SetPins) for step in plan.changing)
+    return "the shared CPUs" if only_pins and not target.alone else ""
 
 
 def _nobody(_resource: str) -> None:

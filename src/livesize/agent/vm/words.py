@@ -60,7 +60,8 @@ def _unheard(view: VmView, what: str) -> str:
     if view.dropped:
         return f"what the guest says cannot be, and is dropped: {view.dropped}"
     return (
-        f"the guest does not say whether it uses {what}: install and start qemu-guest-agent in it"
+        f"the guest does not say whether it uses {what}: it boots, or it has no agent; then install"
+        " and start qemu-guest-agent in it"
     )
 
 

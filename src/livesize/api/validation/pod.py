@@ -36,7 +36,8 @@ _POD_LEVEL = (
 
 def validate_pod(pod: Object) -> list[FieldError]:
     """Everything wrong with a new pod, apart from its metadata."""
-    errors = [*validate_pod_spec(pod), *_validate_allocated(pod), *validate_pod_parts(pod["spec"])]
+    errors = [*validate_pod_spec(pod), *_validate_allocated(pod)]
+    errors += validate_pod_parts(pod.get("spec") or {})
     for field, container in containers_by_field(pod):
         errors += validate_termination(container, field)
     if not errors and is_vm(pod):

@@ -85,15 +85,16 @@ def keep_policies(old: Object, new: Object) -> Object:
     if is_vm(old) and is_vm(new):
         path = ("spec", "virtualMachine")
         return evolve(new, path, _keep_policy(lookup(old, *path), lookup(new, *path)))
-    before = {one.get("name"): one for one in lookup(old, "spec", "containers", default=[])}
-    containers = lookup(new, "spec", "containers")
-    if not isinstance(containers, list):
-        return new
-    kept = [
-        _keep_policy(before.get(one.get("name"), {}), one) if isinstance(one, dict) else one
-        for one in containers
-    ]
-    return evolve(new, ("spec", "containers"), kept)
+    for kind in ("containers", "initContainers"):
+        before = {one.get("name"): one for one in lookup(old, "spec", kind, default=[])}
+        containers = lookup(new, "spec", kind)
+        if before and isinstance(containers, list):
+            kept = [
+                _keep_policy(before.get(one.get("name"), {}), one) if isinstance(one, dict) else one
+                for one in containers
+            ]
+            new = evolve(new, ("spec", kind), kept)
+    return new
 
 
 def _keep_policy(before: Object, after: Object) -> Object:

@@ -57,6 +57,7 @@ def validate_vm(spec: Object, *, never: bool) -> list[FieldError]:
         for kind, detail in _NOT_BESIDE.items()
         if spec.get(kind)
     ]
+    errors += _numa_errors(vm)
     errors += _boot_errors(vm)
     errors += validate_resize_policy(vm, FIELD, never=never)
     unreadable = [*validate_resources(vm.get("resources") or {}, f"{FIELD}.resources")]
@@ -84,6 +85,17 @@ def host_paths(vm: Object) -> list[str]:
         for part, name in IMAGE_PATHS
         if "/" in str(lookup(vm, part, name, default=""))
     ]
+
+
+def _numa_errors(vm: Object) -> list[FieldError]:
+    if vm.get("numa") is None:
+        return []
+    where = "numa.cells" if isinstance(vm["numa"], dict) and "cells" in vm["numa"] else "numa"
+    detail = (
+        "virtual machines have one NUMA cell so far: leave it out, and say the memory in"
+        " resources and memory.max"
+    )
+    return [FieldError(FieldErrorKind.FORBIDDEN, f"{FIELD}.{where}", detail)]
 
 
 def _boot_errors(vm: Object) -> list[FieldError]:

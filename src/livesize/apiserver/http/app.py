@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from livesize.api.architecture import architecture_of
 from livesize.api.errors import (
     StatusError,
     method_not_allowed,
@@ -304,6 +305,6 @@ def _version_document(version: str) -> Answer:
             "buildDate": "1970-01-01T00:00:00Z",
             "goVersion": f"python{platform.python_version()}",
             "compiler": platform.python_implementation(),
-            "platform": f"linux/{platform.machine()}",
+            "platform": f"linux/{architecture_of(platform.machine())}",
         }
     )

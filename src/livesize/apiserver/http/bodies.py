@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import orjson
 import yaml
 
-from livesize.api.entries import MAX_WITH_OWNERS, are_many, refuse_many, too_many_entries
+from livesize.api.entries import MAX_ENTRIES, are_many, refuse_many, too_many_entries
 from livesize.api.errors import StatusError, bad_request
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -87,7 +87,7 @@ def _check_events(text: str) -> None:
     depth = nodes = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         nodes += isinstance(event, yaml.NodeEvent)
-        if nodes > 2 * MAX_WITH_OWNERS + 1:  # of a field, the name and what it says
+        if nodes > 2 * MAX_ENTRIES + 1:  # of a field, the name and what it says
             raise too_many_entries()
         if isinstance(event, yaml.AliasEvent):
             raise bad_request("the body of the request is YAML with aliases; write it out")

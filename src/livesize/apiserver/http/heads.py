@@ -27,7 +27,7 @@ MAX_HEADERS_BYTES = 64 * 1024
 MAX_HEADERS = 128
 MAX_WAITING_REQUESTS = 16
 """Requests that were sent before the answer to an earlier one; common clients send none."""
-HEAD_SECONDS = 10.0
+HEAD_SECONDS = 20.0
 LINGER_SECONDS = 0.5
 """So long is read on, and thrown away, after a refusal: a client that is cut off while it sends
 does not look at what it was answered."""

@@ -19,7 +19,7 @@ from livesize.api.resources import VM_NAME, is_vm
 from livesize.api.vm_status import statuses_of
 
 LOG, EXEC, ATTACH, PORT_FORWARD = "log", "exec", "attach", "portforward"
-_MOST_COMMAND_BYTES = 64 * 1024
+_MOST_COMMAND_BYTES = 128 * 1024 - 1  # what Linux takes of one argument (execve(2))
 
 
 class Query:
@@ -158,9 +158,13 @@ def _session_path(pod: Object, container: str, subresource: str, query: Query) -
         command = query.all("command")
         if not command or not command[0]:
             raise bad_request("you must specify at least one command for the container")
-        if sum(map(len, command)) > _MOST_COMMAND_BYTES:
+        size_bytes = sum(len(word.encode(errors="replace")) for word in command)
+        if size_bytes > _MOST_COMMAND_BYTES:
             raise StatusError(
-                413, "RequestEntityTooLarge", f"a command has at most {_MOST_COMMAND_BYTES} bytes"
+                413,
+                "RequestEntityTooLarge",
+                f"the command has {size_bytes} bytes, and at most {_MOST_COMMAND_BYTES} can be run;"
+                " send what is longer through stdin, for instance sh -s < script",
             )
         pairs += [("command", argument) for argument in command]
     text = urlencode(pairs)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from livesize.api.errors import StatusError, bad_request, forbidden, not_found
 from livesize.api.kinds import NODES, PODS
-from livesize.api.objects import Object, name_of
+from livesize.api.objects import Object, lookup, name_of
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity, Role
@@ -26,6 +26,7 @@ from livesize.apiserver.streaming.relay import NodeStream
 from livesize.machinery.clock import Clock
 
 HEAD_SECONDS = 60.0
+CONTAINERD = "containerd://"
 _MOST_WORDS_BYTES = 4096
 _PASSED_ON = ("sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version")
 _REASONS = {400: "BadRequest", 404: "NotFound", 429: "TooManyRequests"}
@@ -56,7 +57,7 @@ class NodeStreams:
         if route.subresource in (EXEC, ATTACH):
             self._refuse_distrusted(identity, pod.stored)
         query = Query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        any_port = identity.role is Role.ADMIN
+        any_port = identity.role is Role.ADMIN or self._has_own_network(pod.stored)
         asked = plan_stream(
             pod.stored, route.subresource, query, self._clock.now(), any_port=any_port
         )
@@ -64,6 +65,15 @@ class NodeStreams:
             return Answer(200, b"", b"text/plain")
         take_over = _switching(route, scope, request)
         return await self._ask(asked, scope, request, take_over)
+
+    def _has_own_network(self, pod: Object) -> bool:
+        """As containerd gives it to pods, by CNI; all others have the machine's."""
+        name = str(lookup(pod, "spec", "nodeName", default=""))
+        node = self._cache.get(NODES, key_of(NODES, "", name))
+        if node is None or lookup(pod, "spec", "hostNetwork"):
+            return False
+        runtime = lookup(node.stored, "status", "nodeInfo", "containerRuntimeVersion", default="")
+        return str(runtime).startswith(CONTAINERD)
 
     def _refuse_distrusted(self, identity: Identity, pod: Object) -> None:
         """A command in a container is a program as well as its image is."""

@@ -6,7 +6,7 @@
 
 An object with several owners stays for as long as one of them does. Objects that own each other in
 a circle would wait for each other for ever: who sees that waits no longer. Every prefix of a plan
-is safe: nothing is deleted while an owner that keeps it is there, and finalizers go last.
+is safe: nothing is deleted while an owner that keeps it is there; a finalizer is taken off last.
 """
 
 from __future__ import annotations

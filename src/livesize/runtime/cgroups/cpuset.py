@@ -1,7 +1,8 @@
 """Which CPUs a group may run on, in both versions of control groups.
 
-Only groups that were told their CPUs are in the cpuset controller: where nobody asks for it,
-nothing is made, joined or handed down. What nobody has narrowed may run on all that stands above.
+Only groups that were told their CPUs, or are shown to their container, are in the cpuset
+controller: where nobody asks for it, nothing is made, joined or handed down. What nobody has
+narrowed may run on all that stands above.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from livesize.runtime.cgroups.files import (
 )
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
+_UNTOLD = "cgroup.clone_children"
+"""1: nobody has told this group its CPUs; a group without groups below has no other use for it."""
 _MOVES = 100  # a workload that forks faster than it can be moved is told of
 
 
@@ -39,12 +42,25 @@ class CpusetV1:
 
     def read(self, path: str) -> tuple[int, ...] | None:
         """None: nobody has told it its CPUs."""
-        if not self.has(path):
+        if not self.has(path) or read_text(f"{self.mount}/{path}/{_UNTOLD}") == "1":
             return None
         return parse_cpu_list(read_text(f"{self.mount}/{path}/cpuset.cpus")) or None
 
+    def show(self, path: str) -> None:
+        """Have the group, with all CPUs, so that a container can look at it: a JVM believes its
+        memory limit only where it finds every controller that it knows."""
+        if self.mount is not None and not self.has(path):
+            write_text(f"{self._make(path)}/{_UNTOLD}", "1")
+
     def write(self, path: str, cpus: tuple[int, ...], members_file: str) -> None:
         """``members_file``: where those stand that belong to the group."""
+        group = self._make(path)
+        write_text(f"{group}/cpuset.cpus", format_cpu_list(cpus))
+        write_text(f"{group}/{_UNTOLD}", "0")
+        self._move(f"{group}/cgroup.procs", members_file)
+
+    def _make(self, path: str) -> str:
+        """The group's folder; it, and those above it, have what stands above them."""
         group, above = self._require(), ""
         for part in path.split("/"):
             above, group = group, f"{group}/{part}"
@@ -52,8 +68,7 @@ class CpusetV1:
             for name in ("cpuset.mems", "cpuset.cpus"):
                 if not read_text(f"{group}/{name}"):
                     write_text(f"{group}/{name}", read_text(f"{above}/{name}"))
-        write_text(f"{group}/cpuset.cpus", format_cpu_list(cpus))
-        self._move(f"{group}/cgroup.procs", members_file)
+        return group
 
     def _move(self, procs: str, members_file: str) -> None:
         """A child that is forked meanwhile is found by looking again."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.interface import (
@@ -31,6 +32,9 @@ POD_PREFIX = "pod-"
 CONTAINER_PREFIX = "c-"
 HELD_LISTS = ("inactive_anon", "active_anon", "unevictable")
 """Of memory.stat: what reclaim cannot give back without swap."""
+
+Margin: TypeAlias = Callable[[int], int]
+"""How much room a lowered limit must leave above what cannot be reclaimed."""
 
 _KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
 _PATHS_KEPT = 1024
@@ -91,8 +95,9 @@ class CgroupDriver(Protocol):
         """quota None: no limit. weight None: leave it."""
         ...
 
-    def write_memory(self, path: str, limit_bytes: int | None) -> None:
-        """Refuses with MemoryInUseError, and changes nothing, where the workload holds more."""
+    def write_memory(self, path: str, limit_bytes: int | None, margin: Margin = ...) -> None:
+        """Refuses with MemoryInUseError, and changes nothing, where the workload holds more, or
+        so much that the ``margin`` for this limit is not left; by default the driver's own."""
         ...
 
     def machine_cpus(self) -> tuple[int, ...]:
@@ -105,6 +110,11 @@ class CgroupDriver(Protocol):
 
     def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
         """Bind the group, and all that runs in it, to these CPUs."""
+        ...
+
+    def show_cpus(self, path: str) -> None:
+        """Before anybody joins: have what a container looks at to find out about its CPUs. Nobody
+        is bound by it."""
         ...
 
     def mend(self, path: str) -> bool:
@@ -155,6 +165,12 @@ def shrink_margin(target_bytes: int) -> int:
     """How much room above unreclaimable memory a lowered limit must leave: 32 MiB or 5 %, what is
     more; of a small limit an eighth, or it could never be reached."""
     return min(max(SHRINK_MARGIN_BYTES, target_bytes // 20), target_bytes // 8)
+
+
+def small_margin(target_bytes: int) -> int:
+    """No share of a large limit: where the kernel itself looks before it takes the limit, or where
+    the limit has room of its own above what the workload may hold, as a virtual machine's has."""
+    return min(SHRINK_MARGIN_BYTES, target_bytes // 8)
 
 
 def whole_pages(size_bytes: int) -> int:

@@ -32,7 +32,7 @@ from livesize.runtime.cgroups.files import (
     write_raw,
     write_text,
 )
-from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
+from livesize.runtime.cgroups.interface import unreclaimable_bytes
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
 
 RECLAIM_SECONDS = 2.0  # so long pages are given back before the workload is held up
@@ -43,19 +43,20 @@ _NOTE = "user.livesize.narrowing"
 _NOT_THERE = (errno.ENODATA, errno.EOPNOTSUPP)
 
 
-def narrow(group: str, target_bytes: int, clock: Clock) -> None:
+def narrow(group: str, target_bytes: int, margin_bytes: int, clock: Clock) -> None:
     """Lower memory.max of the group in this directory; refuse with MemoryInUseError, and leave
     everything as it was, where that would kill."""
-    _look(group, target_bytes)
-    if _usage(group) + shrink_margin(target_bytes) <= target_bytes:
+    _look(group, target_bytes, margin_bytes)
+    if _usage(group) + margin_bytes <= target_bytes:
         write_text(f"{group}/memory.max", str(target_bytes))
         return
-    _reclaim(group, target_bytes, clock, RECLAIM_SECONDS)
-    _look_at_all(group, target_bytes)
+    aim_bytes = target_bytes - margin_bytes
+    _reclaim(group, aim_bytes, clock, RECLAIM_SECONDS)
+    _look_at_all(group, target_bytes, margin_bytes)
     with _window(group, target_bytes):
-        _reclaim(group, target_bytes, clock, WINDOW_SECONDS)
+        _reclaim(group, aim_bytes, clock, WINDOW_SECONDS)
         with _frozen(group):
-            _look_at_all(group, target_bytes)
+            _look_at_all(group, target_bytes, margin_bytes)
             write_text(f"{group}/memory.max", str(target_bytes))
 
 
@@ -71,26 +72,24 @@ def mend(group: str) -> bool:
     return True
 
 
-def _look(group: str, target_bytes: int) -> None:
+def _look(group: str, target_bytes: int, margin_bytes: int) -> None:
     """What cannot be had, and a margin, fit."""
     held_bytes = unreclaimable_bytes(read_table(f"{group}/memory.stat"))
-    needed_bytes = held_bytes + shrink_margin(target_bytes)
-    if needed_bytes > target_bytes:
-        raise _in_use(group, target_bytes, needed_bytes)
+    if held_bytes + margin_bytes > target_bytes:
+        raise _in_use(group, target_bytes, held_bytes, margin_bytes)
 
 
-def _look_at_all(group: str, target_bytes: int) -> None:
+def _look_at_all(group: str, target_bytes: int, margin_bytes: int) -> None:
     """And all that is in use fits: pages that wait for a disk cannot be had in time."""
-    _look(group, target_bytes)
+    _look(group, target_bytes, margin_bytes)
     usage_bytes = _usage(group)
     if usage_bytes > target_bytes:
-        raise _in_use(group, target_bytes, usage_bytes)
+        raise _in_use(group, target_bytes, usage_bytes, 0)
 
 
-def _reclaim(group: str, target_bytes: int, clock: Clock, seconds: float) -> None:
-    """Until usage and a margin fit, nothing more is to be had, or time is up."""
+def _reclaim(group: str, aim_bytes: int, clock: Clock, seconds: float) -> None:
+    """Until usage is down there, nothing more is to be had, or time is up."""
     deadline = clock.monotonic() + seconds
-    aim_bytes = target_bytes - shrink_margin(target_bytes)
     while (excess_bytes := _usage(group) - aim_bytes) > 0 and clock.monotonic() < deadline:
         before_bytes = excess_bytes
         with contextlib.suppress(OSError):  # EAGAIN: not all of it; ENOENT: before Linux 5.19
@@ -159,7 +158,7 @@ def _usage(group: str) -> int:
     return read_number(f"{group}/memory.current")
 
 
-def _in_use(group: str, target_bytes: int, needed_bytes: int) -> MemoryInUseError:
+def _in_use(group: str, target_bytes: int, usage_bytes: int, margin_bytes: int) -> MemoryInUseError:
     limit = read_text(f"{group}/memory.max")
     stays_bytes = None if limit == "max" else int(limit)
-    return MemoryInUseError(group, target_bytes, needed_bytes, stays_bytes)
+    return MemoryInUseError(group, target_bytes, usage_bytes, stays_bytes, margin_bytes)

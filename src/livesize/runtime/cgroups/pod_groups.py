@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,13 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.group_watch import GroupWatch
-from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver, group_path, read_setting
+from livesize.runtime.cgroups.interface import (
+    POD_PREFIX,
+    CgroupDriver,
+    Margin,
+    group_path,
+    read_setting,
+)
 from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.interface import (
     Change,
@@ -42,7 +49,8 @@ def _ignore(_uid: str) -> None:
 
 class PodGroups:
     """``on_removed`` is called with a pod's uid when its group, or one in it, is removed, by us or
-    by anybody else."""
+    by anybody else. ``margin``: what a lowered memory limit must leave; None: as the driver has
+    it."""
 
     def __init__(
         self,
@@ -50,8 +58,15 @@ class PodGroups:
         root: str,
         clock: Clock,
         on_removed: Callable[[str], None] = _ignore,
+        *,
+        margin: Margin | None = None,
     ) -> None:
         self.cgroups = cgroups
+        self._write_memory = (
+            cgroups.write_memory
+            if margin is None
+            else functools.partial(cgroups.write_memory, margin=margin)
+        )
         self.root = root.strip("/")
         self._clock = clock
         self._on_removed = on_removed
@@ -142,10 +157,10 @@ class PodGroups:
             case SetMemory(limit_bytes=limit_bytes):
                 if self.cgroups.must_reclaim(path, limit_bytes):
                     loop = asyncio.get_running_loop()
-                    call = self.cgroups.write_memory
+                    call = self._write_memory
                     await loop.run_in_executor(self._threads, call, path, limit_bytes)
                 else:
-                    self.cgroups.write_memory(path, limit_bytes)
+                    self._write_memory(path, limit_bytes)
             case SetCpus(cpus=cpus):
                 self.cgroups.write_cpus(path, cpus)
 

@@ -32,8 +32,8 @@ from livesize.runtime.cgroups.files import (
 from livesize.runtime.cgroups.interface import (
     HELD_LISTS,
     PAGE_BYTES,
-    SHRINK_MARGIN_BYTES,
-    shrink_margin,
+    Margin,
+    small_margin,
     whole_pages,
 )
 from livesize.runtime.cgroups.kept_files import KeptFiles
@@ -116,7 +116,9 @@ class CgroupsV1:
         return None if limit >= _UNLIMITED_FROM else limit
 
     def must_reclaim(self, path: str, limit_bytes: int | None) -> bool:
-        return limit_bytes is not None and limit_bytes < self._usage(path) + _margin(limit_bytes)
+        if limit_bytes is None:
+            return False
+        return limit_bytes < self._usage(path) + small_margin(limit_bytes)
 
     def oom_kills(self, path: str) -> int:
         """Version 1 counts a kill only in the victim's own group, so those below are added."""
@@ -140,9 +142,11 @@ class CgroupsV1:
         with contextlib.suppress(GoneError):
             write_text(f"{self._cpu}/{path}/cpu.cfs_burst_us", str(burst_us))
 
-    def write_memory(self, path: str, limit_bytes: int | None) -> None:
+    def write_memory(
+        self, path: str, limit_bytes: int | None, margin: Margin = small_margin
+    ) -> None:
         if limit_bytes is not None:
-            self._look(path, limit_bytes)
+            self._look(path, limit_bytes, margin(limit_bytes))
         group = f"{self._memory}/{path}"
         value = str(-1 if limit_bytes is None else limit_bytes)
         swap = f"{group}/memory.memsw.limit_in_bytes"
@@ -172,6 +176,9 @@ class CgroupsV1:
         if not self.exists(path):
             raise GoneError(f"cannot set the CPUs of group {path}: it does not exist")
         self._cpuset.write(path, cpus, f"{self._memory}/{path}/cgroup.procs")
+
+    def show_cpus(self, path: str) -> None:
+        self._cpuset.show(path)
 
     def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
         return False
@@ -219,19 +226,17 @@ class CgroupsV1:
         except GoneError:
             return 0
 
-    def _look(self, path: str, limit_bytes: int) -> None:
+    def _look(self, path: str, limit_bytes: int, margin_bytes: int) -> None:
         """What cannot be reclaimed, and a margin, fit below a lower limit. Of what the kernel has
         for itself nobody says here how much it could give back: the limit itself will tell."""
-        margin_bytes = _margin(limit_bytes)
         if self._usage(path) + margin_bytes <= limit_bytes:
             return
         stays_bytes = self.memory_limit(path)
         if stays_bytes is not None and stays_bytes <= limit_bytes:
             return
         held_bytes = _held(read_table(f"{self._memory}/{path}/memory.stat"))
-        needed_bytes = held_bytes + margin_bytes
-        if needed_bytes > limit_bytes:
-            raise MemoryInUseError(path, limit_bytes, needed_bytes, stays_bytes)
+        if held_bytes + margin_bytes > limit_bytes:
+            raise MemoryInUseError(path, limit_bytes, held_bytes, stays_bytes, margin_bytes)
 
     def _usage(self, path: str) -> int:
         return self._files.read_number(f"{self._memory}/{path}/memory.usage_in_bytes")
@@ -244,8 +249,3 @@ class CgroupsV1:
 
 def _held(stat: dict[str, int]) -> int:
     return sum(stat.get(f"total_{name}", 0) for name in HELD_LISTS)
-
-
-def _margin(limit_bytes: int) -> int:
-    """No share of a large limit: the kernel itself looks once more before it takes it."""
-    return min(shrink_margin(limit_bytes), SHRINK_MARGIN_BYTES)

@@ -24,7 +24,7 @@ from livesize.runtime.cgroups.files import (
     write_raw,
     write_text,
 )
-from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
+from livesize.runtime.cgroups.interface import Margin, shrink_margin, unreclaimable_bytes
 from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.narrow import mend, narrow
 from livesize.runtime.interface import GoneError, Reading, RuntimeCallError
@@ -117,14 +117,16 @@ class CgroupsV2:
         with contextlib.suppress(GoneError):
             write_text(f"{self._mount}/{path}/cpu.max.burst", str(burst_us))
 
-    def write_memory(self, path: str, limit_bytes: int | None) -> None:
+    def write_memory(
+        self, path: str, limit_bytes: int | None, margin: Margin = shrink_margin
+    ) -> None:
         group = f"{self._mount}/{path}"
         if limit_bytes is None:
             self._files.write_text(f"{group}/memory.max", "max")
             return
         before = self.memory_limit(path)
         if before is None or limit_bytes < before:
-            narrow(group, limit_bytes, self._clock)
+            narrow(group, limit_bytes, margin(limit_bytes), self._clock)
         else:
             self._files.write_text(f"{group}/memory.max", str(limit_bytes))
 
@@ -136,6 +138,9 @@ class CgroupsV2:
 
     def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:
         self._cpuset.write(path, cpus)
+
+    def show_cpus(self, path: str) -> None:
+        """There is one tree: a container sees what it has."""
 
     def mend(self, path: str) -> bool:
         return mend(f"{self._mount}/{path}")

@@ -18,6 +18,8 @@ from livesize.runtime.security import grant_capabilities
 NODE_LABEL = "livesize.dev/node-uid"
 POD_LABEL = "livesize.dev/pod-uid"
 CONTAINER_LABEL = "livesize.dev/container"
+HASH_LABEL = "livesize.dev/hash"
+HASH_WITHOUT_RESOURCES_LABEL = "livesize.dev/hash-without-resources"
 POD_ANNOTATION = "livesize.dev/pod"
 CONFIG_ANNOTATION = "livesize.dev/config"
 
@@ -41,12 +43,13 @@ _SMALLEST_OOM_SCORE = 1
 _HOSTNAME_LENGTH = 63
 
 
-class StartedConfig(msgspec.Struct, frozen=True):
-    """What a container's view tells of its start."""
+class StartedConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a container's view tells of its start. The hashes are labels (IBM: the second one "is
+    also stored as a one of the container's labels"); those of older containers stand here."""
 
     image: str
-    hash: str
-    hash_without_resources: str
+    hash: str = ""
+    hash_without_resources: str = ""
 
 
 def sandbox_config(
@@ -81,7 +84,7 @@ def container_config(
     log_path: str,
     version: CgroupVersion,
 ) -> Message:
-    started = StartedConfig(config.image, config.hash, config.hash_without_resources)
+    started = StartedConfig(config.image)
     return messages.ContainerConfig(
         metadata=messages.ContainerMetadata(name=config.name, attempt=config.attempt),
         image=messages.ImageSpec(image=image_id),
@@ -93,7 +96,12 @@ def container_config(
             messages.Mount(container_path=one.target, host_path=one.source, readonly=one.read_only)
             for one in config.mounts
         ],
-        labels={**pod_labels(node_uid, config.pod_uid), CONTAINER_LABEL: config.name},
+        labels={
+            **pod_labels(node_uid, config.pod_uid),
+            CONTAINER_LABEL: config.name,
+            HASH_LABEL: config.hash,
+            HASH_WITHOUT_RESOURCES_LABEL: config.hash_without_resources,
+        },
         annotations={CONFIG_ANNOTATION: msgspec.json.encode(started).decode()},
         log_path=log_path,
         stdin=config.stdin,

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
-from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.kernel_units import KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import RefusedError, UnreachableError
@@ -95,8 +95,7 @@ class Resizer:
             limits = self._cgroups.read_limits(path)
             recorded = await self._containers.recorded_limits(container_id)
             memory_bytes = limits.memory_limit_bytes
-            is_other = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
-            is_lowered = is_other and self._cgroups.version is CgroupVersion.V2
+            is_lowered = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
             if self._telling is None:
                 if is_lowered:
                     await self._containers.set_memory(container_id, memory_bytes)

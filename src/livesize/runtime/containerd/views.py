@@ -12,6 +12,8 @@ from livesize.runtime.containerd import messages
 from livesize.runtime.containerd.messages import Message
 from livesize.runtime.containerd.requests import (
     CONFIG_ANNOTATION,
+    HASH_LABEL,
+    HASH_WITHOUT_RESOURCES_LABEL,
     POD_ANNOTATION,
     POD_LABEL,
     StartedConfig,
@@ -42,8 +44,10 @@ def container_view(response: Message) -> ContainerView | None:
         attempt=status.metadata.attempt,
         image=started.image,
         image_id=status.image_ref,
-        hash=started.hash,
-        hash_without_resources=started.hash_without_resources,
+        hash=status.labels.get(HASH_LABEL, started.hash),
+        hash_without_resources=status.labels.get(
+            HASH_WITHOUT_RESOURCES_LABEL, started.hash_without_resources
+        ),
         pid=_pid(response) if running else 0,
         started_at=started_ns / _NANOSECONDS,
         finished_at=None if running else finished_ns / _NANOSECONDS,

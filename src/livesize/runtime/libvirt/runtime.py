@@ -26,7 +26,7 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.accelerator import find_accelerator
 from livesize.runtime.cgroups.detect import open_cgroups
-from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver
+from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver, small_margin
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
@@ -126,8 +126,9 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
+        cgroups = settings.cgroups or open_cgroups()
         self._groups = PodGroups(
-            settings.cgroups or open_cgroups(), cgroup_root, clock, self._group_removed
+            cgroups, cgroup_root, clock, self._group_removed, margin=small_margin
         )
         self._keeper = LogKeeper(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}

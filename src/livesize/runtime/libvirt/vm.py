@@ -51,7 +51,7 @@ from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.libvirt.link import DomainEvent, Link
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
-from livesize.runtime.libvirt.watching import Asking, Pulse, may_hold
+from livesize.runtime.libvirt.watching import Asking, Pulse, Throttle, may_hold
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
 from livesize.runtime.process.processes import (
     ProcessWatch,
@@ -95,6 +95,7 @@ _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 0.25
 _GATHER_SECONDS = 0.02
 _DROPPED_SECONDS = 10.0
+_TELL_SECONDS = 0.2  # a guest may change its mind as often as it likes; who waits hears at once
 _GATHERED = 8  # it says more than one thing at a time: a word for each part of its memory
 
 T = TypeVar("T")
@@ -134,6 +135,7 @@ class Vm:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"livesize-vm-{self.uid[:8]}")
         self._channel = GuestChannel(limits, self._reported, self._hung_up, self._drop)
         self._pulse = Pulse()
+        self._telling = Throttle(_TELL_SECONDS, lambda: around.on_change(self.uid))
         self._started: Started | None = None
         self._outcome: Outcome | None = None
         self._watch: ProcessWatch | None = None
@@ -395,6 +397,7 @@ class Vm:
         """Let go of it; it goes on."""
         self._is_closed = True
         self._channel.close()
+        self._telling.close()
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -595,7 +598,7 @@ class Vm:
         self._dropped = ""
         self._said += 1
         if before is None or _shape(before) != _shape(self._guest):
-            self._tell()
+            self._telling.soon()
         self._pulse.beat()
 
     def _hung_up(self) -> None:

@@ -38,6 +38,35 @@ class Pulse:
                 return
 
 
+class Throttle:
+    """Calls back when asked to: at once, or when the last time is so long ago."""
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._call = call
+        self._next = 0.0
+        self._later: asyncio.TimerHandle | None = None
+
+    def soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._later is not None:
+            return
+        if loop.time() >= self._next:
+            self._fire()
+        else:
+            self._later = loop.call_at(self._next, self._fire)
+
+    def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
+    def _fire(self) -> None:
+        self._later = None
+        self._next = asyncio.get_running_loop().time() + self._seconds
+        self._call()
+
+
 class Asking:
     """Decides when a guest is asked while somebody waits. Asking holds it up: one that speaks up
     by itself is asked when its memory has come to rest, or when it has been quiet for long."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
     import launch
 
-NAMESPACES = ("ipc", "uts", "net", "pid", "mnt")  # the last hides the others' files
+NAMESPACES = ("cgroup", "ipc", "uts", "net", "pid", "mnt")  # the last hides the others' files
 PR_SET_PDEATHSIG = 1
 SIGTERM, SIGKILL = 15, 9
 KILL_SECONDS = 2  # less than our caller waits

@@ -22,7 +22,7 @@ marshalled, and neither pathlib, typing, signal nor contextlib is used.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH120, PTH123
-# ruff: noqa: PTH109, PTH211
+# ruff: noqa: PTH109, PTH112, PTH211
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 30
+CLONE_NEWCGROUP = 1 << 25
 MNT_DETACH = 2
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD, AT_RECURSIVE = 428, 429, -100, 0x8000
 SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 430, 431, 432
@@ -120,11 +121,14 @@ def launch(config: dict[str, Any], channel: int) -> None:
     groups = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in config["join"]]
     enter_namespaces(own_network=config["own_network"])
     volumes = [copy_mount(source) for source, _, _ in config["mounts"]]
+    own_groups = [copy_mount(source) for source, _ in config["own_groups"]]
     taken = take_along(notes) if config["rootless"] else {}
     mount_root(config, notes)
     enter_root(config["root"])
     mount_kernel_folders(config, taken, notes)
     join(groups)
+    call("unshare", CLONE_NEWCGROUP)  # the groups it is in now are the top of all that it sees
+    mount_own_groups(config, own_groups, notes)
     take_own_null()
     set_identity(config)
     mount_volumes(config, volumes)
@@ -257,6 +261,28 @@ def mount_kernel_folders(config: dict[str, Any], taken: dict[str, int], notes: l
         mask(path)
     for path in config["read_only_paths"]:
         make_read_only(path)
+
+
+def mount_own_groups(config: dict[str, Any], copies: list[int], notes: list[str]) -> None:
+    """/sys/fs/cgroup with the container's own groups, to be read: programs that ask how much they
+    have find it there. On version 2 that is one mount, on version 1 one for each hierarchy."""
+    top = "/sys/fs/cgroup"
+    if not os.path.isdir(top):
+        notes.append(f"{top} is not mounted: there is no such folder")
+        return
+    strict = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    names = [name for _, name in config["own_groups"]]
+    if any(names):
+        call("mount", b"tmpfs", top.encode(), b"tmpfs", strict, b"mode=755,size=64k")
+    for name, descriptor in zip(names, copies, strict=True):
+        target = f"{top}/{name}" if name else top
+        place_mount(descriptor, target)
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | strict | locked_flags(config, target)
+        call("mount", b"", target.encode(), None, flags, None)
+        for controller in name.split(",") if "," in name else ():
+            os.symlink(name, f"{top}/{controller}")
+    if any(names):
+        call("mount", b"", top.encode(), None, MS_REMOUNT | MS_RDONLY | strict, b"mode=755")
 
 
 def copy_mount(source: str) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from livesize.api.kernel_units import CgroupVersion
 from livesize.runtime.images import Image
 from livesize.runtime.interface import ContainerConfig, StartRefusedError
 from livesize.runtime.process.seccomp import build_filter
@@ -34,8 +35,9 @@ _READ_ONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sy
 
 
 class LaunchPaths(msgspec.Struct, frozen=True):
-    """Files and folders of one start, all absolute, and the groups to join. ``rootless``: we are
-    root of a user namespace only."""
+    """Files and folders of one start, all absolute, and the groups to join. ``own_groups``: the
+    folders of its groups, and where each stands in /sys/fs/cgroup. ``rootless``: we are root of a
+    user namespace only."""
 
     ready: str
     pid_file: str
@@ -43,7 +45,22 @@ class LaunchPaths(msgspec.Struct, frozen=True):
     work: str
     root: str
     join: tuple[str, ...]
+    own_groups: tuple[tuple[str, str], ...] = ()
     rootless: bool = False
+
+
+def own_groups(
+    join: tuple[str, ...], group: str, version: CgroupVersion
+) -> tuple[tuple[str, str], ...]:
+    """From the files to join by: the folder of each hierarchy's group, and the hierarchy's name,
+    which version 2 has none of."""
+    folders = [path.rpartition("/")[0] for path in join]
+    if version is CgroupVersion.V2:
+        return ((folders[0], ""),)
+    tops = [folder.removesuffix(f"/{group}") for folder in folders]
+    return tuple(
+        (folder, top.rpartition("/")[2]) for folder, top in zip(folders, tops, strict=True)
+    )
 
 
 def plan_launch(

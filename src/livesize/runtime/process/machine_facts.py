@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from livesize.api.architecture import architecture_of
 from livesize.runtime.interface import MachineFacts, MachineUsage, RuntimeCallError
 
 
@@ -30,7 +31,7 @@ def _lasting_facts() -> MachineFacts:
         memory_bytes=0,
         kernel_version=platform.release(),
         os_image=_os_image(_text("/etc/os-release")),
-        architecture=platform.machine(),
+        architecture=architecture_of(platform.machine()),
         boot_id=boot_id(),
         machine_id=_text("/etc/machine-id").strip(),
         runtime_version=f"process://{_version()}",

@@ -12,6 +12,7 @@
         upper work root ready
     logs/<uid>/<name>/<attempt>.log
     logs/<uid>/<name>/<attempt>.times           when which part of it came
+    trash/                                      what is being removed
 
 A file appears whole: it is written under another name and renamed. The two that the shim writes
 with one write, having no rename, count when their line is whole. Nothing waits for the disk: what
@@ -20,7 +21,6 @@ a power cut has left of a file counts as not written.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ import msgspec
 
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.runtime.removal import Trash
 
 _FOLDERS = ("upper", "work", "root")
 _KEPT_LOGS = 2
@@ -59,7 +60,8 @@ class WorkloadPid(msgspec.Struct, frozen=True):
 class Attempt:
     """The folder of one start."""
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, trash: Trash) -> None:
+        self._trash = trash
         self.folder = folder
         self.log = log
         self.ready = folder / "ready"
@@ -109,10 +111,10 @@ class Attempt:
     def remove_tree(self) -> None:
         """What the workload wrote; the record stays."""
         for name in _FOLDERS:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            self._trash.take(self.folder / name)
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._trash.take(self.folder)
 
     def _drop_old_logs(self) -> None:
         """This start's log and the one before are kept."""
@@ -129,6 +131,13 @@ class Records:
         self.state_dir = state_dir
         self._pods = state_dir / "pods"
         self._logs = state_dir / "logs"
+        self._trash = Trash(state_dir / "trash")
+
+    def open(self) -> None:
+        self._trash.open()
+
+    def close(self) -> None:
+        self._trash.close()
 
     def pod_uids(self) -> list[str]:
         if not self._pods.is_dir():
@@ -147,8 +156,8 @@ class Records:
         """The record goes first: what a killed removal leaves is no pod any more."""
         folder = self._pods / safe_name(uid)
         (folder / "pod.json").unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(self._logs / safe_name(uid), ignore_errors=True)
+        self._trash.take(folder)
+        self._trash.take(self._logs / safe_name(uid))
 
     def container_names(self, uid: str) -> list[str]:
         folder = self._pods / uid / "containers"
@@ -162,7 +171,7 @@ class Records:
 
     def attempt(self, uid: str, name: str, number: int) -> Attempt:
         folder = self._pods / safe_name(uid) / "containers" / safe_name(name) / str(number)
-        return Attempt(folder, self._logs / uid / name / f"{number}.log")
+        return Attempt(folder, self._logs / uid / name / f"{number}.log", self._trash)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -133,6 +133,7 @@ class ProcessRuntime:
 
     async def open(self) -> None:
         self._lock.take()
+        self._records.open()
         self._starter.open()
         self._groups.open()
         self._keeper.open()
@@ -158,6 +159,7 @@ class ProcessRuntime:
         self._feed.close()
         self._groups.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._records.close()
         self._lock.release()
 
     def images(self) -> tuple[str, ...]:

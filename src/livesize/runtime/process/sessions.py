@@ -176,6 +176,9 @@ async def start_exec(
         raise RuntimeCallError(
             f"{request.command[0]} did not start within {START_SECONDS:.0f} s"
         ) from None
+    except OSError as failure:
+        spawned.give_up()
+        raise RuntimeCallError(f"cannot run the command: {failure.strerror}") from failure
     except BaseException:
         spawned.give_up()
         raise

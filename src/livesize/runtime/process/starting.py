@@ -22,7 +22,7 @@ from livesize.runtime.images import Image
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, RuntimeCallError
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.interpreter import Interpreter
-from livesize.runtime.process.launch_config import LaunchPaths, plan_launch
+from livesize.runtime.process.launch_config import LaunchPaths, own_groups, plan_launch
 from livesize.runtime.process.machine_facts import boot_id
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
@@ -103,6 +103,8 @@ class Starter:
             self._groups.set_limits(container.group, config.limits)
             if config.cpus:
                 self._groups.cgroups.write_cpus(container.group, config.cpus)
+            else:
+                self._groups.cgroups.show_cpus(container.group)
             points.reach("start/limits")
             self._write_launch(attempt, config, image, container.group)
             points.reach("start/launch-config")
@@ -126,13 +128,15 @@ class Starter:
     def _write_launch(
         self, attempt: Attempt, config: ContainerConfig, image: Image, group: str
     ) -> None:
+        join = self._groups.cgroups.join_files(group)
         paths = LaunchPaths(
             ready=attempt.path("ready"),
             pid_file=attempt.path("pid"),
             upper=attempt.path("upper"),
             work=attempt.path("work"),
             root=attempt.path("root"),
-            join=self._groups.cgroups.join_files(group),
+            join=join,
+            own_groups=own_groups(join, group, self._groups.cgroups.version),
             rootless=self._settings.rootless,
         )
         launch = plan_launch(config, image, paths, _resolv_conf(), platform.machine())

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from livesize.runtime.cgroups.interface import safe_name
+from livesize.runtime.removal import remove_tree
 from livesize.runtime.volumes.files import write_files
 from livesize.runtime.volumes.interface import (
     EmptyFolder,
@@ -189,7 +189,7 @@ class FolderVolumes:
     def _remove(self, pod_uid: str) -> None:
         """What is still mounted is never walked into."""
         self._unmount(pod_uid)
-        shutil.rmtree(self._root / safe_name(pod_uid), ignore_errors=True)
+        remove_tree(self._root / safe_name(pod_uid))
 
     def _file(self, pod_uid: str, name: str) -> Path:
         return self._root / safe_name(pod_uid) / "files" / safe_name(name)
@@ -274,18 +274,19 @@ def _open_or_make(folder: int, name: str, *, is_last: bool) -> int:
 
 def _empty(folder: Path) -> None:
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove_tree(path)
 
 
 def _used_bytes(folder: Path) -> int:
     """Blocks, not sizes: a file with holes takes what it takes. Whoever removes files meanwhile
     does no harm."""
-    used = 0
-    for parent, _, files in os.walk(folder, onerror=lambda _: None):
-        for name in files:
-            with contextlib.suppress(OSError):
-                used += (Path(parent) / name).lstat().st_blocks * 512
+    used, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    continue
+                with contextlib.suppress(OSError):
+                    used += entry.stat(follow_symlinks=False).st_blocks * 512
     return used

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
 
 from livesize.runtime.cgroups.interface import safe_name
+from livesize.runtime.removal import remove_tree
 from livesize.runtime.volumes.interface import VolumeError
 from livesize.runtime.volumes.mounts import Mounts
 
@@ -52,11 +52,9 @@ class KeptFolders:
             _refuse_other_than_folder(path)
             if self._mounts.below(path):
                 raise VolumeError(f"volume {name}: something is mounted in {path}; unmount it")
-            if going.exists():
-                shutil.rmtree(going)
+            remove_tree(going)
             path.rename(going)
-        if going.exists():
-            shutil.rmtree(going)
+        remove_tree(going)
 
 
 def _refuse_other_than_folder(path: Path) -> None:

@@ -1,0 +1,124 @@
+"""`livesize describe pod/NAME`: each size, what a resize does, the last resize and its steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from livesize.api.kinds import EVENTS, PODS
+from livesize.api.objects import Object, lookup, name_of, namespace_of
+from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy
+from livesize.api.resources import ResourceName, resizable_of
+from livesize.cli.completing import complete_pod
+from livesize.cli.connection import default_namespace, kubeconfig_option, namespace_option, speak
+from livesize.cli.output import Table, print_table
+from livesize.cli.plain_text import plain
+from livesize.cli.sizes import container_sizes, format_amount, format_side
+from livesize.cli.tables import pod_status, resize_word, table_of
+from livesize.cli.targets import parse_pod
+from livesize.client.interface import Selection
+from livesize.machinery.clock import SystemClock
+
+if TYPE_CHECKING:
+    from livesize.client.http import HttpClient
+
+
+@click.command()
+@click.argument("pod", metavar="pod/NAME", shell_complete=complete_pod)
+@namespace_option
+@kubeconfig_option
+def describe(pod: str, namespace: str, kubeconfig: str) -> None:
+    """Show all about the sizes of a pod: desired, allocated and actual of each container, what a
+    change of each does (also where it is the default), its last resize step by step, and events.
+
+    \b
+    Example:
+      livesize describe pod/db
+    """
+    name, namespace = parse_pod(pod), default_namespace(kubeconfig, namespace)
+
+    async def work(client: HttpClient) -> None:
+        found = await client.get(PODS, name, namespace)
+        fields = f"involvedObject.name={name},involvedObject.kind=Pod"
+        listing = await client.list(EVENTS, Selection(namespace=namespace, fields=fields))
+        _print(found, sorted(listing.items, key=_last_seen), SystemClock().now())
+
+    speak(kubeconfig, work)
+
+
+def _print(pod: Object, events: list[Object], now: float) -> None:
+    for line in summary_lines(pod):
+        click.echo(plain(line))
+    click.echo()
+    print_table(size_table(pod))
+    for line in resize_lines(pod):
+        click.echo(plain(line))
+    steps = step_table(pod)
+    if steps.rows:
+        print_table(steps)
+    if events:
+        click.echo()
+        print_table(table_of(EVENTS, events, now, wide=False, all_namespaces=False))
+
+
+def summary_lines(pod: Object) -> list[str]:
+    node = lookup(pod, "spec", "nodeName", default="none yet")
+    quality = lookup(pod, "status", "qosClass", default="-")
+    return [
+        f"pod/{name_of(pod)} in {namespace_of(pod)}, on node {node}",
+        f"Status {pod_status(pod)}, QoS class {quality}, resize {resize_word(pod)}",
+    ]
+
+
+def size_table(pod: Object) -> Table:
+    """One row for each resource of each container. ON RESIZE: what a change of it does."""
+    rows = []
+    sizes = container_sizes(pod)
+    for container in resizable_of(pod):
+        name = container["name"]
+        policy, here = shown_policy(container, name), sizes[name]
+        for resource in ResourceName:
+            allocated = None if here.allocated is None else here.allocated.amount(resource)
+            rows.append(
+                (
+                    f"{name} {resource}",
+                    format_side(resource, here.desired),
+                    format_amount(resource, allocated),
+                    format_side(resource, here.actual),
+                    policy[resource] + ("" if _is_said(container, resource) else " (default)"),
+                )
+            )
+    return Table(("", "DESIRED", "ALLOCATED", "ACTUAL", "ON RESIZE"), tuple(rows))
+
+
+def _is_said(container: Object, resource: ResourceName) -> bool:
+    said = (listed_policy(container, resource), mapped_policy(container, resource))
+    return said != (None, None)
+
+
+def resize_lines(pod: Object) -> list[str]:
+    """The last resize; nothing where none was ever asked, or the server does not say."""
+    state = lookup(pod, "status", "resizeState", default={})
+    if state.get("phase", "None") == "None":
+        return []
+    who, when = state.get("requestedBy", "-"), state.get("transitionTime", "-")
+    action = f", resizeAction {state['action']}" if state.get("action") else ""
+    asked = f"Resize {state['phase']} since {when}, asked by {who}"
+    return ["", f"{asked} at generation {state.get('generation')}{action}", state["message"]]
+
+
+def step_table(pod: Object) -> Table:
+    rows = [
+        (
+            str(step.get("name")),
+            f"{1000 * float(step.get('seconds', 0)):.1f} ms",
+            ": ".join(filter(None, (step.get("outcome"), step.get("message")))),
+        )
+        for step in lookup(pod, "status", "resizeState", "steps", default=[])
+    ]
+    return Table(("STEP", "TOOK", "OUTCOME"), tuple(rows))
+
+
+def _last_seen(event: Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
