@@ -300,6 +300,27 @@ def test_taint_and_describe_of_a_node(up: Up, web: str) -> None:
     assert "untainted" in say(up, "taint", "node", up.node, "full-")
 
 
+def test_describe_node_counts_what_is_allocated(up: Up) -> None:
+    """ARK: "all components will use Pod's Spec.Containers[i].ResourcesAllocated when computing
+    resources used by Pods". kubectl computes by itself: what can never fit is not in it."""
+    say(up, "apply", "-f", "-", stdin=manifest("greedy"))
+    say(up, "wait", "--for=condition=Ready", "pod/greedy", "--timeout=20s")
+    before = requests_counted(up)
+    up.livesize("resize", "pod/greedy", "--cpu", "64")
+    up.wait_until(lambda: up.pod("greedy")["status"].get("resize") == "Infeasible", "refused")
+    assert requests_counted(up) == before
+    up.livesize("resize", "pod/greedy", "--cpu", "300m", "--wait")
+    assert requests_counted(up) != before
+    up.delete_pod("greedy")
+
+
+def requests_counted(up: Up) -> str:
+    """The CPU requests of all pods, as kubectl adds them up."""
+    _, _, allocated = say(up, "describe", "node", up.node).partition("Allocated resources:")
+    [row] = [line for line in allocated.splitlines() if line.split()[:1] == ["cpu"]]
+    return row.split()[1]
+
+
 # Last: by now the node has measured for a while
 
 

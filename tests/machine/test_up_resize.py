@@ -122,6 +122,53 @@ def test_memory_in_use_is_never_taken_away(up: Up) -> None:
     up.delete_pod("full")
 
 
+@pytest.mark.parametrize(
+    ("policy", "restarted"),
+    [("LiveResizeable", []), ("ContainerRestartOnly", ["app"]), ("RestartOnly", ["app", "side"])],
+)
+def test_ibms_policies_on_running_containers(up: Up, policy: str, restarted: list[str]) -> None:
+    """What a change of memory does; the CPU of the same container is always live. A restart of a
+    bare pod is one of all its containers, in the same pod (decisions 37)."""
+    app = container("app", "100m", "32Mi")
+    app["resources"]["resizePolicy"] = {"cpu": "LiveResizeable", "memory": policy}
+    up.create_pod("ibm", [app, container("side", "100m", "32Mi")])
+    uid, before = up.pod("ibm")["metadata"]["uid"], main_pids(up, "ibm")
+    up.livesize("resize", "pod/ibm", "-c", "app", "--cpu", "200m", "--wait")
+    assert main_pids(up, "ibm") == before
+    up.livesize("resize", "pod/ibm", "-c", "app", "--memory", "64Mi", "--wait")
+    after = main_pids(up, "ibm")
+    assert [name for name in after if after[name] != before[name]] == restarted
+    assert up.pod("ibm")["metadata"]["uid"] == uid
+    group = group_of(up, "ibm", "app")
+    assert (group.cpu_quota_us(), group.memory_limit_bytes()) == (20_000, 64 << 20)
+
+
+def test_what_is_preferred_in_place_restarts_when_memory_is_held(up: Up) -> None:
+    """IBM: "if that fails for any reason to accomplish it with a pod restart"."""
+    hold = (
+        "if [ ! -e /s/seen ]; then touch /s/seen; head -c 50m /dev/zero > /dev/shm/held; fi;"
+        " trap exit TERM; while :; do sleep 1; done"
+    )
+    app = container("app", "100m", "100Mi", command=hold)
+    app["volumeMounts"] = [{"name": "scratch", "mountPath": "/s"}]
+    scratch = {"name": "scratch", "emptyDir": {}}
+    up.create_pod("full", [app, container("side", "100m", "16Mi")], volumes=[scratch])
+    group, before = group_of(up, "full", "app"), main_pids(up, "full")
+    up.wait_until(lambda: group.memory_usage_bytes() > 50 << 20, "50 MiB are held")
+    up.kubectl("annotate", "pod/full", "resizeAction=InPlaceResizePreferred")
+    up.kubectl("annotate", "pod/full", "livesize.dev/resize-deadline=1s")
+    up.livesize("resize", "pod/full", "-c", "app", "--memory", "30Mi", "--wait")
+    after = main_pids(up, "full")
+    assert [name for name in after if after[name] != before[name]] == ["app", "side"]
+    assert group_of(up, "full", "app").memory_limit_bytes() == 30 << 20
+    told = up.kubectl("events", "--for", "pod/full").stdout
+    assert "ResizeRestarts" in told
+
+
+def main_pids(up: Up, name: str) -> dict[str, int]:
+    return {one: group_of(up, name, one).main_pid() for one in ("app", "side")}
+
+
 def condition(up: Up, name: str, kind: str) -> dict[str, Any] | None:
     conditions = up.pod(name)["status"].get("conditions", [])
     return next((entry for entry in conditions if entry["type"] == kind), None)

@@ -9,6 +9,7 @@ The stored pod has none of the derived fields; the served pod has them all:
     status.containerStatuses[].allocatedResources    allocated requests (Kubernetes)
     status.initContainerStatuses[]                   the same of init containers
     status.virtualMachineStatus.allocatedResources   the same of a VM
+    status.resize                                    one word (Kubernetes before 1.33)
     status.resizeState.resizePolicy                  what holds for each resource, by default too
     status.conditions                                PodResized (IBM), PodResizePending and
                                                      PodResizeInProgress (Kubernetes)
@@ -37,6 +38,15 @@ _CONTAINER_LISTS = ("containers", "initContainers")
 _STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
 _POD_RESIZED = ConditionType.POD_RESIZED.value
 _STATUS_WORDS = {phase.value: status.value for phase, status in REQUEST_STATUS.items()}
+_OLDER_WORDS = {
+    ResizePhase.REQUESTED.value: "Proposed",
+    ResizePhase.ACCEPTED.value: "InProgress",
+    ResizePhase.IN_PROGRESS.value: "InProgress",
+    ResizePhase.ERROR.value: "InProgress",
+    ResizePhase.DEFERRED.value: "Deferred",
+    ResizePhase.INFEASIBLE.value: "Infeasible",
+}
+"""status.resize of Kubernetes 1.27 to 1.32, by which kubectl of those versions counts."""
 _RESIZED_REASONS: dict[ResizePhase, Reason] = {
     ResizePhase.INFEASIBLE: Reason.UNRESIZABLE,
     ResizePhase.DEFERRED: Reason.UNRESIZABLE,
@@ -111,6 +121,7 @@ def check_derived(
     if incoming.get("status") is not served_current.get("status"):
         errors += _check_statuses(incoming, served_current)
         errors += _check_conditions(incoming, served_current)
+        errors += _check_older_word(incoming, served_current)
         errors += _check_state(incoming, served_current)
     return errors
 
@@ -188,6 +199,9 @@ def _served_status(status: Object, state: Object, allocated: Object) -> Object:
     vm = status.get("virtualMachineStatus")
     if vm and allocated.get(VM_NAME):
         served["virtualMachineStatus"] = {**vm, "allocatedResources": allocated[VM_NAME]}
+    word = _OLDER_WORDS.get(state.get("phase", ""))
+    if word is not None:
+        served["resize"] = word
     conditions = resize_conditions(state)
     if conditions:
         kept = [
@@ -228,6 +242,7 @@ def resize_conditions(state: Object) -> list[Object]:
 
 def _stripped_status(status: Object) -> Object:
     stored = _without_keys(status, _STATUS_LISTS, "allocatedResources")
+    stored.pop("resize", None)
     state = status.get("resizeState")
     if isinstance(state, dict) and "resizePolicy" in state:
         stored["resizeState"] = _stored_state(state)
@@ -336,6 +351,13 @@ def _check_conditions(incoming: Object, current: Object) -> list[FieldError]:
         for index, one in enumerate(_objects(incoming, "status", "conditions"))
         if one.get("type") in RESIZE_CONDITIONS and one != served.get(one["type"])
     ]
+
+
+def _check_older_word(incoming: Object, current: Object) -> list[FieldError]:
+    given = lookup(incoming, "status", "resize", default="")
+    if given in ("", lookup(current, "status", "resize")):
+        return []
+    return [_not_yours("status.resize", "is derived from status.resizeState")]
 
 
 def _check_state(incoming: Object, current: Object) -> list[FieldError]:

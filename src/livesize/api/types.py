@@ -287,6 +287,7 @@ class PodStatus(TypedDict, total=False):
     initContainerStatuses: list[ContainerStatus]
     virtualMachineStatus: PodVirtualMachineStatus
     resizeState: ResizeState
+    resize: str
 
 
 class Pod(TypedDict, total=False):

@@ -95,6 +95,29 @@ def test_allocated_is_shown_in_both_dialects() -> None:
     assert served["spec"]["resizeRequest"]["newResources"] == [{"name": "a", "requests": NEW}]
 
 
+def test_older_clients_have_their_one_word() -> None:
+    """status.resize of Kubernetes before 1.33; kubectl of then counts a node's pods by it."""
+    words = {
+        phase.value: derive_dialects(stored(phase.value))["status"].get("resize")
+        for phase in ResizePhase
+    }
+    assert words == {
+        "None": None,
+        "Requested": "Proposed",
+        "Accepted": "InProgress",
+        "InProgress": "InProgress",
+        "Error": "InProgress",
+        "Deferred": "Deferred",
+        "Infeasible": "Infeasible",
+        "Done": None,
+    }
+    served = derive_dialects(stored("Deferred"))
+    for word, fields in (("", []), ("Deferred", []), ("Infeasible", ["status.resize"])):
+        sent = evolve(served, ("status", "resize"), word)
+        errors = check_derived(sent, served, from_own_node=False)
+        assert [error.field for error in errors] == fields
+
+
 def test_the_policy_that_holds_is_shown_and_is_nobodys_to_write() -> None:
     """ARK's default, NoRestart, is shown, and is not written into the spec (decisions 2)."""
     served = derive_dialects(stored())
