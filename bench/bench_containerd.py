@@ -87,7 +87,7 @@ async def measure(context: Context, client: HttpClient, system: System) -> list[
     wanted = manifest("bench-0", image=BUILT_IN_IMAGE, size=SMALL)
     pod = await ready_pod(client, {**wanted, "spec": {**wanted["spec"], "hostNetwork": True}})
     identity = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
-    path = f"livesize/{system.node}/pod-{uid_of(pod)}/{identity}"
+    path = f"{system.root_group}/pod-{uid_of(pod)}/{identity}"
     product = await Wire.open(Address(_port(client), system.directory.tls / "ca.crt"))
     token = connection_from(system.directory.kubeconfig).token
     results: list[Measured] = []

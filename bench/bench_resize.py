@@ -145,7 +145,7 @@ async def measure_resizes(
     port = int(client.server.rpartition(":")[2])
     product = await Wire.open(Address(port, files.ca_cert))
     cgroups = open_cgroups()
-    path = group_path(f"livesize/{system.node}", ContainerGroup(uid_of(pod), "app"))
+    path = group_path(system.root_group, ContainerGroup(uid_of(pod), "app"))
     cpu_file, memory_file = limit_files(cgroups, path)
     answer = orjson.dumps(pod)
     async with raw_server(context.folder, answer, files) as address, asyncio.TaskGroup() as tasks:

@@ -28,6 +28,7 @@ from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.tls import TlsFiles, ensure_tls
 from livesize.main.control_plane import ControlPlaneSettings
 from livesize.main.layout import DataDirectory, prepare
+from livesize.runtime.ownership import read_identity
 
 BENCH_NODE = "bench"
 STOP_SECONDS = 30.0
@@ -48,6 +49,13 @@ class System(msgspec.Struct, frozen=True):
     directory: DataDirectory
     node: str
     pid: int
+
+    @property
+    def root_group(self) -> str:
+        """Below which its pods have their groups."""
+        identity = read_identity(self.directory.node)
+        assert identity is not None, "the node has never run"
+        return identity.container_root
 
     def control_plane_pid(self) -> int:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()

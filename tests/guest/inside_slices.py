@@ -35,9 +35,9 @@ keep: true
 PRIVATE = f"{SETTINGS}cgroup-driver: systemd\n"
 
 
-def node_group() -> str:
-    """The name of the group that holds this node's pods."""
-    return str(json.loads((DATA / "agent/node.json").read_text())["group"])
+def node(field: str) -> str:
+    """Its uid, or the name of the group that holds its pods."""
+    return str(json.loads((DATA / "agent/node.json").read_text())[field])
 
 
 def scope_of(up: Service, pod: str) -> GroupFiles:
@@ -45,8 +45,8 @@ def scope_of(up: Service, pod: str) -> GroupFiles:
     found = up.pod(pod)
     identity = found["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     uid = found["metadata"]["uid"].replace("-", "_")
-    node = f"livesize-{node_group().replace('-', '_')}"
-    slices = f"livesize.slice/{node}.slice/{node}-pod{uid}.slice"
+    above = f"livesize-{node('group').replace('-', '_')}"
+    slices = f"livesize.slice/{above}.slice/{above}-pod{uid}.slice"
     group = GroupFiles(Path(f"{slices}/cri-containerd-{identity}.scope"))
     said = Path(f"/proc/{group.main_pid()}/cgroup").read_text().strip()
     assert said == f"0::/{group.path}", "the workload is in a scope of the pod's slice"
@@ -191,13 +191,12 @@ def test_a_containerd_that_is_there_says_who_writes_its_groups(up: Service) -> N
     """The same one, met as somebody else's, by an agent that was told nothing."""
     socket = next(Path("/run/livesize").glob("*/containerd.sock"))
     systemctl("stop", UNIT)  # containerd goes on, and so does the pod
-    containerd = DATA / "agent/containerd"
-    uid = (containerd / "node-uid").read_text()
+    uid = node("uid")
     Path("/etc/livesize/up.yaml").write_text(f"{SETTINGS}runtime-endpoint: {socket}\n")
     up.expect_restart()
     systemctl("start", UNIT)
     up.await_ready()
-    assert (containerd / "node-uid").read_text() == uid
+    assert node("uid") == uid
     group = scope_of(up, "db")
     up.resize("db", cpu="700m", memory="56Mi")
     systemctl("daemon-reload")

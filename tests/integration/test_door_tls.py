@@ -118,7 +118,7 @@ async def test_a_watcher_that_leaves_is_forgotten(door: Door) -> None:
 async def test_who_comes_and_says_nothing_is_sent_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("livesize.apiserver.web.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("livesize.apiserver.http.heads.HEAD_SECONDS", 0.5)
     door = Door(tmp_path, HttpServer.UVICORN)
     server = await door.open()
     async with server.running():

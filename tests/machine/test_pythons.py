@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.matrix]
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
 EXTRAS = ("--extra", "containerd", "--extra", "etcd", "--extra", "h2")
+HAS_LIBVIRT = importlib.util.find_spec("libvirt") is not None  # its binding is compiled for each
 
 
 @pytest.fixture(scope="module", params=PROMISED)
@@ -33,7 +35,8 @@ def programs(
     if python is None:
         not_run(f"needs Python {request.param}")
     folder = tmp_path_factory.mktemp("python") / "environment"
-    command = [UV, "sync", "--frozen", "--quiet", *EXTRAS, "--python", python]
+    extras = (*EXTRAS, *(("--extra", "vm") if HAS_LIBVIRT else ()))
+    command = [UV, "sync", "--frozen", "--quiet", *extras, "--python", python]
     environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     asked = [folder / "bin/python", "-c", "import sys; print(sys.version)"]

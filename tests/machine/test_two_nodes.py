@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from leaks import processes_of
+from livesize.runtime.process.processes import read_start_ticks
 from system.groups import group_of, start_time
 from system.up import LIVESIZE, Up, container
 
@@ -95,7 +98,7 @@ def test_what_a_dead_directory_left_is_shown_and_removed_and_nothing_else(
 
     removed = livesize_clean("--node-name", first.node, "--yes")
     assert removed.returncode == 0, removed.stderr
-    assert not Path(f"/proc/{pid}").exists()
+    assert read_start_ticks(pid) is None, "it has ended"
     assert not list(Path("/sys/fs/cgroup").glob(f"*/livesize/*{uid}*"))
     assert str(first.directory) not in Path("/proc/self/mountinfo").read_text()
     assert Path(f"/proc/{bystander}").exists(), "the other node's pods go on"
@@ -166,3 +169,58 @@ def remove(group: Path) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+@pytest.fixture
+def with_containerd(needs_containerd: None, tmp_path: Path) -> Iterator[Up]:
+    up = Up(tmp_path / "containerd", runtime="containerd")
+    up.start()
+    up.create_pod("db", [container("app", "200m", "64Mi")], hostNetwork=True)
+    yield up
+    up.end()
+
+
+def test_a_pod_of_containerd_that_lost_all_is_started_again(with_containerd: Up) -> None:
+    """The sandbox too: all its processes were in the pod's group."""
+    up = with_containerd
+    group = group_of(up, "db", "app")
+    pod = group.path.parent
+    members = [
+        member
+        for path in Path("/sys/fs/cgroup/memory", pod).glob("*/cgroup.procs")
+        for member in path.read_text().split()
+    ]
+    assert len(members) >= 2, "the sandbox and the container"
+    for member in members:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(member), signal.SIGKILL)
+    for hierarchy in ("memory", "cpu", "cpuacct", "pids"):
+        for path in (*Path("/sys/fs/cgroup", hierarchy, pod).glob("*/"), pod):
+            remove(Path("/sys/fs/cgroup", hierarchy, path))
+
+    def is_mended() -> bool:
+        statuses = up.pod("db").get("status", {}).get("containerStatuses", [{}])
+        return bool(statuses[0].get("restartCount")) and "running" in statuses[0]["state"]
+
+    up.wait_until(is_mended, "the container was started again")
+    mended = group_of(up, "db", "app")
+    assert mended.memory_limit_bytes() == mended.pod().memory_limit_bytes() == 64 << 20
+
+
+def test_a_private_containerd_is_cleaned_away_with_all_it_runs(with_containerd: Up) -> None:
+    up = with_containerd
+    pid = group_of(up, "db", "app").main_pid()
+    up.kill()
+    shown = livesize_clean("--data-dir", str(up.directory))
+    assert "containerd --config" in shown.stdout
+    assert "containerd-shim-runc-v2" in shown.stdout
+    removed = livesize_clean("--data-dir", str(up.directory), "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert read_start_ticks(pid) is None, "ended; in a container nobody may reap it"
+    up.wait_until(
+        lambda: not processes_of(up.directory, [up.node]), "the control plane has ended too"
+    )
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/livesize/{up.node}.*"))
+    assert str(up.directory) not in Path("/proc/self/mountinfo").read_text()
+    up.start()
+    up.wait_running("db")

@@ -20,7 +20,7 @@ async def test_measuring_keeps_nobody_from_starting(
     over = threading.Event()
     volumes = FolderVolumes(tmp_path, FakeMounts())
     monkeypatch.setattr(folders, "_used_bytes", lambda _: over.wait(10))
-    monkeypatch.setattr(folders.shutil, "rmtree", lambda *_, **__: over.wait(10))
+    monkeypatch.setattr(folders, "remove_tree", lambda *_: over.wait(10))
     async with asyncio.TaskGroup() as tasks:
         for number in range(3):
             await volumes.prepare(f"u{number}", EmptyFolder("cache"))

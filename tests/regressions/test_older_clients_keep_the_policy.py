@@ -138,3 +138,16 @@ async def test_a_put_removes_it_by_saying_that_there_is_none(rig: Rig) -> None:
     answer = await rig.request("PUT", f"{PODS}/web", evolve(pod(nodeName="n1"), LIST, []))
     assert answer.status == 200, answer.json
     assert not answer.json["spec"]["containers"][0].get("resizePolicy")
+
+
+@pytest.mark.parametrize("door", ["", "/resize"])
+async def test_the_policy_of_a_sidecar_is_kept_too(rig: Rig, door: str) -> None:
+    side = {"name": "side", "image": "busybox:1", "restartPolicy": "Always"}
+    await rig.add_node("n1")
+    made = pod(nodeName="n1", initContainers=[{**side, "resizePolicy": ARK}])
+    assert (await rig.request("POST", PODS, made)).status == 201
+    answer = await rig.request(
+        "PUT", f"{PODS}/web{door}", pod(nodeName="n1", initContainers=[side])
+    )
+    assert answer.status == 200, answer.json
+    assert answer.json["spec"]["initContainers"][0]["resizePolicy"] == ARK

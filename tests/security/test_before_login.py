@@ -150,6 +150,16 @@ def test_a_body_that_nobody_asked_for_ends_the_connection(door: OpenDoor) -> Non
     assert line.startswith(b"HTTP/1.1 401") or not line
 
 
+def test_headers_after_a_body_have_an_end(door: OpenDoor) -> None:
+    token = door.tokens["editor"].encode()
+    head = (
+        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+        b"Authorization: Bearer %s\r\n\r\n1\r\n{\r\n0\r\nX-After: " % token
+    )
+    _, sent = answer_to(door, head, b"a" * MIB, 70 * MIB)
+    assert sent < 70 * MIB
+
+
 @pytest.mark.parametrize(
     "smuggled",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ from system.process_pod import UID, config, process_pod, seen
 pytestmark = pytest.mark.security
 
 DEPTH = 1500
+
+
+@pytest.fixture(autouse=True)
+def _nothing_deep_is_left(tmp_path: Path) -> Iterator[None]:
+    """pytest could not remove what a test that fails leaves."""
+    yield
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
 
 
 def nest(folder: Path) -> None:

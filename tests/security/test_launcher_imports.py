@@ -36,13 +36,14 @@ class Bare(NamedTuple):
 
     python: str
     folder: Path
+    image: Path
 
     def plan(self, **changes: object) -> dict[str, Any]:
         folders = {name: str(self.folder / name) for name in ("upper", "work", "root")}
         paths = LaunchPaths(
             ready=str(self.folder / "ready"), pid_file=str(self.folder / "pid"), join=(), **folders
         )
-        image = Image("sha256:0", str(self.folder / "lower"), (), (), (), "/")
+        image = Image("sha256:0", str(self.image), (), (), (), "/")
         wanted = ContainerConfig(
             pod_uid="u",
             name="main",
@@ -76,29 +77,42 @@ class Bare(NamedTuple):
         return trap.read_text() if trap.exists() else ""
 
 
-@pytest.fixture(params=PROMISED)
-def bare(
-    request: pytest.FixtureRequest, tmp_path: Path, not_run: Callable[[str], NoReturn]
-) -> Bare:
+class Trapped(NamedTuple):
+    python: str
+    root: Path
+
+
+@pytest.fixture(scope="module", params=PROMISED)
+def trapped(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    not_run: Callable[[str], NoReturn],
+) -> Trapped:
+    """The files of an image that lies in wait for that Python."""
     python = find_python(request.param)
     if python is None:
         not_run(f"needs Python {request.param}")
-    for name in ("upper", "work", "root", "lower/bin"):
-        (tmp_path / name).mkdir(parents=True)
-    lower = tmp_path / "lower"
-    (lower / "bin/busybox").write_bytes(oci.find_static_busybox().read_bytes())
-    (lower / "bin/busybox").chmod(0o755)
+    root = tmp_path_factory.mktemp("image")
+    (root / "bin").mkdir()
+    (root / "bin/busybox").write_bytes(oci.find_static_busybox().read_bytes())
+    (root / "bin/busybox").chmod(0o755)
     for name in ("sh", "sleep"):
-        (lower / "bin" / name).symlink_to("busybox")
+        (root / "bin" / name).symlink_to("busybox")
     ask = [python, "-I", "-S", "-c", _PLACES]
-    library, *modules = subprocess.run(
-        ask, capture_output=True, text=True, check=True
-    ).stdout.split()
-    folder = lower / library.lstrip("/")
+    answer = subprocess.run(ask, capture_output=True, text=True, check=True)
+    library, *modules = answer.stdout.split()
+    folder = root / library.lstrip("/")
     folder.mkdir(parents=True)
     for name in modules:
         (folder / f"{name}.py").write_text(TRAP)
-    return Bare(python, tmp_path)
+    return Trapped(python, root)
+
+
+@pytest.fixture
+def bare(trapped: Trapped, tmp_path: Path) -> Bare:
+    for name in ("upper", "work", "root"):
+        (tmp_path / name).mkdir()
+    return Bare(trapped.python, tmp_path, trapped.root)
 
 
 @pytest.fixture
@@ -166,10 +180,10 @@ def test_a_mistake_inside_imports_nothing(running: tuple[Bare, list[str]]) -> No
     assert bare.trapped() == ""
 
 
-def test_the_trap_would_spring(bare: Bare) -> None:
+def test_the_trap_would_spring(trapped: Trapped) -> None:
     """What the tests above rely on: those files are where this Python would look."""
-    place = bare.folder / "lower"
+    python, place = trapped
     ask = "import os, sys; os.chroot(sys.argv[1]); import traceback"
-    command = [bare.python, "-I", "-S", "-c", ask, str(place)]
+    command = [python, "-I", "-S", "-c", ask, str(place)]
     subprocess.run(command, check=True, timeout=30)
     assert "traceback" in (place / "trap").read_text()

@@ -162,7 +162,10 @@ class Cluster(Up):
         return self.request("GET", f"/api/v1/nodes/{self.node}")[1]
 
     def node_is_ready(self) -> bool:
-        conditions = self.node_object().get("status", {}).get("conditions", [])
+        status = self.node_object().get("status", {})
+        if not isinstance(status, dict):
+            return False  # it has not been registered yet
+        conditions = status.get("conditions", [])
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def log(self) -> str:

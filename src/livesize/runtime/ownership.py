@@ -104,7 +104,11 @@ class NodeLocks:
             if copied is not None:
                 raise RuntimeCallError(_is_copy(owner, copied))
             _write(file, msgspec.json.encode(owner))
-            yield
+            try:
+                yield
+            finally:
+                if not left(owner):
+                    self.forget(owner.node)
 
     @contextlib.contextmanager
     def dead(self, node: str) -> Iterator[NodeOwner | None]:
@@ -118,13 +122,13 @@ class NodeLocks:
             yield _parse(file)
 
     def forget(self, node: str) -> None:
-        """Nothing of its owner is left. Held by ``dead``."""
-        self._path(node).write_bytes(b"")
+        """Nothing of its owner is left. Only who holds it may do so."""
+        self._path(node).unlink(missing_ok=True)
 
     def owners(self) -> list[NodeOwner]:
         """Of all nodes of this machine, dead or alive."""
         paths = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        found = (_decoded(path.read_bytes()) for path in paths)
+        found = (_load(path) for path in paths)
         return [owner for owner in found if owner is not None]
 
     def _path(self, node: str) -> Path:
@@ -136,7 +140,7 @@ class NodeLocks:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            file = os.open(self._path(node), flags, 0o600)
+            file = self._open(node, flags)
         except OSError as failure:
             raise RuntimeCallError(
                 f"{self._path(node)}, which says who runs node {node}, cannot be opened:"
@@ -152,6 +156,17 @@ class NodeLocks:
         finally:
             os.close(file)
 
+    def _open(self, node: str, flags: int) -> int:
+        """The file that has the name now: who held the one before may have removed it."""
+        while True:
+            file = os.open(self._path(node), flags, 0o600)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), self._path(node).stat()):
+                    return file
+            os.close(file)
+
     def _copy_of(self, owner: NodeOwner) -> NodeOwner | None:
         """A living node with the same uid: one data directory is a copy of the other."""
         for other in self.owners():
@@ -162,7 +177,7 @@ class NodeLocks:
         return None
 
     def _lives(self, node: str, *, to_clean: bool = False) -> str:
-        owner = _decoded(self._path(node).read_bytes())
+        owner = _load(self._path(node))
         who = "another livesize runs it" if owner is None else _who(owner)
         if to_clean:
             return f"node {node} is alive: {who}. Stop it first; nothing was removed"
@@ -194,6 +209,13 @@ def _is_copy(owner: NodeOwner, other: NodeOwner) -> str:
 
 def _parse(file: int) -> NodeOwner | None:
     return _decoded(os.pread(file, 1 << 16, 0))
+
+
+def _load(path: Path) -> NodeOwner | None:
+    try:
+        return _decoded(path.read_bytes())
+    except FileNotFoundError:
+        return None  # let go meanwhile
 
 
 def _decoded(content: bytes) -> NodeOwner | None:

@@ -212,13 +212,22 @@ class Scheduler:
             try:
                 match placement.verdict:
                     case Place(node=node):
-                        await self._bind(pod, node)
+                        await self._bind_or_say(pod, node)
                     case Unschedulable():
                         await self._report(pod, placement.verdict.sentence())
             except (StatusError, ConnectionError) as failure:
                 self._try_later(pod, str(failure))
             else:
                 self._failures.pop(pod.uid, None)
+
+    async def _bind_or_say(self, pod: PodView, node: str) -> None:
+        """A binding that is forbidden does not become allowed by itself: the pod says why."""
+        try:
+            await self._bind(pod, node)
+        except StatusError as refusal:
+            if refusal.code == 403:
+                await self._report(pod, refusal.message)
+            raise
 
     async def _bind(self, pod: PodView, node: str) -> None:
         binding = {

@@ -9,7 +9,13 @@ import pytest
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observe import PodSnapshot
-from livesize.agent.pods.config import Furnishing, container_config, oom_score_adj, start_limits
+from livesize.agent.pods.config import (
+    Furnishing,
+    container_config,
+    oom_score_adj,
+    scored_size,
+    start_limits,
+)
 from livesize.agent.report import (
     Ending,
     StatusFacts,
@@ -245,6 +251,28 @@ def test_the_more_memory_was_asked_for_the_later_it_is_killed(
     )
     size = {"name": "app", "requests": requests, "limits": limits}
     assert oom_score_adj(made, size, 4 * 1024**3) == score
+
+
+@pytest.mark.parametrize(
+    ("app", "other", "side", "score"),
+    [
+        ("1Gi", "2Gi", "512Mi", 750),
+        ("2Gi", "1Gi", "512Mi", 750),
+        ("1Gi", "1Gi", "2Gi", 500),
+    ],
+    ids=["at least the smallest container's", "whichever that is", "its own, if more"],
+)
+def test_a_sidecar_is_not_killed_before_those_it_serves(
+    app: str, other: str, side: str, score: int
+) -> None:
+    asked = {"app": app, "other": other, "side": side}
+    sizes = {name: {"name": name, "requests": {"memory": one}} for name, one in asked.items()}
+    containers = [{"name": name, "resources": sizes[name]} for name in ("app", "other")]
+    beside = [{"name": "side", "restartPolicy": "Always", "resources": sizes["side"]}]
+    made = {"spec": {"containers": containers, "initContainers": beside}}
+    scored = scored_size(made, "side", sizes.__getitem__)
+    assert oom_score_adj(made, scored, 4 * 1024**3) == score
+    assert scored_size(made, "app", sizes.__getitem__) is sizes["app"]
 
 
 def test_events_say_what_is_resized_as_kubernetes_does() -> None:

@@ -125,3 +125,19 @@ def test_what_no_node_carries_out(spec: Object, field: str) -> None:
     made["spec"] |= spec
     (error,) = validate_supported(made)
     assert error.field == field
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"hostname": "guest"}, ["spec.hostname"]),
+        ({"hostAliases": [{"ip": "192.0.2.7"}]}, ["spec.hostAliases"]),
+        ({"securityContext": {"runAsUser": 0}}, ["spec.securityContext.runAsUser"]),
+        ({"securityContext": {"runAsNonRoot": True}}, []),
+        ({"securityContext": {}, "hostNetwork": False}, []),
+    ],
+)
+def test_what_a_guest_has_by_itself(spec: Object, fields: list[str]) -> None:
+    vm = {"kernel": {"image": "k"}, "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}}
+    errors = validate_supported({"spec": {"virtualMachine": vm, **spec}})
+    assert [error.field for error in errors] == fields

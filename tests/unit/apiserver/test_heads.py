@@ -9,7 +9,12 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from livesize.apiserver.http.heads import HEAD_SECONDS, LINGER_SECONDS, BoundedHeads
+from livesize.apiserver.http.heads import (
+    HEAD_SECONDS,
+    LINGER_SECONDS,
+    MAX_MESSAGE_BYTES,
+    BoundedHeads,
+)
 from livesize.apiserver.http.responses import Answer, send_answer
 
 IDLE_SECONDS = 75
@@ -73,9 +78,13 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send_answer(send, Answer(200, b"{}"))
 
 
-def opened() -> tuple[BoundedHeads, Timers, Connection]:
+async def waiting(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def opened(application: Any = answer) -> tuple[BoundedHeads, Timers, Connection]:
     config = uvicorn.Config(
-        answer, lifespan="off", log_config=None, timeout_keep_alive=IDLE_SECONDS
+        application, lifespan="off", log_config=None, timeout_keep_alive=IDLE_SECONDS
     )
     timers, connection = Timers(), Connection()
     protocol = BoundedHeads(config, ServerState(), {}, timers)  # type: ignore[arg-type]
@@ -120,3 +129,17 @@ async def test_a_body_that_comes_soon_after_the_answer_keeps_the_connection() ->
     await asyncio.wait(protocol.tasks)
     protocol.data_received(b"123456789")
     assert timers.running == [IDLE_SECONDS]
+
+
+async def test_what_comes_with_a_body_has_an_end_too() -> None:
+    """Chunks' marks and headers after the body are no body, whose length the application limits."""
+    protocol, _, connection = opened(waiting)
+    protocol.data_received(
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-After: "
+    )
+    for _ in range(MAX_MESSAGE_BYTES // 65536):
+        assert not connection.ended
+        protocol.data_received(b"a" * 65536)
+    assert connection.ended == "aborted"
+    for task in protocol.tasks:
+        task.cancel()

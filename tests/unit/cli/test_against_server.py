@@ -397,7 +397,9 @@ def test_who_stops_waiting_hears_that_it_is_still_asked_and_the_way_back(shell: 
     shell.start("db")
     line = f"resize pod/db --cpu {UNTOUCHED_CPU_MILLI}m --wait --timeout 60s"
     program = (
-        "import sys; sys.stderr.isatty = lambda: True; from livesize.cli.app import cli; cli()"
+        "import signal, sys; sys.stderr.isatty = lambda: True; from livesize.cli.app import cli;"
+        # What runs in the background of a shell is born deaf to Ctrl-C.
+        " signal.signal(signal.SIGINT, signal.default_int_handler); cli()"
     )
     words = [sys.executable, "-c", program, *line.split(), "--kubeconfig", str(shell.kubeconfig)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as waiting:

@@ -323,8 +323,22 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
         usage = x509.BasicConstraints(ca=True, path_length=None)
+        others = dict.fromkeys(
+            (
+                "content_commitment",
+                "key_encipherment",
+                "data_encipherment",
+                "key_agreement",
+                "encipher_only",
+                "decipher_only",
+            ),
+            False,
+        )
+        signs = x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **others)
         certificate = (
-            self._builder(self._name, self._key).add_extension(usage, critical=True)
+            self._builder(self._name, self._key)
+            .add_extension(usage, critical=True)
+            .add_extension(signs, critical=True)
         ).sign(self._key, hashes.SHA256())
         self.pem = certificate.public_bytes(serialization.Encoding.PEM)
 
@@ -346,7 +360,10 @@ class Authority:
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
     ) -> x509.CertificateBuilder:
+        """With what Python 3.13 asks of a certificate: whose key it has, and who signed it."""
         now = dt.datetime.now(dt.UTC)
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -355,6 +372,8 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - dt.timedelta(minutes=1))
             .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(own, critical=False)
+            .add_extension(signer, critical=False)
         )
 
     def context(self, folder: Path) -> ssl.SSLContext:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,13 @@ def mounts() -> FakeMounts:
 @pytest.fixture
 def volumes(tmp_path: Path, mounts: FakeMounts) -> FolderVolumes:
     return FolderVolumes(tmp_path / "volumes", mounts, tmp_path / "kept")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_deep_is_left(tmp_path: Path) -> Iterator[None]:
+    """pytest could not remove what a test that fails leaves."""
+    yield
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
 
 
 async def test_it_stays_when_its_pods_go(volumes: FolderVolumes, tmp_path: Path) -> None:
@@ -119,3 +128,19 @@ async def test_links_and_mounts_are_refused(
     with pytest.raises(VolumeError, match="something is mounted"):
         await volumes.remove_kept("pvc-2")
     assert path.exists()
+
+
+async def test_folders_too_deep_to_be_walked_are_said_and_removed(volumes: FolderVolumes) -> None:
+    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
+    current = os.open(path, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=current)
+        below = os.open("d", os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = below
+    os.close(current)
+    if os.geteuid() == 0:
+        with pytest.raises(VolumeError, match="more than 500 deep"):
+            await volumes.prepare(UID, KeptFolder("data", "pvc-1", group=os.getgid() + 432))
+    await volumes.remove_kept("pvc-1")
+    assert not path.exists()

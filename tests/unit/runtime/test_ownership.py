@@ -77,6 +77,14 @@ def test_the_same_data_directory_takes_over_from_its_dead_self(locks: NodeLocks)
         assert [one.pid for one in locks.owners()] == [43]
 
 
+def test_who_leaves_nothing_leaves_no_note(locks: NodeLocks) -> None:
+    with locks.held(owner(), has_none):
+        assert locks.owners() == [owner()]
+    assert locks.owners() == []
+    with locks.held(owner("/second"), has_none):
+        assert locks.owners() == [owner("/second")]
+
+
 def test_another_directory_does_not_take_over_while_pods_of_the_dead_one_are_there(
     locks: NodeLocks,
 ) -> None:
@@ -123,7 +131,7 @@ def test_a_living_owner_is_not_to_be_cleaned(locks: NodeLocks) -> None:
 
 
 def test_a_dead_owner_is_known_until_it_is_forgotten(locks: NodeLocks) -> None:
-    with locks.held(owner(), has_none):
+    with locks.held(owner(), has_pods):
         pass
     with locks.dead("n-1") as found:
         assert found == owner()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,13 @@ import pytest
 from livesize.runtime.removal import StoppedError, Trash, remove_tree
 
 DEPTH = 1500  # deeper than Python's stack, more than open files, and longer than any path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_deep_is_left(tmp_path: Path) -> Iterator[None]:
+    """pytest could not remove what a test that fails leaves."""
+    yield
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
 
 
 def nest(folder: Path, depth: int, name: str = "d") -> None:

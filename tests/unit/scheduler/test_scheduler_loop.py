@@ -408,6 +408,25 @@ async def test_a_failed_binding_is_tried_again_after_a_wait(
     assert len(clock.slept) == 2
 
 
+async def test_a_forbidden_binding_is_said_in_the_pod(server: Server) -> None:
+    server.put(NODES, node("n"))
+
+    def forbid_once(pod: str, node: str) -> None:
+        if len(server.bindings) == 1:
+            raise StatusError(403, "Forbidden", "only an admin brings programs there")
+
+    server.refuse_binding = forbid_once
+    clock = JumpingClock()
+    clock.may_jump.clear()
+    async with scheduling(server, clock):
+        server.put(PODS, pod("a"))
+        await settle()
+        assert server.message_of("a") == "only an admin brings programs there"
+        clock.may_jump.set()
+        await settle()
+        assert server.node_of("a") == "n"
+
+
 async def test_the_place_is_kept_while_nobody_knows_whether_the_binding_was_taken(
     server: Server,
 ) -> None:

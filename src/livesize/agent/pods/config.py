@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
@@ -16,6 +18,7 @@ from livesize.api.resources import (
     is_vm,
     moments,
     parse_resources,
+    sidecars_of,
 )
 from livesize.runtime.interface import ContainerConfig, Mount, PodConfig
 
@@ -157,6 +160,15 @@ def container_config(
     )
 
 
+def scored_size(pod: Object, name: str, size_of: Callable[[str], Object]) -> Object:
+    """The size that says how late a container dies: its own; of a sidecar at least that of the
+    smallest container, so that it does not die before those it serves (Kubernetes)."""
+    if name not in sidecars_of(pod):
+        return size_of(name)
+    served = (size_of(container["name"]) for container in containers_of(pod))
+    return max(size_of(name), min(served, key=_asked_bytes), key=_asked_bytes)
+
+
 def oom_score_adj(pod: Object, size: Object, node_memory_bytes: int) -> int:
     """As Kubernetes: the more of the node's memory a container asked for, the later it dies."""
     match qos_class(pod):
@@ -165,9 +177,12 @@ def oom_score_adj(pod: Object, size: Object, node_memory_bytes: int) -> int:
         case "BestEffort":
             return _BEST_EFFORT_OOM_SCORE
         case "Burstable":
-            asked = parse_resources(size).requests.memory_bytes or 0
-            share = 1000 * asked // max(node_memory_bytes, 1)
+            share = 1000 * _asked_bytes(size) // max(node_memory_bytes, 1)
             return max(3, min(1000 - share, 999))
+
+
+def _asked_bytes(size: Object) -> int:
+    return parse_resources(size).requests.memory_bytes or 0
 
 
 def _smaller(left: int | None, right: int | None) -> int | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.outside import Outside
-from livesize.agent.pods.config import container_config, oom_score_adj, pod_config
+from livesize.agent.pods.config import container_config, oom_score_adj, pod_config, scored_size
 from livesize.agent.pods.hosts import HOSTS_PATH, hosts_file
 from livesize.agent.pods.last_words import LastWords
 from livesize.agent.pods.plan import stop_order
@@ -90,7 +90,8 @@ class PodMachine:
             furnishing,
             attempt=attempt,
         )
-        score = oom_score_adj(pod, entry.size(name), self._outside.machine.memory_bytes)
+        scored = scored_size(pod, name, entry.size)
+        score = oom_score_adj(pod, scored, self._outside.machine.memory_bytes)
         config = msgspec.structs.replace(config, vm=size.vm, oom_score_adj=score)
         if size.vm is None:
             config = await self._with_files(pod, container, config)

@@ -11,6 +11,7 @@ from livesize.agent.cpus.keeper import CpuKeeper
 from livesize.agent.observe import PodSnapshot
 from livesize.agent.pods.config import (
     oom_score_adj,
+    scored_size,
     start_limits,
     wanted_limits,
     wanted_pod_limits,
@@ -95,10 +96,11 @@ class ContainersShape:
             return []  # then it is the same for every size
         steps = []
         for name in sorted(names):
-            if _requested(entry.size_before(name)) == _requested(entry.size(name)):
+            old, new = (scored_size(pod, name, of) for of in (entry.size_before, entry.size))
+            if _requested(old) == _requested(new):
                 continue
-            before = oom_score_adj(pod, entry.size_before(name), node_bytes)
-            after = oom_score_adj(pod, entry.size(name), node_bytes)
+            before = oom_score_adj(pod, old, node_bytes)
+            after = oom_score_adj(pod, new, node_bytes)
             if before != after:
                 steps.append(self._score_step(ContainerGroup(entry.uid, name), after))
         return steps

@@ -8,11 +8,20 @@ from __future__ import annotations
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object
 from livesize.api.pod_fields import refused_fields
-from livesize.api.resources import ResourceName
+from livesize.api.resources import ResourceName, is_vm
 from livesize.api.validation.pod import containers_by_field, sizes_by_field
 
 # Charts ask for disk by default. It is counted in quotas, and not enforced: docs/pod-fields.md.
 _KNOWN = frozenset({*(name.value for name in ResourceName), "ephemeral-storage"})
+_NO_NETWORK = "a virtual machine has no network yet: leave it out"
+_BESIDE_VM = {
+    "hostAliases": _NO_NETWORK,
+    "hostNetwork": _NO_NETWORK,
+    "hostname": "a guest names itself: leave it out",
+    "imagePullSecrets": "a guest boots from files of its node: leave it out",
+}
+_OF_PROCESSES = ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", "sysctls")
+_OWN_USERS = "a guest has users and kernel settings of its own: leave it out"
 
 
 def validate_supported(pod: Object) -> list[FieldError]:
@@ -26,7 +35,17 @@ def validate_supported(pod: Object) -> list[FieldError]:
         errors += validate_resource_names(resources, f"{field}.resources")
     for field, container in containers_by_field(pod):
         errors += _validate_host_ports(container, field)
-    return errors
+    return errors + (_validate_beside_vm(pod["spec"]) if is_vm(pod) else [])
+
+
+def _validate_beside_vm(spec: Object) -> list[FieldError]:
+    """What containers have and a guest has not, or has by itself."""
+    given = {f"spec.{field}": detail for field, detail in _BESIDE_VM.items() if spec.get(field)}
+    context = spec.get("securityContext") or {}
+    for field in _OF_PROCESSES:
+        if context.get(field) is not None:
+            given[f"spec.securityContext.{field}"] = _OWN_USERS
+    return [FieldError(FieldErrorKind.FORBIDDEN, *one) for one in given.items()]
 
 
 def validate_resource_names(resources: Object, field: str) -> list[FieldError]:

@@ -27,6 +27,8 @@ MAX_HEADERS_BYTES = 64 * 1024
 MAX_HEADERS = 128
 MAX_WAITING_REQUESTS = 16
 """Requests that were sent before the answer to an earlier one; common clients send none."""
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+"""Of a body with all that goes with it: marks of chunks, and headers that come after it."""
 HEAD_SECONDS = 20.0
 LINGER_SECONDS = 0.5
 """So long is read on, and thrown away, after a refusal: a client that is cut off while it sends
@@ -56,6 +58,7 @@ class BoundedHeads(WholeAnswers):
     _in_head = True
     _unfinished_bytes = 0  # of a head that has not come whole, in the pieces before the last
     _headers_bytes = 0
+    _message_bytes = 0
     _refusal: StatusError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -78,10 +81,14 @@ class BoundedHeads(WholeAnswers):
             if self._unfinished_bytes > MAX_URL_BYTES + MAX_HEADERS_BYTES:
                 self._refusal = HEADERS_TOO_LARGE
                 self._answer_refused()
+        elif self.cycle.more_body:
+            self._message_bytes += len(data)
+            if self._message_bytes > MAX_MESSAGE_BYTES:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         self._in_head = True
-        self._unfinished_bytes = self._headers_bytes = 0
+        self._unfinished_bytes = self._headers_bytes = self._message_bytes = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:

@@ -1,6 +1,7 @@
 """The system calls a workload may make, as a filter the kernel understands (seccomp(2)).
 
-The same calls as under containerd's default profile: every one that we know of, but those below.
+The same calls as under containerd's default profile (ADR 0079): every one that we know of, but
+those below.
 What opens the kernel to attack without serving ordinary programs is refused to all; what goes with
 a capability is refused without it, so that a hole in its check is out of reach too. A call that is
 newer than our table answers "no such call", and libraries use an older one. Pure: the result is

@@ -22,6 +22,8 @@ from livesize.runtime.volumes.interface import VolumeError
 from livesize.runtime.volumes.mounts import Mounts
 
 _MODE = 0o777
+_DEEPEST = 500  # each level is a descriptor
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _GROUP_MODE = 0o2777  # what is made in there is the group's too
 
@@ -65,13 +67,43 @@ def _refuse_other_than_folder(path: Path) -> None:
 def _give_to_group(top: Path, group: int) -> None:
     """The top comes last: it says that all below is done. Whoever removes files meanwhile does no
     harm, and links stay as they are."""
-    for _, folders, files, descriptor in os.fwalk(top, topdown=False):
-        for name in (*files, *folders):
-            with suppress(FileNotFoundError):
-                if _is_plain(os.lstat(name, dir_fd=descriptor)):
-                    _give_one(name, descriptor, group)
+    waiting = [_Folder(os.open(top, _FOLDER))]
+    try:
+        while waiting:
+            here = waiting[-1]
+            if not here.names:
+                os.close(waiting.pop().descriptor)
+                continue
+            inner = _give_entry(here.names.pop(), here.descriptor, group)
+            if inner is not None:
+                waiting.append(_Folder(inner))
+            if len(waiting) > _DEEPEST:
+                raise VolumeError(
+                    f"volume {top.name}: its folders are more than {_DEEPEST} deep, too deep to be"
+                    f" given to group {group}; remove those, or the pod's fsGroup"
+                )
+    finally:
+        for one in waiting:
+            os.close(one.descriptor)
     os.chown(top, -1, group)
     top.chmod(_GROUP_MODE)
+
+
+class _Folder:
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.names = os.listdir(descriptor)
+
+
+def _give_entry(name: str, folder: int, group: int) -> int | None:
+    """The entry, opened, if it is a folder: what is in it is still to be given."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        facts = os.lstat(name, dir_fd=folder)
+        if _is_plain(facts):
+            _give_one(name, folder, group)
+        if stat.S_ISDIR(facts.st_mode):
+            return os.open(name, _FOLDER, dir_fd=folder)
+    return None
 
 
 def _give_one(name: str, folder: int, group: int) -> None:
