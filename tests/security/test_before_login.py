@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from livesize.apiserver import arrivals
 from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.http import heads
 from system.open_door import OpenDoor
@@ -113,6 +114,15 @@ def test_half_sent_requests_are_closed(tmp_path: Path, monkeypatch: pytest.Monke
             connection.close()
 
 
+def test_tls_that_never_begins_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "HANDSHAKE_SECONDS", 0.3)
+    with OpenDoor(tmp_path).running() as door:
+        silent = [door.tcp() for _ in range(20)]
+        assert [_read(connection) for connection in silent] == [b""] * 20
+        for connection in silent:
+            connection.close()
+
+
 def test_silent_connections_keep_nobody_out(door: OpenDoor) -> None:
     silent = [door.tcp() for _ in range(50)]
     assert door.ask("viewer", "GET", "/api/v1/namespaces")[0] == 200
@@ -184,7 +194,7 @@ def test_two_ways_to_read_one_request_are_no_way(door: OpenDoor, smuggled: bytes
     assert received.count(b"HTTP/1.1 ") == 1
 
 
-def _read(connection: ssl.SSLSocket) -> bytes:
+def _read(connection: socket.socket) -> bytes:
     """Empty at the end, however it came."""
     try:
         return connection.recv(65536)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ from livesize.store.memory import MemoryStore
 NODE = "n1"
 LARGEST_CPU_MILLI = 4000
 UNTOUCHED_CPU_MILLI = 3999  # the node never answers a resize to this size
+EVIL_CPU_MILLI = 3998  # and answers one to this with words that would write on a screen
+EVIL = "\x1b[2Jowned\r\u202e"
 
 
 class SmallNode:
@@ -104,6 +107,9 @@ class SmallNode:
             request = {"requestStatus": "Rejected"}
             sentence = f"the node has {LARGEST_CPU_MILLI}m of cpu in all"
             answers = [{"request": request, "phase": "Infeasible", "message": sentence}]
+        if EVIL_CPU_MILLI in wanted:
+            request = {"requestStatus": "Rejected"}
+            answers = [{"request": request, "phase": "Deferred", "message": EVIL}]
         for answer in answers:
             body = {
                 "kind": "Resizing",
@@ -284,6 +290,20 @@ def test_a_refused_manifest_is_one_sentence(shell: Shell) -> None:
     assert "must be less than or equal" in shell.fails("apply -f -", manifest("db", "2", "1"))
     assert "cannot be read" in shell.fails("apply -f /nowhere/pod.yaml")
     assert "there are no objects" in shell.fails("apply -f -", "")
+
+
+@pytest.mark.parametrize("waits", ["", " --wait --timeout 0.5s"], ids=["asked", "waited for"])
+def test_what_a_node_says_does_not_write_on_the_screen(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("livesize.cli.resize.command.sys", terminal)
+    shell.start("evil")
+    said = shell.run(f"resize pod/evil --cpu {EVIL_CPU_MILLI}m{waits}")
+    shown = [*said.stdout.splitlines(), *said.stderr.splitlines()]
+    told = [line for line in shown if "\\x1b[2Jowned\\r\\u202e" in line]
+    assert len(told) == (2 if waits else 1), said.output
+    assert all(one.isprintable() or one == "\n" for one in said.output), said.output
 
 
 def test_apply_is_strict_about_fields_that_nobody_knows(shell: Shell) -> None:
