@@ -1,7 +1,8 @@
-"""What an agent finds of its VMs when it starts, whatever became of it meanwhile."""
+"""VMs that an agent finds when it starts, or ends, whatever became of them meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from livesize.runtime.interface import PodConfig
 from livesize.runtime.libvirt import runtime as driver
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import Folders
+from livesize.runtime.libvirt.vm import Vm
 
 POD = PodConfig("uid-1", "default", "db", KernelLimits(512, None, None), vm=True)
 
@@ -50,3 +52,27 @@ def test_a_domain_that_goes_while_it_is_looked_at_is_passed_over(
     monkeypatch.setattr(runtime, "_surroundings", SimpleNamespace(link=link), raising=False)
     monkeypatch.setattr(runtime, "_pods", {}, raising=False)
     runtime._forget_strange_domains()
+
+
+async def test_a_vm_whose_agent_hangs_is_ended_when_its_grace_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A question to its agent holds up all others to this VM, for longer than a grace may be."""
+    vm = object.__new__(Vm)
+    vm.ended = asyncio.Event()
+    removed: list[object] = []
+
+    async def hang(_: Vm) -> None:
+        await asyncio.Event().wait()
+
+    async def remove(group: object) -> None:
+        removed.append(group)
+
+    monkeypatch.setattr(Vm, "is_running", property(lambda self: not self.ended.is_set()))
+    monkeypatch.setattr(Vm, "_shut_down", hang)
+    monkeypatch.setattr(Vm, "_kill", lambda self: self.ended.set())
+    around = SimpleNamespace(groups=SimpleNamespace(remove=remove))
+    monkeypatch.setattr(vm, "_around", around, raising=False)
+    monkeypatch.setattr(vm, "group", "its group", raising=False)
+    await vm.stop(0.01)
+    assert removed == ["its group"]
