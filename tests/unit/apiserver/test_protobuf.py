@@ -377,3 +377,14 @@ async def test_at_the_door(rig: Any) -> None:
     assert again.json["metadata"]["uid"] == run.json["metadata"]["uid"], again.json
     other = await rig.request("POST", namespaces, RECORDED[1][0], content_type=PROTOBUF)
     assert other.status == 400, "a ConfigMap is not a Namespace"
+
+
+async def test_too_many_entries_are_refused(rig: Any) -> None:
+    """Of three bytes each: the body itself is small."""
+    spec = field(22, b"") * 20_000
+    many = unknown("v1", "Pod", field(1, field(1, b"many")) + field(2, spec))
+    with pytest.raises(StatusError) as refused:
+        decode_protobuf(many)
+    assert refused.value.code == 413
+    path = "/api/v1/namespaces/default/pods"
+    assert (await rig.request("POST", path, many, content_type=PROTOBUF)).status == 413
