@@ -29,8 +29,11 @@ async def test_a_pod_deleted_by_force_ends_at_once_and_counts_until_then(world: 
     await world.start()
     uid = await stubborn(world)
     world.api.vanish("db")
-    await world.until(lambda: uid not in world.machine.pods, "it is off the machine")
-    assert await world.checkpointed() == ()
+    assert world.agent is not None
+    ledger = world.agent._books.ledger
+    assert ledger.get(uid) is not None
+    await world.until(lambda: ledger.get(uid) is None, "its room is free")
+    assert uid not in world.machine.pods
 
 
 async def test_a_pod_being_stopped_ends_at_once_when_its_object_is_forced_away(
