@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.api.channels import (
@@ -150,6 +151,14 @@ async def test_following_ends_with_the_container(node: Node) -> None:
 )
 async def test_what_is_not_there(node: Node, path: str, status: int) -> None:
     assert (await node.get(path))[0] == status
+
+
+async def test_a_command_may_be_as_long_as_linux_takes_one(node: Node) -> None:
+    """128 KiB, each byte of which takes three in the path."""
+    command = "%0A" * (128 * 1024 - 1)
+    path = URL(f"http://node/exec/u-1/other?command={command}", encoded=True)
+    async with node.client.get(path) as answer:
+        assert answer.status == 404  # no such container: the command was read
 
 
 async def test_a_container_that_has_ended_runs_nothing(node: Node) -> None:

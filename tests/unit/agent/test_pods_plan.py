@@ -25,6 +25,7 @@ from livesize.agent.pods.plan import (
     Stop,
     is_initialized,
     plan_pod,
+    starts_at,
     stop_order,
 )
 from livesize.api.restart_policy import RestartPolicy, RestartRule
@@ -239,6 +240,13 @@ def test_rules_of_init_containers_and_probes(given: PodFacts, plan: PodPlan) -> 
 
 ON_42 = (RestartRule(True, frozenset({42})),)
 NOT_ON_42 = (RestartRule(False, frozenset({42})),)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_init_container_that_has_succeeded_waits_for_no_restart(code: int) -> None:
+    """Its status would otherwise say CrashLoopBackOff, where a rule fits its exit code."""
+    ended = first(exited(code, name="one", exits_in_a_row=3), rules=NOT_ON_42)
+    assert (starts_at(ended, NEVER, BACKOFF) == float("inf")) is (code == 0)
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,22 @@ from livesize.agent.report import (
     actual_resources,
     build_status,
     changed_status,
+    judged_status,
 )
-from livesize.agent.resize.answers import event_message
+from livesize.agent.resize.answers import event_message, failure_words
 from livesize.agent.resize.plan import PodObservation
 from livesize.agent.volumes.environment import Surroundings, environment
 from livesize.api.conditions import find_condition
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, to_kernel
 from livesize.api.objects import Object, evolve
 from livesize.api.resources import parse_resources
-from livesize.runtime.interface import ContainerPhase, ContainerView, PodView
+from livesize.machinery.steps import StepOutcome, StepRecord
+from livesize.runtime.interface import (
+    ContainerPhase,
+    ContainerView,
+    MemoryInUseError,
+    PodView,
+)
 
 V2 = CgroupVersion.V2
 
@@ -287,3 +294,21 @@ def test_events_say_what_is_resized_as_kubernetes_does() -> None:
         'Pod resize started: {"initContainers":[{"name":"side","resources":{"limits":{"cpu":"2"}}}]'
         ',"containers":[{"name":"c","resources":{"limits":{"cpu":"1"}}}],"generation":7}'
     )
+
+
+def test_a_verdict_says_of_each_condition_of_ours_that_the_newest_request_was_seen() -> None:
+    """In the commit of the verdict itself: no client sees one without the other."""
+    told = [{"type": name, "observedGeneration": 2} for name in ("Ready", "PodScheduled", "other")]
+    status = judged_status(evolve(pod(), ("status", "conditions"), told))
+    assert status["observedGeneration"] == 3
+    seen = {one["type"]: one["observedGeneration"] for one in status["conditions"]}
+    assert seen == {"Ready": 3, "PodScheduled": 3, "other": 2}
+
+
+@pytest.mark.parametrize(
+    ("step", "holder"), [("container:app:memory", "app"), ("pod:memory", "the pod")]
+)
+def test_held_memory_says_who_holds_it(step: str, holder: str) -> None:
+    failed = StepRecord(step, 0.0, 0.0, StepOutcome.FAILED)
+    held = MemoryInUseError("group", 64 << 20, 100 << 20, None)
+    assert failure_words([failed], held) == f"{holder} holds 100Mi, 36Mi to free: {held}"

@@ -81,6 +81,14 @@ async def test_the_same_in_another_spelling_changes_nothing(rig: Any, vm1: Any) 
     assert answer.json["metadata"]["resourceVersion"] == vm1["metadata"]["resourceVersion"]
 
 
+async def test_another_spelling_does_not_contradict_the_vms_own_place(rig: Any, vm1: Any) -> None:
+    size = {"cpu": "1000m", "memory": "524288Ki"}
+    patch = {"spec": {**in_container(size)["spec"], **sized(GROWN)["spec"]}}
+    answer = await rig.patch(f"{VM1}/resize", patch, "strategic")
+    assert answer.status == 200, answer.json
+    assert answer.json["spec"]["virtualMachine"]["resources"] == both(GROWN)
+
+
 @pytest.mark.parametrize("path", [f"{VM1}/resize", VM1], ids=["resize", "pod"])
 async def test_both_places_changed_differently_are_refused(rig: Any, vm1: Any, path: str) -> None:
     patch = {"spec": {**in_container(GROWN)["spec"], **sized(OTHER)["spec"]}}

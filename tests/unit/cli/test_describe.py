@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livesize.api.objects import Object
+from livesize.api.objects import Object, evolve
 from livesize.cli.describe import resize_lines, size_table, step_table, summary_lines
 
 SIZE: Object = {"cpu": "1", "memory": "64Mi"}
@@ -51,6 +51,15 @@ def test_the_policy_is_shown_also_where_it_is_the_default() -> None:
     assert rows["old cpu"][-1] == "NoRestart"
     assert rows["old memory"][-1] == "RestartOnly"
     assert rows["side cpu"] == ("-", "-", "-", "NoRestart (default)")
+
+
+def test_what_does_not_run_has_no_actual_size() -> None:
+    """On the wire ``resources`` is then what is allocated, as Kubernetes has it."""
+    state = ("status", "containerStatuses", 0, "state")
+    dead = evolve(POD, state, {"waiting": {"reason": "CrashLoopBackOff"}})
+    rows = {row[0]: row[1:] for row in size_table(dead).rows}
+    assert rows["app cpu"][:3] == ("1", "1", "-")
+    assert rows["app memory"][:3] == ("64Mi", "64Mi", "-")
 
 
 def test_the_last_resize_is_told_step_by_step() -> None:

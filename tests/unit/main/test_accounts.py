@@ -57,6 +57,15 @@ def test_a_machine_without_it_gets_it(as_root: None, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "user livesize made, for the control plane\n"
 
 
+def test_a_user_whose_uid_is_anothers_too_does_not_run_it(
+    as_root: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pwd.struct_passwd(("postgres", "x", 990, 990, "", "/", "sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: first)
+    with pytest.raises(click.ClickException, match="which is postgres's too"):
+        control_plane_account()
+
+
 def test_where_it_cannot_be_made_the_command_is_said(
     as_root: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

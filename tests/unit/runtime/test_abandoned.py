@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,24 @@ def test_a_daemon_is_known_by_the_data_directory_and_ended(
     remove_abandoned(places)
     assert ours.wait(5) == -9
     assert other.poll() is None
+
+
+def test_what_a_person_runs_in_a_terminal_is_not_a_daemon(
+    places: PlacesLeft, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """An editor, or a shell, that names a file of ours."""
+    ours, theirs = os.openpty()
+    words = ["sh", "-c", "echo ready; sleep 100; :", "sh", places.words[0]]
+    editor = subprocess.Popen(["setsid", "--ctty", *words], stdin=theirs, stdout=theirs)
+    started.append(editor)
+    try:
+        assert os.read(ours, 100).startswith(b"ready")
+        assert observe_abandoned(places) == Abandoned()
+        remove_abandoned(places)
+        assert editor.poll() is None
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_a_process_that_is_not_in_the_group_is_not_killed(

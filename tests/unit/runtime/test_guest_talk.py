@@ -100,21 +100,38 @@ def raw(value: object) -> str:
     return json.dumps({"return": value})
 
 
+_NO_SENSE = "makes no sense"
+
+
 @pytest.mark.parametrize(
-    ("name", "answer"),
+    ("name", "answer", "why"),
     [
-        pytest.param("guest-file-open", raw("x"), id="a handle that is none"),
-        pytest.param("guest-file-read", raw([]), id="a list in the place of a file"),
-        pytest.param("guest-file-read", raw({"buf-b64": "A" * 8000}), id="more than was asked"),
-        pytest.param("guest-file-read", raw({"buf-b64": "A" * 2_000_000}), id="much more"),
-        pytest.param("guest-file-read", raw({"buf-b64": "!"}), id="not base64"),
-        pytest.param("guest-file-read", "[" * 100_000, id="deep"),
-        pytest.param("guest-file-read", "{}", id="nothing"),
+        pytest.param("guest-file-open", raw("x"), _NO_SENSE, id="a handle that is none"),
+        pytest.param("guest-file-read", raw([]), _NO_SENSE, id="a list in the place of a file"),
+        pytest.param(
+            "guest-file-read",
+            raw({"buf-b64": "A" * 8000}),
+            "comes with 6000 bytes",
+            id="more than was asked",
+        ),
+        pytest.param(
+            "guest-file-read",
+            raw({"buf-b64": "A" * 2_000_000}),
+            r"is answered with 20\d{5} bytes",
+            id="much more",
+        ),
+        pytest.param("guest-file-read", raw({"buf-b64": "A"}), "not base64", id="not base64"),
+        pytest.param("guest-file-read", raw({"buf-b64": "!"}), "no MemTotal", id="an empty file"),
+        pytest.param("guest-file-read", "[" * 100_000, _NO_SENSE, id="deep"),
+        pytest.param("guest-file-read", "{}", _NO_SENSE, id="nothing"),
     ],
 )
-def test_an_answer_of_another_shape_is_dropped(agent: Agent, name: str, answer: str) -> None:
+def test_an_answer_of_another_shape_is_dropped(
+    agent: Agent, name: str, answer: str, why: str
+) -> None:
+    """For the first reason there is: what is much too large is not even decoded."""
     agent.answers[name] = answer
-    with pytest.raises(UnfitWordsError):
+    with pytest.raises(UnfitWordsError, match=why):
         agent.talk().view()
 
 
