@@ -200,13 +200,15 @@ def test_a_long_command_is_run(up: Up, size: int) -> None:
 
 
 def test_exec_is_in_the_container_and_its_exit_code_arrives(up: Up) -> None:
-    script = "echo out $COLOUR; echo err >&2; cat /proc/self/cgroup; exit 7"
+    namespaces = "readlink /proc/self/ns/cgroup; readlink /proc/1/ns/cgroup"
+    script = f"echo out $COLOUR; echo err >&2; {namespaces}; cat /proc/self/cgroup; exit 7"
     done = up.kubectl("exec", "talker", "--", "sh", "-c", script, check=False)
     assert done.returncode == 7
     assert done.stdout.startswith("out blue\n")
     assert done.stderr.startswith("err\n")
-    uid = up.pod("talker")["metadata"]["uid"]
-    assert f"pod-{uid}" in done.stdout
+    own, first, *groups = done.stdout.splitlines()[1:]
+    assert own == first  # the container's own view of groups ...
+    assert {line.rpartition(":")[2] for line in groups} == {"/"}  # ... and in its groups, not above
     assert up.kubectl("exec", "talker", "--", "true").returncode == 0
 
 

@@ -301,3 +301,25 @@ def resize(up: Up, pod: str, memory: str) -> None:
     code, answer = up.patch_resize(pod, {"spec": {"containers": [changed]}})
     assert code == 200, answer
     up.wait_resized(pod)
+
+
+def test_a_container_that_was_killed_is_not_said_to_be_stopped(up: Up) -> None:
+    """containerd removes its group before it says that it has ended; that is no foreign hand."""
+    up.create_pod("db", [container("app", "100m", "32Mi")], hostNetwork=True)
+    os.kill(group_of(up, "db", "app").main_pid(), signal.SIGKILL)
+
+    def has_restarted() -> bool:
+        (status,) = up.pod("db")["status"]["containerStatuses"]
+        return bool(status["restartCount"] == 1 and "running" in status["state"])
+
+    up.wait_until(has_restarted, "it was started again")
+    (status,) = up.pod("db")["status"]["containerStatuses"]
+    assert status["lastState"]["terminated"]["exitCode"] == 137
+    up.wait_until(lambda: reasons(up, "db").count("Started") == 2, "both starts are told")
+    assert "Killing" not in reasons(up, "db")
+
+
+def reasons(up: Up, pod: str) -> list[str]:
+    events = up.request("GET", "/api/v1/namespaces/default/events")[1]["items"]
+    told = [one for one in events if one["involvedObject"]["name"] == pod]
+    return [one["reason"] for one in told for _ in range(one.get("count") or 1)]

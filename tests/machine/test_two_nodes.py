@@ -118,22 +118,23 @@ def first_uid(up: Up) -> str:
     return str(json.loads((up.directory / "agent/node.json").read_text())["uid"])
 
 
-def test_groups_that_another_removes_are_made_again_within_a_second(first: Up) -> None:
+def test_groups_that_another_removes_are_made_again_at_once(first: Up) -> None:
     """As a second node once did: kill all that is in there, and remove the groups."""
     group = group_of(first, "db", "app")
     pid = group.main_pid()
+    with standing_still(first):
+        os.kill(pid, signal.SIGKILL)
+        for hierarchy in ("memory", "cpu", "cpuacct", "pids"):
+            for path in (group.path, group.path.parent):
+                remove(Path("/sys/fs/cgroup", hierarchy, path))
     began = time.monotonic()
-    os.kill(pid, signal.SIGKILL)
-    for hierarchy in ("memory", "cpu", "cpuacct", "pids"):
-        for path in (group.path, group.path.parent):
-            remove(Path("/sys/fs/cgroup", hierarchy, path))
 
     def is_mended() -> bool:
         statuses = first.pod("db").get("status", {}).get("containerStatuses", [{}])
         return bool(statuses[0].get("restartCount")) and "running" in statuses[0]["state"]
 
     first.wait_until(is_mended, "the container was started again")
-    assert time.monotonic() - began < 5  # a second, where the machine has nothing else to do
+    assert time.monotonic() - began < 8  # told by the kernel: by itself it looks every 10 s
     mended = group_of(first, "db", "app")
     assert mended.memory_limit_bytes() == mended.pod().memory_limit_bytes() == 64 << 20
 
@@ -141,12 +142,12 @@ def test_groups_that_another_removes_are_made_again_within_a_second(first: Up) -
 def test_what_is_moved_out_of_its_group_is_seen_and_started_again(first: Up) -> None:
     group = group_of(first, "db", "app")
     pid = group.main_pid()
-    for hierarchy in ("memory", "cpu", "cpuacct", "pids"):
-        for member in (
-            Path(f"/sys/fs/cgroup/{hierarchy}/{group.path}/cgroup.procs").read_text().split()
-        ):
-            Path(f"/sys/fs/cgroup/{hierarchy}/cgroup.procs").write_text(member)
-        remove(Path("/sys/fs/cgroup", hierarchy, group.path))
+    with standing_still(first):
+        for hierarchy in ("memory", "cpu", "cpuacct", "pids"):
+            members = Path(f"/sys/fs/cgroup/{hierarchy}/{group.path}/cgroup.procs").read_text()
+            for member in members.split():
+                Path(f"/sys/fs/cgroup/{hierarchy}/cgroup.procs").write_text(member)
+            remove(Path("/sys/fs/cgroup", hierarchy, group.path))
     first.wait_until(
         lambda: first.pod("db")["status"]["containerStatuses"][0]["restartCount"] == 1,
         "the container was started again",
@@ -155,6 +156,16 @@ def test_what_is_moved_out_of_its_group_is_seen_and_started_again(first: Up) -> 
     assert group_of(first, "db", "app").main_pid() != pid
     events = first.kubectl("get", "events", "-o", "jsonpath={.items[*].message}").stdout
     assert "another process removed its control group" in events
+
+
+@contextlib.contextmanager
+def standing_still(up: Up) -> Iterator[None]:
+    """The agent finds all of it gone at once, and not the first half."""
+    os.kill(up.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(up.pid, signal.SIGCONT)
 
 
 def remove(group: Path) -> None:

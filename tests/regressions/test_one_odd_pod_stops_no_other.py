@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from livesize.agent.judge import Judge
+from livesize.agent.observe import PodSnapshot
+from livesize.agent.pods.worker import PodWorker
 from livesize.api.objects import Object, name_of
 from unit.agent.world import World, container
 
@@ -24,4 +26,26 @@ async def test_the_agent_starts_with_the_others(
     await world.api.run_pod("odd", container())
     await world.api.run_pod("even", container())
     await world.start()
+    await world.running("even")
+
+
+async def test_a_bug_while_a_failure_is_told_ends_no_agent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a turn could not do is told after it, where nothing caught what that raised."""
+    real, told = PodWorker._report_status, []
+
+    async def report(self: PodWorker, *look: PodSnapshot) -> bool:
+        if name_of(self._record.pod) == "odd":
+            told.append(look)
+            raise ValueError("a bug")
+        return await real(self, *look)
+
+    monkeypatch.setattr(PodWorker, "_report_status", report)
+    world.machine.create_error = "no room for groups"
+    await world.start()
+    await world.api.run_pod("odd", container())
+    await world.until(lambda: told, "it was to be told")
+    world.machine.create_error = ""
+    await world.api.run_pod("even", container())
     await world.running("even")

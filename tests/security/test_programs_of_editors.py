@@ -59,7 +59,11 @@ def test_nor_puts_another_image_or_a_command_into_an_admins_pod(door: OpenDoor) 
     for stream in ("exec", "attach"):
         code, status = door.ask("editor", "GET", f"{PODS}/c/{stream}?command=sh&stdout=1")
         assert (code, "only an admin" in status["message"]) == (403, True)
-    label = {"metadata": {"labels": {"a": "b"}}}
+    for hook in ("pre-shrink", "post-resize", "post-resize.app"):
+        command = {"metadata": {"annotations": {f"livesize.dev/{hook}": "id > /tmp/mine"}}}
+        code, status = door.ask("editor", "PATCH", f"{PODS}/c", command, content_type=strategic)
+        assert (code, "only an admin" in status["message"]) == (403, True)
+    label = {"metadata": {"labels": {"a": "b"}, "annotations": {"livesize.dev/hook-timeout": "5s"}}}
     assert door.ask("editor", "PATCH", f"{PODS}/c", label, content_type=strategic)[0] == 200
 
 

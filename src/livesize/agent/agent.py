@@ -163,7 +163,10 @@ class Agent:
             log.warning("pod not removed", pod=view.name, reason=str(failure))
 
     def deleted_pods(self) -> int:
-        """How many are on this machine whose objects are gone, or are on their way."""
+        """How many are on this machine whose objects are gone, or are on their way; none as long as
+        nobody has told us of any."""
+        if not self._informer.synced.is_set():
+            return 0
         objects = [self._object_of(view) for view in self.runtime.list_pods()]
         return sum(1 for pod in objects if not pod or _is_leaving(pod))
 

@@ -34,8 +34,13 @@ _ANNOTATIONS = tuple(hook.annotation for hook in Hook)
 
 def has_hooks(pod: Object) -> bool:
     """Whether any of its containers may want a command run around a resize."""
+    return bool(hooks_of(pod))
+
+
+def hooks_of(pod: Object) -> dict[str, str]:
+    """Its annotations that name such commands."""
     annotations = lookup(pod, "metadata", "annotations", default={})
-    return any(key.startswith(_ANNOTATIONS) for key in annotations)
+    return {key: text for key, text in annotations.items() if key.startswith(_ANNOTATIONS)}
 
 
 def hook_command(pod: Object, hook: Hook, container: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 On the wire a VM pod has a container named "vm", derived from spec.virtualMachine and never stored
 (decisions 39). What a client sends of it is folded back before anything else looks at the pod:
 
-    absent, null, or as it is served      ignored
+    absent, null, or as it is served      ignored; a policy that is named and taken out goes
     other resources, or another policy    the virtual machine's, unless its own say something else
     anything else                         refused: it is derived
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.objects import Object, lookup
+from livesize.api.objects import Object, lookup, without
 from livesize.api.resources import VM_NAME, is_vm, same_size
 
 FIELD = "spec.containers[0]"
@@ -40,9 +40,31 @@ def is_derived(containers: Any) -> bool:
     return all(isinstance(one, dict) and one.get("name") == VM_NAME for one in containers)
 
 
-def fold_container(pod: Object, before: Object | None) -> tuple[Object, list[FieldError]]:
+def keep_machine(before: Object, sent: Object) -> Object:
+    """``sent``, a whole pod in place of ``before``, with its virtual machine and the status of it,
+    which a client that knows only containers has dropped, as all fields that it does not know."""
+    if not is_vm(before):
+        return sent
+    kept = _with_dropped(before, sent, "spec", "containers", "virtualMachine")
+    return _with_dropped(before, kept, "status", "containerStatuses", "virtualMachineStatus")
+
+
+def _with_dropped(before: Object, sent: Object, part: str, derived: str, own: str) -> Object:
+    """``sent`` with the field ``own``, where only what is ``derived`` from it is left."""
+    given, now = sent.get(part), lookup(before, part, own)
+    if not isinstance(given, dict) or own in given or now is None:
+        return sent
+    if not given.get(derived) or not is_derived(given[derived]):
+        return sent
+    return {**sent, part: {**given, own: now}}
+
+
+def fold_container(
+    pod: Object, before: Object | None, *, knows_policies: bool = False
+) -> tuple[Object, list[FieldError]]:
     """``pod``, which is a whole one, without the container and with what it asks. ``before``: the
-    pod that is stored; None: it is new."""
+    pod that is stored; None: it is new. ``knows_policies``: a policy that is left out is meant to
+    go (ADR 0074)."""
     spec = pod.get("spec")
     if not is_vm(pod) or not isinstance(spec, dict) or not is_derived(spec.get("containers")):
         return pod, []
@@ -55,12 +77,13 @@ def fold_container(pod: Object, before: Object | None) -> tuple[Object, list[Fie
     errors = _other_errors(given, derived)
     for key in _SIZE:
         asked = given.get(key)
-        if asked is None or _same(asked, derived.get(key)):
+        is_said = asked is not None or (knows_policies and key == "resizePolicy")
+        if not is_said or _same(asked, derived.get(key)):
             continue
         own = vm.get(key)
         is_free = not own if before is None else _same(own, old.get(key))
         if is_free:
-            vm = {**vm, key: asked}
+            vm = without(vm, (key,)) if asked is None else {**vm, key: asked}
         elif not _same(asked, own):
             errors.append(_twice(key, asked))
     return {**pod, "spec": {**kept, "virtualMachine": vm}}, errors

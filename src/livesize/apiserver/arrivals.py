@@ -1,6 +1,6 @@
 """Accepts connections, and lets only so many stand open whose clients have not said who they are.
 
-A connection has a place from when it is accepted, through TLS, until the application knows who asks
+A connection is pending from when it is accepted, through TLS, until the application knows who asks
 on it. Where an address has too many, its oldest goes; where all together have too many, the oldest
 that is not from this machine. So a flood of connections closes its own: whoever says who they are
 at once comes in, and people on this machine are not shut out by others.
@@ -35,61 +35,63 @@ class ArrivalLimits(msgspec.Struct, frozen=True):
     in_all: int = 1024
 
 
-class Place:
+class PendingConnection:
     """One connection that may still be closed in favour of another."""
 
-    __slots__ = ("_places", "address", "close")
+    __slots__ = ("_pending", "address", "close")
 
-    def __init__(self, places: Places, address: str, close: Callable[[], None]) -> None:
-        self._places = places
+    def __init__(
+        self, pending: PendingConnections, address: str, close: Callable[[], None]
+    ) -> None:
+        self._pending = pending
         self.address = address
         self.close = close
 
     def leave(self) -> None:
-        self._places.remove(self)
+        self._pending.remove(self)
 
 
-class Places:
-    """Who stands there, by address, the oldest first."""
+class PendingConnections:
+    """All of them, by address, the oldest first."""
 
     def __init__(self, limits: ArrivalLimits) -> None:
         self._limits = limits
-        self._by_address: dict[str, dict[Place, None]] = {}
-        self._all: dict[Place, None] = {}
+        self._by_address: dict[str, dict[PendingConnection, None]] = {}
+        self._all: dict[PendingConnection, None] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def enter(self, address: str, close: Callable[[], None]) -> Place:
-        place = Place(self, address, close)
-        self._by_address.setdefault(address, {})[place] = None
-        self._all[place] = None
+    def add(self, address: str, close: Callable[[], None]) -> PendingConnection:
+        pending = PendingConnection(self, address, close)
+        self._by_address.setdefault(address, {})[pending] = None
+        self._all[pending] = None
         if len(self._by_address[address]) > self._limits.per_address:
             self._drop(next(iter(self._by_address[address])))
         elif len(self._all) > self._limits.in_all:
             self._drop(self._oldest_stranger())
-        return place
+        return pending
 
-    def remove(self, place: Place) -> None:
+    def remove(self, pending: PendingConnection) -> None:
         """Harmless for one that has left."""
-        if self._all.pop(place, place) is place:
+        if self._all.pop(pending, pending) is pending:
             return
-        here = self._by_address[place.address]
-        del here[place]
+        here = self._by_address[pending.address]
+        del here[pending]
         if not here:
-            del self._by_address[place.address]
+            del self._by_address[pending.address]
 
-    def _oldest_stranger(self) -> Place:
+    def _oldest_stranger(self) -> PendingConnection:
         """Of another machine, if there is one."""
-        for place in self._all:
-            if place.address != LOCAL:
-                return place
+        for pending in self._all:
+            if pending.address != LOCAL:
+                return pending
         return next(iter(self._all))
 
-    def _drop(self, place: Place) -> None:
-        self.remove(place)
-        _log.debug("connection closed for another", address=place.address)
-        place.close()
+    def _drop(self, pending: PendingConnection) -> None:
+        self.remove(pending)
+        _log.debug("connection closed for another", address=pending.address)
+        pending.close()
 
 
 LOCAL = "this machine"
@@ -121,7 +123,7 @@ class Acceptor:
         self._tls = tls
         self._protocol = protocol
         self._arriving: set[asyncio.Task[None]] = set()
-        self.places = Places(limits)
+        self.pending = PendingConnections(limits)
         listener.setblocking(False)
         self._resume()
 
@@ -156,12 +158,12 @@ class Acceptor:
             task.add_done_callback(self._arriving.discard)
 
     async def _arrive(self, connection: socket.socket, address: str) -> None:
-        """Through TLS, to a protocol that has the place from then on."""
+        """Through TLS, to a protocol that ends its being pending, once it is known who asks."""
         connection.setblocking(False)
-        place = self.places.enter(address, lambda: _hang_up(connection))
+        pending = self.pending.add(address, lambda: _hang_up(connection))
         try:
             protocol = self._protocol()
-            protocol.arrived(place.leave)
+            protocol.arrived(pending.leave)
             await self._loop.connect_accepted_socket(
                 lambda: protocol,
                 connection,
@@ -170,10 +172,10 @@ class Acceptor:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS if self._tls else None,
             )
         except OSError as failure:  # TLS's errors and timeouts are such too
-            place.leave()
+            pending.leave()
             _log.debug("connection failed before a request", address=address, why=str(failure))
         except BaseException:
-            place.leave()
+            pending.leave()
             raise
 
 

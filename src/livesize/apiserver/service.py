@@ -20,6 +20,7 @@ from livesize.api.errors import (
 )
 from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
+from livesize.api.vm_as_container import keep_machine
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
     ListOptions,
@@ -190,7 +191,12 @@ class Service:
         edit = Edit.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
         taken = take_sent(target, obj, options)
-        return await self._editing.modify(edit, rule, lambda _: taken)
+        is_pod = target.resource == PODS
+
+        def incoming(seen: Seen) -> Object:
+            return keep_machine(seen.stored, taken) if is_pod else taken
+
+        return await self._editing.modify(edit, rule, incoming)
 
     async def patch(
         self,

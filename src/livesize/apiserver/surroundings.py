@@ -21,7 +21,8 @@ from livesize.apiserver.objects_cache import ObjectsCache
 
 
 def around_of(cache: ObjectsCache, access: Access, *, trusts_editors: bool = True) -> Around:
-    """``trusts_editors``: whoever may write pods may run them as processes of a machine."""
+    """``trusts_editors``: whoever may write pods may run them as processes of a machine. A resize
+    brings no program, and so asks no node."""
     if access.resource == PRIORITY_CLASSES:
         return Around(priority_classes=_stored(cache, PRIORITY_CLASSES))
     if access.resource == PERSISTENT_VOLUME_CLAIMS:
@@ -33,12 +34,13 @@ def around_of(cache: ObjectsCache, access: Access, *, trusts_editors: bool = Tru
         return Around(distrust=Distrust.of(_stored(cache, NODES)))
     if access.resource != PODS or access.subresource not in ("", "resize"):
         return NOTHING_AROUND
+    asks_nodes = not trusts_editors and access.subresource != "resize"
     namespace = cache.get(NAMESPACES, key_of(NAMESPACES, "", access.namespace))
     return Around(
         None if namespace is None else namespace.stored,
         _stored(cache, LIMIT_RANGES, access.namespace),
         _stored(cache, PRIORITY_CLASSES) if access.verb == "create" else (),
-        distrust=None if trusts_editors else Distrust.of(_stored(cache, NODES)),
+        distrust=Distrust.of(_stored(cache, NODES)) if asks_nodes else None,
     )
 
 

@@ -1,6 +1,7 @@
 """`livesize apply`: makes objects from manifests, or changes those that exist.
 
-What a manifest says is merged into the object that exists; what it does not say stays.
+What a manifest says is merged into the object that exists; what it does not say stays, apart from
+a resize policy that an earlier manifest had (livesize.cli.dropped_policies).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.kinds import PODS, RESOURCES, Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
 from livesize.cli.connection import (
     Failure,
@@ -23,6 +24,7 @@ from livesize.cli.connection import (
     namespace_option,
     speak,
 )
+from livesize.cli.dropped_policies import name_dropped_policies
 from livesize.cli.plain_text import plain, plain_lines
 from livesize.cli.targets import label_of
 from livesize.client.interface import PatchType
@@ -179,6 +181,8 @@ async def _apply(
             raise
         await client.create(resource, manifest, namespace, dry_run=dry_run, strict=strict)
         return "created"
+    if resource == PODS:
+        manifest = name_dropped_policies(manifest, before, client.user_agent)
     after = await client.patch(
         resource,
         name,

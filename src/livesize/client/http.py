@@ -100,6 +100,7 @@ class HttpClient:
 
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
+        self.user_agent = config.user_agent  # under which the server tracks who owns a field
         self._connections = Connections(_identity(config))
         self._addresses = Addresses((config.server, *config.others))
         self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)

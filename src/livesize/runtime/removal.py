@@ -13,7 +13,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 from livesize.machinery.telemetry import get_logger
@@ -111,10 +110,14 @@ class Trash:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def take(self, path: Path) -> None:
-        """It is gone when this returns. Harmless where there is none."""
+        """It is gone when this returns. Harmless where there is none. What cannot be renamed, on a
+        disk that has no room for a name for instance, is removed where it is, and waited for."""
         place = self._folder / secrets.token_hex(16)
-        with suppress(FileNotFoundError):
+        try:
             path.rename(place)
+        except OSError:
+            self._remove(path)
+        else:
             self._thread.submit(self._remove, place)
 
     def _remove(self, path: Path) -> None:

@@ -56,6 +56,15 @@ def test_footprint(allocation: Allocation, cpu_milli: int) -> None:
     assert footprint_of(allocation).cpu_milli == cpu_milli
 
 
+def test_cpus_are_held_until_the_newest_promise_is_applied() -> None:
+    """One generation may be promised twice: of a wish that cannot be had in full, first one
+    resource, later more of it. CPUs that only the later promise gives up are still in use."""
+    first = entry().accepted([size("4")], 1, {"app": (0, 1, 2, 3)})
+    second = first.accepted([size("2")], 1, {"app": (0, 1)})
+    assert second.cpu_applied(first).held_cpus == {"app": (0, 1, 2, 3)}
+    assert second.cpu_applied(second).held_cpus == {}
+
+
 def test_a_spelling_is_not_a_size() -> None:
     assert entry().accepted([size("1000m")], 2).settled
 

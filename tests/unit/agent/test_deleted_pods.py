@@ -29,8 +29,11 @@ async def test_a_pod_deleted_by_force_ends_at_once_and_counts_until_then(world: 
     await world.start()
     uid = await stubborn(world)
     world.api.vanish("db")
-    await world.until(lambda: uid not in world.machine.pods, "it is off the machine")
-    assert await world.checkpointed() == ()
+    assert world.agent is not None
+    ledger = world.agent._books.ledger
+    assert ledger.get(uid) is not None
+    await world.until(lambda: ledger.get(uid) is None, "its room is free")
+    assert uid not in world.machine.pods
 
 
 async def test_a_pod_being_stopped_ends_at_once_when_its_object_is_forced_away(
@@ -160,3 +163,15 @@ async def test_at_a_stop_pods_without_objects_are_ended_at_once_and_told_apart(
     async with asyncio.timeout(2):
         await agent.stop_workloads(asyncio.Event())
     assert uid not in world.machine.pods
+
+
+async def test_an_agent_that_was_told_of_no_pod_yet_calls_none_deleted(world: World) -> None:
+    await world.start()
+    await world.api.run_pod("db", container())
+    await world.running("db")
+    await world.stop()
+    world.api.is_down = True
+    await world.start()
+    assert world.agent is not None
+    assert world.agent.deleted_pods() == 0
+    world.api.is_down = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from livesize.api.objects import lookup
-from livesize.runtime.interface import PodGroup
+from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeEvent
 from unit.agent.world import World, container
 
 
@@ -59,3 +61,26 @@ async def test_what_cannot_be_mended_is_not_called_running(world: World) -> None
     await world.until(is_said, "it is told that nothing runs")
     world.machine.create_error = ""
     await world.until(lambda: world.attempt(uid) == 1, "it was started again", seconds=8)
+
+
+async def test_a_container_that_has_just_ended_is_not_taken_for_one_without_limits(
+    world: World,
+) -> None:
+    """containerd removes the group of what has ended, and says a moment later that it has: the
+    container was stopped once more, and why it had ended was lost."""
+    await world.start()
+    await world.api.run_pod("db", container())
+    uid = await world.running("db")
+    del world.machine.groups[ContainerGroup(uid, "app")]
+    world.machine.feed.publish(RuntimeEvent(uid, ""))
+    await asyncio.sleep(0.1)  # the worker looks, and waits for the news of its end
+    assert world.attempt(uid) == 0
+    world.machine.exit(uid, "app", 137, oom_killed=True)
+    await world.until(lambda: world.attempt(uid) == 1, "it was started again")
+
+    def last() -> object:
+        (status,) = world.api.pod("db")["status"]["containerStatuses"]
+        return lookup(status, "lastState", "terminated", "reason")
+
+    await world.until(lambda: last() == "OOMKilled", "how it ended is told")
+    assert "Killing" not in world.api.event_reasons("db")

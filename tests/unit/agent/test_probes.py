@@ -25,6 +25,7 @@ from livesize.api.conditions import is_true
 from livesize.api.objects import Object, lookup
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import Behaviour, FakeRuntime
+from livesize.runtime.interface import ContainerPhase
 from unit.agent.world import World, container
 
 CHECK = ("check",)
@@ -175,6 +176,21 @@ async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: World) -> N
     await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
     quick.api.mark_deleted("db", grace_seconds=0)
     await quick.until(lambda: not quick.api.has("db"), "gone")
+
+
+async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(quick: World) -> None:
+    quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
+    answers(quick, CHECK, well=True)
+    probe = asks(CHECK, terminationGracePeriodSeconds=3600)
+    await quick.api.run_pod(
+        "db", container(command=["hang"], livenessProbe=probe), terminationGracePeriodSeconds=0
+    )
+    uid = await quick.running("db")
+    answers(quick, CHECK, well=False)
+    await quick.until(lambda: "Killing" in quick.api.event_reasons("db"), "it is being stopped")
+    assert quick.machine.pods[uid].containers["app"].phase is ContainerPhase.RUNNING
+    quick.api.vanish("db")
+    await quick.until(lambda: uid not in quick.machine.pods, "gone, without waiting for that")
 
 
 async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: World) -> None:

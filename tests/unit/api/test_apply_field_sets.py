@@ -269,3 +269,8 @@ def test_one_key_in_two_spellings_is_one_key() -> None:
     assert ordered({'v:"a"': {"f:x": {}}, 'v:"\\u0061"': {"f:y": {}}}) == {
         'v:"a"': {"f:x": {}, "f:y": {}}
     }
+
+
+@pytest.mark.parametrize("key", ['v:"\\ud800"', 'k:{"name":"\\udfff"}', "v:NaN", "v:1e999"])
+def test_a_key_that_cannot_be_written_as_json_is_none(key: str) -> None:
+    assert not is_field_set({"f:spec": {"f:finalizers": {key: {}}}})

@@ -395,3 +395,11 @@ def test_the_smaller_kinds() -> None:
     assert fields(NODES, node) == ["status.capacity[cpu]", "spec.taints[0].effect"]
     lease = {"metadata": {**name, "namespace": "d"}, "spec": {"leaseDurationSeconds": 0}}
     assert fields(LEASES, lease) == ["spec.leaseDurationSeconds"]
+
+
+@pytest.mark.parametrize("address", ["fe80::1%eth0", "fe80::1%x\n192.0.2.1 other", "", "host"])
+def test_an_alias_has_a_plain_address(address: str) -> None:
+    """It becomes a line of /etc/hosts."""
+    aliases = [{"ip": address, "hostnames": ["db"]}]
+    (error,) = create_errors(("spec", "hostAliases"), aliases)
+    assert error.startswith("spec.hostAliases[0].ip: Invalid value")

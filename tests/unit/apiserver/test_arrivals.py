@@ -4,43 +4,49 @@ from __future__ import annotations
 
 import pytest
 
-from livesize.apiserver.arrivals import LOCAL, ArrivalLimits, Place, Places, address_of
+from livesize.apiserver.arrivals import (
+    LOCAL,
+    ArrivalLimits,
+    PendingConnection,
+    PendingConnections,
+    address_of,
+)
 
 
 class Standing:
     def __init__(self, **limits: int) -> None:
-        self.places = Places(ArrivalLimits(**limits))
+        self.pending = PendingConnections(ArrivalLimits(**limits))
         self.closed: list[str] = []
 
-    def enter(self, address: str, name: str) -> Place:
-        return self.places.enter(address, lambda: self.closed.append(name))
+    def add(self, address: str, name: str) -> PendingConnection:
+        return self.pending.add(address, lambda: self.closed.append(name))
 
 
 def test_the_oldest_of_an_address_goes_for_its_newest() -> None:
     standing = Standing(per_address=2, in_all=100)
     for name in ("a1", "a2", "a3"):
-        standing.enter("192.0.2.1", name)
-    standing.enter("192.0.2.2", "b1")
+        standing.add("192.0.2.1", name)
+    standing.add("192.0.2.2", "b1")
     assert standing.closed == ["a1"]
 
 
 def test_many_addresses_close_their_own_and_not_those_of_this_machine() -> None:
     standing = Standing(per_address=10, in_all=3)
-    standing.enter(LOCAL, "here")
+    standing.add(LOCAL, "here")
     for number in range(6):
-        standing.enter(f"192.0.2.{number}", f"far{number}")
+        standing.add(f"192.0.2.{number}", f"far{number}")
     assert standing.closed == ["far0", "far1", "far2", "far3"]
-    assert len(standing.places) == 3
+    assert len(standing.pending) == 3
 
 
 def test_who_has_left_is_closed_for_nobody() -> None:
     standing = Standing(per_address=1, in_all=100)
-    known = standing.enter("192.0.2.1", "known")
+    known = standing.add("192.0.2.1", "known")
     known.leave()
     known.leave()
-    standing.enter("192.0.2.1", "next")
+    standing.add("192.0.2.1", "next")
     assert standing.closed == []
-    assert len(standing.places) == 1
+    assert len(standing.pending) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from livesize.api.objects import Object
+from livesize.api.kinds import PODS
+from livesize.api.objects import Object, Path, evolve
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
+from livesize.apiserver.admission.trust import Distrust
+from livesize.apiserver.auth.authorize import Access
+from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.surroundings import around_of
 from unit.apiserver.conftest import pod
 
 BASE = "/api/v1/namespaces/default"
@@ -254,3 +259,36 @@ async def test_a_level_that_does_not_exist(rig: Any) -> None:
 async def test_nonsense_is_not_a_server_error(rig: Any, context: Object) -> None:
     answer = await rig.request("POST", f"{BASE}/pods", secured(**context), token="editor")
     assert answer.status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "is_program"),
+    [
+        (("metadata", "annotations"), {"livesize.dev/post-resize": "id"}, True),
+        (("metadata", "annotations"), {"livesize.dev/pre-shrink.app": "id"}, True),
+        (("metadata", "annotations"), {"livesize.dev/hook-timeout": "5s"}, False),
+        (("spec", "containers", 0, "image"), "other", True),
+        (("metadata", "labels"), {"a": "b"}, False),
+    ],
+)
+def test_what_an_editor_who_is_not_trusted_changes(
+    path: Path, value: Any, is_program: bool
+) -> None:
+    """A command that runs around a resize is a program as well as an image is."""
+    old = bare(nodeName="n1")
+    distrust, new = Distrust(shared=("n1",)), evolve(old, path, value)
+    assert bool(distrust.forbids_change(Identity("ed", Role.EDITOR), old, new)) is is_program
+    assert not distrust.forbids_change(Identity("root", Role.ADMIN), old, new)
+
+
+async def test_a_resize_looks_at_no_node_where_editors_are_not_trusted(rig: Any) -> None:
+    """It brings no program, and there may be thousands of nodes."""
+    await rig.add_node()
+
+    def distrust(verb: str, subresource: str = "") -> Distrust | None:
+        access = Access(verb, PODS, subresource, "default", "web")
+        return around_of(rig.cache, access, trusts_editors=False).distrust
+
+    assert distrust("patch", "resize") is None
+    for verb, subresource in (("create", ""), ("patch", ""), ("create", "binding")):
+        assert distrust(verb, subresource) == Distrust(shared=("n1",))

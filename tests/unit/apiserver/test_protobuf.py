@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -377,3 +378,30 @@ async def test_at_the_door(rig: Any) -> None:
     assert again.json["metadata"]["uid"] == run.json["metadata"]["uid"], again.json
     other = await rig.request("POST", namespaces, RECORDED[1][0], content_type=PROTOBUF)
     assert other.status == 400, "a ConfigMap is not a Namespace"
+
+
+async def test_too_many_entries_are_refused(rig: Any) -> None:
+    """Of three bytes each: the body itself is small."""
+    spec = field(22, b"") * 20_000
+    many = unknown("v1", "Pod", field(1, field(1, b"many")) + field(2, spec))
+    with pytest.raises(StatusError) as refused:
+        decode_protobuf(many)
+    assert refused.value.code == 413
+    path = "/api/v1/namespaces/default/pods"
+    assert (await rig.request("POST", path, many, content_type=PROTOBUF)).status == 413
+
+
+async def test_a_large_one_is_read_on_a_thread(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_on: list[threading.Thread] = []
+
+    def decode(body: bytes) -> Any:
+        read_on.append(threading.current_thread())
+        return decode_protobuf(body)
+
+    monkeypatch.setattr("livesize.apiserver.http.handlers.decode_protobuf", decode)
+    path = "/api/v1/namespaces/default/configmaps"
+    for name, text in ((b"small", b"x"), (b"large", b"x" * 5000)):
+        raw = field(1, field(1, name)) + field(2, field(1, b"a") + field(2, text))
+        body = unknown("v1", "ConfigMap", raw)
+        assert (await rig.request("POST", path, body, content_type=PROTOBUF)).status == 201
+    assert [one is threading.main_thread() for one in read_on] == [True, False]

@@ -215,3 +215,67 @@ def test_it_counts_once() -> None:
     assert len(served["spec"]["containers"]) == 1
     assert list(container_resources(served)) == ["vm"]
     assert footprint(served) == footprint(pod)
+
+
+POLICY = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+
+
+@pytest.mark.parametrize("path", [f"{VM1}/resize", VM1], ids=["resize", "pod"])
+@pytest.mark.parametrize(
+    ("kind", "patch"),
+    [
+        ("json", [{"op": "remove", "path": "/spec/containers/0/resizePolicy"}]),
+        ("strategic", {"spec": {"containers": [{"name": "vm", "resizePolicy": None}]}}),
+    ],
+)
+async def test_its_policy_can_be_removed(
+    rig: Any, vm1: Any, path: str, kind: str, patch: Any
+) -> None:
+    said = {"spec": {"virtualMachine": {"resizePolicy": POLICY}}}
+    assert (await rig.patch(VM1, said, "merge")).status == 200
+    answer = await rig.patch(path, patch, kind, token="editor")
+    assert answer.status == 200, answer.json
+    assert "resizePolicy" not in answer.json["spec"]["virtualMachine"]
+    assert "resizePolicy" not in answer.json["spec"]["containers"][0]
+
+
+async def test_a_client_that_knows_no_policies_keeps_it(rig: Any, vm1: Any) -> None:
+    said = {"spec": {"virtualMachine": {"resizePolicy": POLICY}}}
+    known = (await rig.patch(VM1, said, "merge")).json
+    del known["spec"]["containers"][0]["resizePolicy"]
+    answer = await rig.request("PUT", VM1, known)
+    assert answer.json["spec"]["virtualMachine"]["resizePolicy"] == POLICY
+
+
+@pytest.mark.parametrize("path", [f"{VM1}/resize", VM1], ids=["resize", "pod"])
+async def test_a_put_of_a_client_that_drops_the_virtual_machine(
+    rig: Any, vm1: Any, path: str
+) -> None:
+    """As Go's typed clients do with fields that they do not know."""
+    del vm1["spec"]["virtualMachine"]
+    same = await rig.request("PUT", path, vm1)
+    assert same.status == 200, same.json
+    assert same.json["metadata"]["resourceVersion"] == vm1["metadata"]["resourceVersion"]
+    vm1["spec"]["containers"][0]["resources"] = both(GROWN)
+    grown = await rig.request("PUT", path, vm1)
+    assert grown.status == 200, grown.json
+    assert grown.json["spec"]["virtualMachine"]["resources"] == both(GROWN)
+    assert grown.json["spec"]["virtualMachine"]["kernel"] == {"image": "guest"}
+
+
+async def test_a_virtual_machine_is_not_patched_away(rig: Any, vm1: Any) -> None:
+    answer = await rig.patch(VM1, {"spec": {"virtualMachine": None}}, "merge")
+    assert answer.status == 422
+
+
+async def test_a_status_of_such_a_client_keeps_the_virtual_machines(rig: Any, vm1: Any) -> None:
+    machine = {"state": "Running", "resources": both(SMALL), "restartCount": 1}
+    reported = {"status": {"phase": "Running", "virtualMachineStatus": machine}}
+    served = (await rig.patch(f"{VM1}/status", reported, "merge", token="n1")).json
+    del served["status"]["virtualMachineStatus"]
+    served["status"]["message"] = "looked at"
+    answer = await rig.request("PUT", f"{VM1}/status", served)
+    assert answer.status == 200, answer.json
+    assert kept_of(rig)["status"]["message"] == "looked at"
+    assert kept_of(rig)["status"]["virtualMachineStatus"] == machine
+    assert "containerStatuses" not in kept_of(rig)["status"]

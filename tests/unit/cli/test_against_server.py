@@ -306,6 +306,23 @@ def test_what_a_node_says_does_not_write_on_the_screen(
     assert all(one.isprintable() or one == "\n" for one in said.output), said.output
 
 
+@pytest.mark.parametrize("of_vm", [False, True])
+def test_apply_takes_a_policy_away_that_the_manifest_had(shell: Shell, of_vm: bool) -> None:
+    plain = yaml.safe_load(vm_manifest("db") if of_vm else manifest("db"))
+    sized = plain["spec"]["virtualMachine"] if of_vm else plain["spec"]["containers"][0]
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    sized["resizePolicy"] = policy
+    with_policy = yaml.safe_dump(plain)
+    del sized["resizePolicy"]
+    assert shell.ok("apply -f -", with_policy) == "pod/db created\n"
+    assert shell.ok("apply -f - --dry-run", yaml.safe_dump(plain)) == (
+        "pod/db configured (dry run)\n"
+    )
+    assert shell.ok("apply -f -", yaml.safe_dump(plain)) == "pod/db configured\n"
+    assert "restartPolicy: RestartContainer" not in shell.ok("get pod/db -o yaml")
+    assert shell.ok("apply -f -", yaml.safe_dump(plain)) == "pod/db unchanged\n"
+
+
 def test_apply_is_strict_about_fields_that_nobody_knows(shell: Shell) -> None:
     mistyped = manifest("db").replace("spec:", "spec:\n  restartPolicie: Never", 1)
     assert 'unknown field "spec.restartPolicie"' in shell.fails("apply -f -", mistyped)

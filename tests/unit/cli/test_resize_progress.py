@@ -9,7 +9,7 @@ import pytest
 from livesize.api.objects import Object, evolve, without
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
-from livesize.cli.resize.report import change_table, progress_line
+from livesize.cli.resize.report import change_table, progress_line, verdict_words
 
 APP = ("status", "containerStatuses", 0)
 PATCH = ResizePatch("app", {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
@@ -75,7 +75,10 @@ def in_progress(reason: str = "", message: str = "") -> Object:
         (pod(actual="1", conditions=[pending("Infeasible", 6)]), Waiting("Requested")),
         (
             pod(desired="3"),
-            Refused("somebody else asked for another size meanwhile; theirs counts now"),
+            Refused(
+                "somebody else asked for another size meanwhile; theirs counts now",
+                infeasible=False,
+            ),
         ),
         (without(pod(), ("status", "observedGeneration")), Done()),
         (
@@ -186,3 +189,9 @@ def test_a_virtual_machine_is_done_when_its_own_status_says_so(
         },
     }
     assert judge(vm_pod, 7, ResizePatch("vm", sizes("4"), of_vm=True)) == expected
+
+
+def test_a_size_that_another_replaced_is_not_called_infeasible() -> None:
+    assert verdict_words(Refused("no node is so large")) == "infeasible: no node is so large"
+    replaced = judge(pod(desired="3"), 7, PATCH)
+    assert verdict_words(replaced).startswith("somebody else asked for another size")

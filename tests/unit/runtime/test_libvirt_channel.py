@@ -184,6 +184,8 @@ async def dropped(guest: Guest) -> str:
         pytest.param({"online": "6"}, "names the CPUs '6'", id="one that it cannot have"),
         pytest.param({"online": "zero"}, "names the CPUs 'zero'", id="no CPUs"),
         pytest.param({"memTotal": 1 << 40}, "bytes of memory, and its domain can", id="memory"),
+        pytest.param({"memTotal": 10**4298}, "'{", id="more digits than Python shows"),
+        pytest.param({"nodes": {"0": 10**4299}}, "'{", id="a node of so many digits"),
         pytest.param({"memTotal": -5}, "bytes of memory, and its domain can", id="less than none"),
         pytest.param({"memTotal": 0}, "bytes of memory, and its domain can", id="no memory"),
         pytest.param({"available": 413217}, "bytes are available", id="more than it has"),

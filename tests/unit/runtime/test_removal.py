@@ -111,3 +111,16 @@ def test_what_was_left_in_the_trash_is_removed_later(tmp_path: Path) -> None:
     again._thread.submit(lambda: None).result(timeout=10)
     assert list((tmp_path / "trash").iterdir()) == []
     again.close()
+
+
+def test_what_cannot_be_taken_away_is_removed_where_it_is(tmp_path: Path) -> None:
+    """A full disk may have no room for another name, and just then something has to go."""
+    trash = Trash(tmp_path / "trash")
+    trash.open()
+    (tmp_path / "trash").rmdir()
+    (tmp_path / "trash").write_text("no folder")
+    nest(tmp_path / "full", 3)
+    trash.take(tmp_path / "full")
+    assert not (tmp_path / "full").exists()
+    trash.take(tmp_path / "nothing")
+    trash.close()

@@ -129,3 +129,16 @@ async def test_no_link_in_a_volume_leads_out_of_it(volumes: FolderVolumes, tmp_p
     part = await volumes.prepare_part(UID, "app-0", str(path), "new/folder")
     assert (path / "new" / "folder").is_dir()
     assert part.endswith("/parts/app-0")
+
+
+async def test_a_file_that_a_container_has_blown_up_is_written_anew_without_being_read(
+    volumes: FolderVolumes,
+) -> None:
+    """Its root may write to its own /etc/hosts: a terabyte of nothing once went through the agent's
+    memory at the next start."""
+    path = Path(await volumes.prepare_file(UID, "etc-hosts", b"127.0.0.1 localhost\n", 0o644))
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+    await volumes.prepare_file(UID, "etc-hosts", b"127.0.0.1 localhost\n", 0o644)
+    assert path.stat().st_size == len(b"127.0.0.1 localhost\n")
+    assert path.read_bytes() == b"127.0.0.1 localhost\n"

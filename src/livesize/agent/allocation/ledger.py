@@ -164,7 +164,7 @@ class Allocation(msgspec.Struct, frozen=True):
         more; of the memory nothing is known yet."""
         cpu_milli = requests_total(target.allocated).cpu_milli
         starting = starting_total(target.starting, target.allocated).cpu_milli
-        overtaken = self.generation != target.generation
+        overtaken = not self.promises_the_same(target)
         return msgspec.structs.replace(
             self,
             held=Amounts(cpu_milli, self.held.memory_bytes),

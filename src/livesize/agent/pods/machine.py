@@ -58,18 +58,20 @@ class PodMachine:
 
     @property
     def grace_seconds(self) -> float:
-        """Of a pod whose object went first, deleted by force: none."""
+        """Of a pod that is deleted, what its deletion says."""
+        left_seconds = self._deletion_seconds()
+        if left_seconds is not None:
+            return left_seconds
+        given = lookup(self._record.pod, "spec", "terminationGracePeriodSeconds")
+        return _DEFAULT_GRACE_SECONDS if given is None else float(given)
+
+    def _deletion_seconds(self) -> float | None:
+        """The grace of its deletion; none where its object went first, deleted by force; None: it
+        is not deleted."""
         if self._record.gone:
             return 0.0
-        pod = self._record.pod
-        for path in (
-            ("metadata", "deletionGracePeriodSeconds"),
-            ("spec", "terminationGracePeriodSeconds"),
-        ):
-            seconds = lookup(pod, *path)
-            if seconds is not None:
-                return float(seconds)
-        return _DEFAULT_GRACE_SECONDS
+        given = lookup(self._record.pod, "metadata", "deletionGracePeriodSeconds")
+        return None if given is None else float(given)
 
     async def make_group(self, entry: Allocation) -> None:
         limits = self._shape.pod_limits(entry)
@@ -142,10 +144,10 @@ class PodMachine:
 
     async def _hasten(self, uid: str, name: str, grace_seconds: float) -> None:
         """Somebody may lose patience and delete the pod with less grace."""
-        while self.grace_seconds >= grace_seconds:
+        while (left_seconds := self._deletion_seconds()) is None or left_seconds >= grace_seconds:
             self._record.changed.clear()
             await self._record.changed.wait()
-        await self._outside.runtime.stop_container(uid, name, self.grace_seconds)
+        await self._outside.runtime.stop_container(uid, name, left_seconds)
 
     async def stop_all(self, view: PodView, why: str) -> None:
         names = tuple(container.name for container in view.containers)

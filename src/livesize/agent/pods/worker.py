@@ -17,17 +17,12 @@ import msgspec
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import (
-    PodSnapshot,
-    all_run,
-    has_lost_group,
-    observe_again,
-    observe_pod,
-)
+from livesize.agent.observe import PodSnapshot, all_run, observe_again, observe_pod
 from livesize.agent.outside import Outside
 from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
 from livesize.agent.pods.history import StartHistory
 from livesize.agent.pods.last_words import LastWords
+from livesize.agent.pods.lost_groups import LostGroups
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
     GO_ON,
@@ -107,6 +102,7 @@ class PodWorker:
         self._shape = shape = shape_of(outside, self._record)
         self._volumes = PodVolumes(outside, books.ledger.allocatable)
         self._last_words = LastWords(outside)
+        self._lost_groups = LostGroups(outside.clock)
         self._machine = PodMachine(outside, self._record, shape, self._volumes, self._last_words)
         hands = PodHands(
             self._stop_for_size,
@@ -195,8 +191,7 @@ class PodWorker:
         except WORLD_ERRORS as failure:
             backoff = self._machine_backoff
             self._log.warning("pod not in step yet", reason=str(failure))
-            with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS):
-                await self._report_status()  # what could not be done is not said to be so
+            await self._try_to_report()  # what could not be done is not said to be so
         except POST_ERRORS as failure:
             unfinished = self._driver.is_unfinished()
             backoff = self._machine_backoff if unfinished else self._backoff
@@ -209,6 +204,15 @@ class PodWorker:
             return wait_seconds
         self._failures += 1
         return backoff.seconds(self._failures)
+
+    async def _try_to_report(self) -> None:
+        """Where nothing else depends on it; the next turn tells what could not be told."""
+        try:
+            await self._report_status()
+        except WORLD_ERRORS + POST_ERRORS as failure:
+            self._log.warning("status not posted", reason=str(failure))
+        except Exception:
+            log.exception("the status of a pod was not told", pod=name_of(self._record.pod))
 
     async def _turn(self) -> float:
         snapshot = self._observe()
@@ -315,7 +319,7 @@ class PodWorker:
             definition_changed=changes and self._must_start_anew(container, view),
             starts=starts_told(self._record.pod, container["name"]),
         )
-        if view is not None and has_lost_group(view, snapshot):
+        if view is not None and self._lost_groups.is_lost(view, snapshot):
             return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
         if container.get("restartPolicy") is not None:
             facts = msgspec.structs.replace(
@@ -393,7 +397,8 @@ class PodWorker:
             look = self._observe()  # that took its time
         match self._plan(look):
             case Run(starts=(), stops=(), wait_seconds=wait_seconds):
-                return min(resize_seconds, NEVER if wait_seconds is None else wait_seconds)
+                next_seconds = NEVER if wait_seconds is None else wait_seconds
+                return min(resize_seconds, next_seconds, self._lost_groups.wait_seconds(look))
             case _:
                 return 0.0  # something ended meanwhile
 
@@ -517,9 +522,9 @@ class PodWorker:
 
     async def report_stopped(self) -> None:
         """The agent stops, and has stopped what ran: nobody is told any longer that it is ready."""
-        with contextlib.suppress(*WORLD_ERRORS, *POST_ERRORS, TimeoutError):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOPPED_SECONDS):
-                await self._report_status()
+                await self._try_to_report()
 
     # Reporting
 

@@ -92,13 +92,8 @@ def waiting_body(
     pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
 ) -> Object:
     """Applied as far as it can be; ``message`` says what has yet to run at its size."""
-    return {
-        **_body(pod, ResizePhase.IN_PROGRESS, allocation.generation),
-        "message": message,
-        "allocated": list(allocation.allocated),
-        "steps": steps_json(records),
-        "status": _present(status),
-    }
+    told = error_body(pod, allocation, message, records, status)
+    return told | _body(pod, ResizePhase.IN_PROGRESS, allocation.generation)
 
 
 def done_body(

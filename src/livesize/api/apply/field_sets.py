@@ -231,7 +231,8 @@ def _is_key(key: str) -> bool:
         return False
     try:
         value = json.loads(key[2:])
-    except (ValueError, RecursionError):
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):  # also half a character, and numbers that JSON has not
         return False
     return isinstance(value, dict) if key[0] == "k" else True
 

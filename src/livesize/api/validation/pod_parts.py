@@ -35,14 +35,21 @@ def _validate_hosts(spec: Object) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, alias in enumerate(spec.get("hostAliases") or []):
         where, address = f"spec.hostAliases[{index}]", alias.get("ip") or ""
-        try:
-            ipaddress.ip_address(address)
-        except ValueError:
+        if not _is_address(address):
             detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
             errors.append(FieldError(FieldErrorKind.INVALID, f"{where}.ip", detail, address))
         for hostname in alias.get("hostnames") or []:
             errors += validate_name(hostname, f"{where}.hostnames", DnsRule.SUBDOMAIN)
     return errors
+
+
+def _is_address(text: str) -> bool:
+    """Without a zone (fe80::1%eth0), which may hold any characters."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text
 
 
 def _validate_gates(spec: Object) -> list[FieldError]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from livesize.api.objects import Object, evolve, lookup, name_of
+from livesize.api.resize_hooks import hooks_of
 from livesize.apiserver.auth.identities import Identity, Role
 
 BROUGHT_BY = "livesize.dev/brought-by"
@@ -53,7 +54,7 @@ class Distrust(msgspec.Struct, frozen=True):
         """The same for a pod that is created or changed by ``identity``."""
         if old is not None and lookup(old, *_ANNOTATION) != lookup(new, *_ANNOTATION):
             return "" if identity.role is Role.ADMIN else f"only an admin changes {BROUGHT_BY}"
-        if old is not None and _images(old) == _images(new):
+        if old is not None and _programs(old) == _programs(new):
             return self._forbids_binding(old, new)
         return self.forbids_program(identity, new)
 
@@ -81,7 +82,9 @@ def _why(node: str) -> str:
     )
 
 
-def _images(pod: Object) -> list[str]:
-    return [
+def _programs(pod: Object) -> tuple[list[str], Object]:
+    """What of a pod's programs can be changed later: images, and commands around a resize."""
+    images = [
         one.get("image", "") for kind in _KINDS for one in lookup(pod, "spec", kind, default=[])
     ]
+    return images, hooks_of(pod)

@@ -18,12 +18,12 @@ PREFIX = "impersonate-"
 _USER, _GROUP, _UID, _EXTRA = (f"{PREFIX}{word}" for word in ("user", "group", "uid", "extra-"))
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Impersonation(msgspec.Struct, frozen=True):
     user: str
     groups: tuple[str, ...] = ()
 
 
-def read_wish(headers: Iterable[tuple[bytes, bytes]]) -> Wish | None:
+def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
     """Whom the headers of a request ask to be; raises what cannot be asked."""
     found = [
         (name.decode("latin-1"), value.decode("latin-1"))
@@ -40,18 +40,20 @@ def read_wish(headers: Iterable[tuple[bytes, bytes]]) -> Wish | None:
         if name not in (_USER, _GROUP):
             what = "uids" if name == _UID else f"userextras/{name.removeprefix(_EXTRA)}"
             raise _forbidden(f"{what} is forbidden: only users and groups are impersonated here")
-    return Wish(users[0], groups)
+    return Impersonation(users[0], groups)
 
 
-def become(identity: Identity, wish: Wish, known: Callable[[str], Identity | None]) -> Identity:
+def become(
+    identity: Identity, asked: Impersonation, known: Callable[[str], Identity | None]
+) -> Identity:
     """Who asks from now on; ``known`` finds whose token or certificate has a name. Raises 403."""
     if identity.role is not Role.ADMIN:
         raise _forbidden(
-            f'users "{wish.user}" is forbidden: User "{identity.name}" cannot impersonate resource'
+            f'users "{asked.user}" is forbidden: User "{identity.name}" cannot impersonate resource'
             ' "users" in API group "" at the cluster scope'
         )
-    groups = [group for group in wish.groups if group != AUTHENTICATED]
-    other = identity_of_groups(wish.user, groups) if groups else known(wish.user)
+    groups = [group for group in asked.groups if group != AUTHENTICATED]
+    other = identity_of_groups(asked.user, groups) if groups else known(asked.user)
     if other is not None:
         return other
     why = (
@@ -60,7 +62,7 @@ def become(identity: Identity, wish: Wish, known: Callable[[str], Identity | Non
         else "no token or certificate has this name"
     )
     raise _forbidden(
-        f'users "{wish.user}" is forbidden: {why}, so it may do nothing; name a group that is a'
+        f'users "{asked.user}" is forbidden: {why}, so it may do nothing; name a group that is a'
         " role, for instance --as-group=livesize:viewer"
     )
 

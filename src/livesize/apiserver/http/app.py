@@ -23,7 +23,7 @@ from livesize.api.errors import (
     unavailable,
 )
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.auth.impersonation import PREFIX, become, read_wish
+from livesize.apiserver.auth.impersonation import PREFIX, become, read_impersonation
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
@@ -263,11 +263,11 @@ class App:
         return identity
 
     def _impersonated(self, identity: Identity, scope: Scope, now: float) -> Identity:
-        wish = read_wish(scope["headers"])
-        if wish is None:
+        asked = read_impersonation(scope["headers"])
+        if asked is None:
             return identity
         named = functools.partial(self._authenticator.identity_named, now=now)
-        other = become(identity, wish, named)
+        other = become(identity, asked, named)
         scope[IMPERSONATED] = other
         return other
 

@@ -2,8 +2,8 @@
 
 Refused here, before anybody looks at the meaning: bytes that are not UTF-8, numbers JSON does
 not have, keys that stand twice in one object, trees deeper than MAX_DEPTH or with more fields and
-items than livesize.api.entries allows, YAML with aliases or larger than MAX_YAML_BYTES. YAML, which
-takes long to read, is read on a thread of its own (``apart``).
+items than livesize.api.entries allows, YAML with aliases or larger than MAX_YAML_BYTES. YAML and
+protobuf, which take long to read, are read on threads of their own (``apart``).
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ async def _body(request: Request) -> Any:
     if request.content_type == _YAML:
         return await apart(decode_yaml, request.body)
     if request.content_type == PROTOBUF:
-        return decode_protobuf(request.body)
+        return await apart(decode_protobuf, request.body)
     raise unsupported_media_type(request.content_type, _BODIES)
 
 

@@ -48,7 +48,7 @@ class PeerProtocol(BoundedHeads):
             self.scope[KNOWN] = self._known  # type: ignore[literal-required]
 
     def arrived(self, leave: Callable[[], None]) -> None:
-        """``leave`` gives a place back that this connection has until it is known who asks."""
+        """``leave``: the connection is pending no more; called when it is known who asks."""
         self._leave = leave
 
     def connection_lost(self, exc: Exception | None) -> None:

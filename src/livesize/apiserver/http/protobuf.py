@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from livesize.api.entries import are_many, too_many_entries
 from livesize.api.errors import StatusError, bad_request
 from livesize.api.objects import Object
 from livesize.apiserver.http.bodies import decode_json
@@ -29,13 +30,17 @@ _Value: TypeAlias = int | bytes
 
 
 def decode_protobuf(body: bytes) -> Object:
-    """The object with its apiVersion and kind; 400 where it cannot be read, 415 for other kinds."""
+    """The object with its apiVersion and kind; 400 where it cannot be read, 413 where it has too
+    many entries, 415 for other kinds."""
     if not body.startswith(_MAGIC):
         raise bad_request("the body of the request is not Kubernetes' protobuf: it must begin k8s")
     try:
-        return _decode_unknown(body[len(_MAGIC) :])
+        tree = _decode_unknown(body[len(_MAGIC) :])
     except _WireError as error:
         raise bad_request(f"the body of the request is not valid protobuf: {error}") from None
+    if are_many(tree):
+        raise too_many_entries()
+    return tree
 
 
 class _WireError(ValueError):

@@ -39,7 +39,9 @@ Rule: TypeAlias = Callable[[SentChange], Object]
 
 def folded(change: SentChange) -> SentChange:
     """Without the container that a VM pod is served with; what it asks is its VM's."""
-    incoming, errors = fold_container(change.incoming, change.stored)
+    incoming, errors = fold_container(
+        change.incoming, change.stored, knows_policies=change.knows_policies
+    )
     refuse_invalid(change.target, errors)
     return msgspec.structs.replace(change, incoming=incoming)
 

@@ -40,9 +40,10 @@ class Waiting(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """It will not happen."""
+    """It will not happen: the node can never hold it, or another size is asked for by now."""
 
     sentence: str
+    infeasible: bool = True
 
 
 Progress: TypeAlias = Done | Waiting | Refused
@@ -51,7 +52,8 @@ Progress: TypeAlias = Done | Waiting | Refused
 def judge(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     """How far the change made at ``generation`` is."""
     if not _still_wanted(pod, patch):
-        return Refused("somebody else asked for another size meanwhile; theirs counts now")
+        sentence = "somebody else asked for another size meanwhile; theirs counts now"
+        return Refused(sentence, infeasible=False)
     ended = _nothing_to_apply(pod)
     return ended or _pending(pod, generation, patch) or _applied(pod, generation, patch)
 

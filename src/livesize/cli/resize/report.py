@@ -48,8 +48,8 @@ def verdict_words(progress: Progress) -> str:
     match progress:
         case Done(note):
             return f"the pod {note}" if note else "done"
-        case Refused(sentence):
-            return f"infeasible: {sentence}"
+        case Refused(sentence, infeasible):
+            return f"infeasible: {sentence}" if infeasible else sentence
         case Waiting(word="Deferred", message=message):
             return f"deferred: {message or _WORDS['Deferred']}"
         case Waiting(word="Accepted" | "InProgress"):

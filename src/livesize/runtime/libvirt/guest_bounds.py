@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -25,14 +26,18 @@ class GuestLimits(msgspec.Struct, frozen=True):
     max_memory_bytes: int
 
 
+# JSON has numbers of thousands of digits, which Python refuses to show.
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+
 class GuestReport(msgspec.Struct, frozen=True, rename="camel"):
-    id: int
+    id: Number
     online: str
-    mem_total: int  # KiB, as the other amounts
-    available: int
+    mem_total: Number  # KiB, as the other amounts
+    available: Number
     uptime: float
     boot_id: str
-    nodes: dict[str, int] = {}
+    nodes: dict[str, Number] = {}
 
 
 class UnfitWordsError(RuntimeCallError):

@@ -6,7 +6,8 @@
     pods/<uid>/started.json   QEMU's pid; from here on the VM counts as started
     pods/<uid>/outcome.json   how it ended; final
 
-A file appears whole: it is written under another name and renamed.
+A file appears whole: it is written under another name and renamed. What a power cut has left of one
+counts as not written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.process.records import Outcome, write_whole
+from livesize.runtime.process.records import Outcome, read_whole, write_whole
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -90,10 +91,7 @@ class PodFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _load(self, name: str, kind: type[S]) -> S | None:
-        try:
-            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
-        except FileNotFoundError:
-            return None
+        return read_whole(self.path / name, kind)
 
     def _save(self, name: str, value: msgspec.Struct) -> None:
         write_whole(self.path / name, msgspec.json.encode(value))

@@ -436,11 +436,12 @@ class LibvirtRuntime:
         libvirt = load_libvirt()
         known = {domain_name(vm.uid) for vm in self._vms()}
         for domain in self._surroundings.link.connection().listAllDomains():
-            if domain.name() not in known and self._is_ours(domain.XMLDesc()):
-                with contextlib.suppress(libvirt.libvirtError):
-                    if domain.isActive():
-                        domain.destroy()
-                    domain.undefine()
+            with contextlib.suppress(libvirt.libvirtError):  # it may go while we look at it
+                if domain.name() in known or not self._is_ours(domain.XMLDesc()):
+                    continue
+                if domain.isActive():
+                    domain.destroy()
+                domain.undefine()
 
     def _is_ours(self, xml: str) -> bool:
         uid = node_of(ET.fromstring(xml))  # noqa: S314 — our own libvirtd's words
@@ -456,8 +457,8 @@ class LibvirtRuntime:
                 await self._groups.remove(ContainerGroup(pod.config.uid, VM_NAME))
 
     async def _owner(self, folder: PodFolder) -> VmOwner:
-        """The user of this pod's VM: the one it has, or one that nobody has, noted durably. Between
-        looking and noting nothing else may choose."""
+        """The user of this pod's VM: the one it has, or one that nobody has, noted before anything
+        is its. Between looking and noting nothing else may choose."""
         async with self._choosing:
             owner = folder.owner()
             if owner is None:

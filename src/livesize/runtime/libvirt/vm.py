@@ -357,10 +357,11 @@ class Vm:
 
     async def stop(self, grace_seconds: float) -> None:
         if self.is_running and grace_seconds > 0:
-            with contextlib.suppress(RuntimeCallError):  # then it is ended the hard way
+            with contextlib.suppress(TimeoutError):  # then it is ended the hard way
                 async with asyncio.timeout(grace_seconds):
-                    await self._shut_down()
-            await self._ends_within(grace_seconds)
+                    with contextlib.suppress(RuntimeCallError):
+                        await self._shut_down()
+                    await self.ended.wait()
         if self.is_running:
             self._killed = True
             self._kill()

@@ -81,7 +81,7 @@ class Attempt:
 
     def record(self) -> ContainerRecord | None:
         """None: killed before the record was whole; nothing was started."""
-        return _decoded(self.folder / "record.json", ContainerRecord)
+        return read_whole(self.folder / "record.json", ContainerRecord)
 
     def save_note(self, record: ContainerRecord) -> None:
         write_whole(self.folder / "record.json", msgspec.json.encode(record))
@@ -103,7 +103,7 @@ class Attempt:
         return None if status is None else (status, path.stat().st_mtime)
 
     def outcome(self) -> Outcome | None:
-        return _decoded(self.folder / "outcome.json", Outcome)
+        return read_whole(self.folder / "outcome.json", Outcome)
 
     def save_outcome(self, outcome: Outcome) -> None:
         write_whole(self.folder / "outcome.json", msgspec.json.encode(outcome))
@@ -145,7 +145,7 @@ class Records:
         return sorted(path.name for path in self._pods.iterdir())
 
     def load_pod(self, uid: str) -> PodConfig | None:
-        return _decoded(self._pods / uid / "pod.json", PodConfig)
+        return read_whole(self._pods / uid / "pod.json", PodConfig)
 
     def save_pod(self, config: PodConfig) -> None:
         folder = self._pods / safe_name(config.uid)
@@ -180,7 +180,7 @@ def write_whole(path: Path, content: bytes) -> None:
     fresh.rename(path)
 
 
-def _decoded(path: Path, kind: type[T]) -> T | None:
+def read_whole(path: Path, kind: type[T]) -> T | None:
     """None: it is not there, or was not yet on the disk, or not all of it, when the power went."""
     content = _bytes(path)
     if content is None:
