@@ -81,8 +81,7 @@ def remove_abandoned(places: PlacesLeft) -> None:
 
 
 def _remove_once(left: Abandoned, places: PlacesLeft) -> None:
-    for process in left.processes:
-        _kill(process.pid, lambda pid: _belongs(pid, places))
+    _kill_all([process.pid for process in left.processes], lambda pid: _belongs(pid, places))
     for mount in reversed(left.mounts):
         with contextlib.suppress(OSError):
             KernelMounts().unmount(Path(mount))
@@ -139,15 +138,18 @@ def _belongs(pid: int, places: PlacesLeft) -> bool:
     return inside or any(_is_daemon(one, places.words) for one in (pid, parent))
 
 
-def _kill(pid: int, is_same: Callable[[int], bool]) -> None:
-    descriptor = open_process(pid, is_same)
-    if descriptor is None:
-        return
-    try:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
+def _kill_all(pids: list[int], is_same: Callable[[int], bool]) -> None:
+    """Each is looked at before any is killed: a child is known by its parent."""
+    with contextlib.ExitStack() as opened:
+        descriptors = []
+        for pid in pids:
+            descriptor = open_process(pid, is_same)
+            if descriptor is not None:
+                opened.callback(os.close, descriptor)
+                descriptors.append(descriptor)
+        for descriptor in descriptors:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
 
 def _command(pid: int) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +73,32 @@ def test_a_daemon_is_known_by_the_data_directory_and_ended(
     remove_abandoned(places)
     assert ours.wait(5) == -9
     assert other.poll() is None
+
+
+def test_a_child_of_a_daemon_ends_too_however_quickly_the_daemon_does(
+    places: PlacesLeft, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libvirtd names nothing of ours; without its parent it would not be known any more."""
+    words = ["sh", "-c", "sleep 100 & echo $!; wait", "sh", places.words[0]]
+    daemon = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    started.append(daemon)
+    assert daemon.stdout is not None
+    child = os.pidfd_open(int(daemon.stdout.readline()))
+    send = signal.pidfd_send_signal
+
+    def send_and_wait(descriptor: int, number: int) -> None:
+        send(descriptor, number)
+        select.select([descriptor], [], [], 5)
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", send_and_wait)
+    try:
+        remove_abandoned(places)
+        assert select.select([child], [], [], 5)[0] == [child]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            send(child, signal.SIGKILL)
+        os.close(child)
+        daemon.stdout.close()
 
 
 def test_what_a_person_runs_in_a_terminal_is_not_a_daemon(
