@@ -10,72 +10,24 @@ from pathlib import Path
 import pytest
 
 from livesize.api.kernel_units import KernelLimits
-from livesize.machinery.clock import SystemClock
 from livesize.runtime import oci
 from livesize.runtime.interface import (
-    ContainerConfig,
     ContainerGroup,
-    ContainerPhase,
-    ContainerView,
-    PodConfig,
     RuntimeCallError,
     SetCpu,
     SetMemory,
 )
 from livesize.runtime.process.runtime import ProcessRuntime
 from livesize.runtime.security import grant_capabilities
+from system.process_pod import MIB, UID, config, process_pod, run, seen
 
 pytestmark = pytest.mark.containers
-
-MIB = 1024 * 1024
-UID = "pod-one"
-UNLIMITED = KernelLimits(1024, None, None)
 
 
 @pytest.fixture
 async def runtime(tmp_path: Path, root_group: str) -> AsyncIterator[ProcessRuntime]:
-    opened = ProcessRuntime(tmp_path / "state", root_group, SystemClock())
-    await opened.open()
-    await opened.create_pod(PodConfig(UID, "default", "one", UNLIMITED))
-    yield opened
-    pod = opened.pod(UID)
-    assert pod is not None
-    for container in pod.containers:
-        await opened.stop_container(UID, container.name, 0)
-    await opened.remove_pod(UID)
-    await opened.close()
-
-
-def config(script: str, **changes: object) -> ContainerConfig:
-    values: dict[str, object] = {
-        "pod_uid": UID,
-        "name": "main",
-        "image": oci.BUILT_IN_IMAGE,
-        "command": ("sh", "-c", script),
-        "args": (),
-        "env": (("COLOUR", "deep blue"),),
-        "working_dir": "/task/here",
-        "hostname": "one",
-        "limits": KernelLimits(1024, None, 128 * MIB),
-    }
-    return ContainerConfig(**{**values, **changes})  # type: ignore[arg-type]
-
-
-async def run(runtime: ProcessRuntime, script: str, **changes: object) -> str:
-    """Run to the end; what it said."""
-    events = runtime.events()
-    view = await runtime.start_container(config(script, **changes))
-    async with asyncio.timeout(20):
-        while (now := seen(runtime)).phase is not ContainerPhase.EXITED:
-            await anext(events)
-    assert now.id == view.id
-    return Path(view.log_path).read_text()
-
-
-def seen(runtime: ProcessRuntime) -> ContainerView:
-    pod = runtime.pod(UID)
-    assert pod is not None
-    return pod.containers[0]
+    async with process_pod(tmp_path, root_group) as opened:
+        yield opened
 
 
 async def test_it_sees_itself_and_nothing_of_the_host(
