@@ -146,9 +146,6 @@ class FakeMachine:
         if limit_bytes is not None and used_bytes > limit_bytes:
             self.exit(pod_uid, container, SIGKILL_CODE, oom_killed=True)
 
-    def use_cpu(self, pod_uid: str, container: str, used_ns: int) -> None:
-        self.group(ContainerGroup(pod_uid, container)).cpu_usage_ns += used_ns
-
     def set_limits(self, group: Group, limits: KernelLimits) -> None:
         """Somebody else wrote into the group: drift."""
         self.group(group).limits = limits
