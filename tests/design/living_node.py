@@ -17,7 +17,9 @@ from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.api.group_changes import GroupChange
 from livesize.api.kinds import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.bound import BoundService
@@ -26,7 +28,6 @@ from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
 from livesize.client.direct import DirectClient
-from livesize.client.interface import PatchType, Selection
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup
