@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from livesize.client.interface import (
     Selection,
     WatchEvent,
 )
+from livesize.machinery.context import seeded_context
 
 
 def pod(name: str, version: int, uid: str = "") -> Object:
@@ -136,9 +136,8 @@ class Watched:
         self.informer = Informer(
             typed,
             PODS,
-            clock=self.clock,
+            context=seeded_context(1, self.clock),
             on_change=self.deltas.append,
-            source=random.Random(1),
         )
 
     async def settle(self) -> None:
@@ -254,7 +253,7 @@ async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
         raise KeyError("bug")
 
     client: Any = timeline
-    informer = Informer(client, PODS, clock=JumpingClock(), on_change=broken)
+    informer = Informer(client, PODS, context=seeded_context(1, JumpingClock()), on_change=broken)
     with pytest.raises(KeyError):
         await informer.run()
 

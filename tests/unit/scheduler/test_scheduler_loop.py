@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -25,6 +24,7 @@ from livesize.client.interface import (
     Selection,
     WatchEvent,
 )
+from livesize.machinery.context import seeded_context
 from livesize.scheduler.loop import Scheduler
 
 
@@ -164,7 +164,7 @@ async def settle() -> None:
 @asynccontextmanager
 async def scheduling(server: Server, clock: JumpingClock | None = None) -> AsyncIterator[None]:
     scheduler = Scheduler(
-        cast("Client", server), clock=clock or JumpingClock(), source=random.Random(1)
+        cast("Client", server), context=seeded_context(1, clock or JumpingClock())
     )
     running = asyncio.create_task(scheduler.run())
     await settle()
