@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS
+from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import (
     Object,
     evolve,
@@ -26,13 +27,14 @@ from livesize.api.objects import (
     uid_of,
     version_of,
 )
+from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, EventType, PatchType, Selection, WatchEvent
+from livesize.client.interface import Client
 from livesize.client.records import ClientLease, event_poster
 from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
@@ -136,7 +138,7 @@ class Watching:
         async with asyncio.timeout(5):
             while True:
                 event: WatchEvent = await anext(self._stream)
-                if event.type is not EventType.BOOKMARK:
+                if event.type is not WatchEventType.BOOKMARK:
                     return str(event.type), name_of(event.object)
 
     async def __aenter__(self) -> Watching:  # noqa: PYI034

@@ -20,6 +20,7 @@ from livesize.api.errors import (
 )
 from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
+from livesize.api.patch import PatchType
 from livesize.api.vm_as_container import keep_machine
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
@@ -66,7 +67,6 @@ from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, pos
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
-from livesize.client.interface import PatchType
 from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store

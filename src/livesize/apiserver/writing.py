@@ -11,6 +11,7 @@ from livesize.api.apply.owners import Owner
 from livesize.api.errors import forbidden, not_found
 from livesize.api.kinds import RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object
+from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Around, Attempt, admit
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
@@ -21,7 +22,6 @@ from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.quotas import Lane, QuotaBooks
 from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.surroundings import around_of
-from livesize.machinery.clock import format_time
 from livesize.machinery.context import Context
 from livesize.store.interface import ConflictError
 

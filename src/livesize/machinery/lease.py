@@ -10,7 +10,7 @@ import msgspec
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, lookup
-from livesize.machinery.clock import format_micro_time
+from livesize.api.times import format_micro_time
 from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger

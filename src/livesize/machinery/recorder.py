@@ -24,7 +24,7 @@ import msgspec
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventType
-from livesize.machinery.clock import format_time
+from livesize.api.times import format_time
 from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger

@@ -30,11 +30,12 @@ from livesize.api.kinds import (
     Resource,
 )
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
+from livesize.api.patch import PatchType
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
+from livesize.api.times import format_time
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, PatchType
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
-from livesize.machinery.clock import format_time
 from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff

@@ -15,6 +15,7 @@ import pytest
 
 from livesize.api.kinds import NODES, PODS, RESOURCES
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.http.app import App
@@ -25,7 +26,6 @@ from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
-from livesize.client.interface import PatchType
 from livesize.machinery.context import Context
 from livesize.store.memory import MemoryStore
 

@@ -116,12 +116,7 @@ class Scene:
         terms = leader_terms("livesize-scheduler", holder)
         context = seeded_context(1, self.clock)
         self.tasks[holder] = asyncio.create_task(
-            run_elected(
-                self.server.record(holder),
-                terms,
-                work or lead,
-                context=seeded_context(1, self.clock),
-            )
+            run_elected(self.server.record(holder), terms, work or lead, context=context)
         )
 
     async def stop(self, holder: str) -> None:

@@ -19,6 +19,7 @@ from livesize.api.kinds import (
     STORAGE_CLASSES,
     Resource,
 )
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import event_type
 from livesize.api.storage import (
@@ -33,7 +34,7 @@ from livesize.api.storage import (
 )
 from livesize.api.volume_choice import NodeFacts
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.controllers.claims.plan import (
     ClaimView,

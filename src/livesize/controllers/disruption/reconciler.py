@@ -9,10 +9,10 @@ from livesize.api.disruption import is_healthy, protects
 from livesize.api.errors import StatusError
 from livesize.api.kinds import DISRUPTION_BUDGETS, PODS
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
+from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.controllers.disruption.plan import plan_status
-from livesize.machinery.clock import format_time, parse_time
 from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 

@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS, RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.controllers.quota.plan import plan_recount
 from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
