@@ -115,9 +115,7 @@ class SqliteMachine:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def machine(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if request.param == "memory":
         yield MemoryMachine()
         return

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS
+from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import (
     Object,
     evolve,
@@ -26,15 +27,16 @@ from livesize.api.objects import (
     uid_of,
     version_of,
 )
+from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, EventType, PatchType, Selection, WatchEvent
+from livesize.client.interface import Client
 from livesize.client.records import ClientLease, event_poster
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
 from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
 from livesize.store.memory import MemoryStore
@@ -52,7 +54,7 @@ class Server:
         write_tokens(folder / "tokens", [entry])
         config = ApiServerConfig(tls_dir=folder / "tls", tokens=folder / "tokens", port=0)
         self.store = MemoryStore()
-        self.server = ApiServer(config, self.store)
+        self.server = ApiServer(config, self.store, context=system_context())
 
 
 async def open_direct(server: Server) -> Client:
@@ -136,7 +138,7 @@ class Watching:
         async with asyncio.timeout(5):
             while True:
                 event: WatchEvent = await anext(self._stream)
-                if event.type is not EventType.BOOKMARK:
+                if event.type is not WatchEventType.BOOKMARK:
                     return str(event.type), name_of(event.object)
 
     async def __aenter__(self) -> Watching:  # noqa: PYI034
@@ -307,7 +309,7 @@ async def test_an_object_that_enters_or_leaves_a_selection_is_added_or_deleted(
 async def test_an_informer_follows_over_either_wire(client: Client) -> None:
     await client.create(PODS, pod("before"), NS)
     deltas: asyncio.Queue[Delta] = asyncio.Queue()
-    informer = Informer(client, PODS, clock=SystemClock(), on_change=deltas.put_nowait)
+    informer = Informer(client, PODS, context=system_context(), on_change=deltas.put_nowait)
     task = asyncio.create_task(informer.run())
     try:
         async with asyncio.timeout(5):
@@ -326,7 +328,7 @@ async def test_an_informer_follows_over_either_wire(client: Client) -> None:
 async def test_events_are_written_and_counted(client: Client) -> None:
     about = await client.create(PODS, pod("a"), NS)
     recorder = EventRecorder(
-        event_poster(client), clock=SystemClock(), source=EventSource("contract")
+        event_poster(client), context=system_context(), source=EventSource("contract")
     )
     task = asyncio.create_task(recorder.run())
     try:

@@ -15,9 +15,9 @@ from design.one_process import NAMESPACE, OneProcess, one_process
 from livesize.api.errors import StatusError
 from livesize.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup
+from livesize.api.patch import PatchType
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
 from livesize.apiserver.auth.identities import Role
-from livesize.client.interface import PatchType
 
 
 def size(cpu: str) -> Object:

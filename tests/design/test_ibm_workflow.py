@@ -27,8 +27,8 @@ from design.one_process import NAMESPACE, OneProcess, one_process
 from livesize.api.errors import StatusError
 from livesize.api.kinds import NODES, PODS
 from livesize.api.objects import Object, uid_of
+from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Role
-from livesize.client.interface import PatchType
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 
 

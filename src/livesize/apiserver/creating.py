@@ -16,6 +16,7 @@ from livesize.api.errors import (
 from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
+from livesize.api.times import format_time
 from livesize.api.validation import validate_create
 from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.unsupported import validate_supported
@@ -34,7 +35,6 @@ from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
-from livesize.machinery.clock import format_time
 from livesize.store.interface import Check, ConflictError
 
 
@@ -64,9 +64,9 @@ class Creating:
             resource,
             namespace,
             obj,
-            uid=self._ground.ids.uid(),
-            now=format_time(self._ground.clock.now()),
-            suffix="" if name_of(obj) else self._ground.ids.suffix(),
+            uid=self._ground.context.ids.uid(),
+            now=format_time(self._ground.context.clock.now()),
+            suffix="" if name_of(obj) else self._ground.context.ids.suffix(),
         )
         if resource == PODS:
             new, errors = fold_container(new, None)

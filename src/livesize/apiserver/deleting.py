@@ -7,6 +7,7 @@ import msgspec
 from livesize.api.errors import conflict
 from livesize.api.kinds import NAMESPACES
 from livesize.api.objects import lookup
+from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Attempt
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
@@ -25,7 +26,6 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
-from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
 
 
@@ -72,9 +72,9 @@ class Deleting:
     ) -> Deleted | None:
         """None: others came first, so look again."""
         grace_seconds = grace_seconds_of(target, record.stored, options)
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         budgets = () if evicting is None else evicting.charge(record, now)
-        deadline = format_time(self._ground.clock.now() + grace_seconds)
+        deadline = format_time(self._ground.context.clock.now() + grace_seconds)
         match plan_delete(target, record.stored, grace_seconds, deadline, options.propagation):
             case Leave():
                 return Deleted(record, gone=False)

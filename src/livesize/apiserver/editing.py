@@ -12,6 +12,7 @@ from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.resize_state import accepted_on_the_way, remember_request
+from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -35,7 +36,6 @@ from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
-from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
 
 
@@ -140,7 +140,7 @@ class Editing:
         resized = None if edit.sizes is None else resize_plainly(stored, edit.sizes)
         if resized is None or not resized.changed:
             return None if resized is None else stored
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
         return edit.owned(stored, stored, new, now)
 
@@ -149,7 +149,7 @@ class Editing:
         target, record = edit.target, seen.record
         if edit.versioned:
             check_version(target, record.stored, sent)
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         knows = edit.knows_policies
         new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)

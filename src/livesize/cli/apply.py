@@ -17,6 +17,7 @@ import click
 from livesize.api.errors import StatusError
 from livesize.api.kinds import PODS, RESOURCES, Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
+from livesize.api.patch import PatchType
 from livesize.cli.connection import (
     Failure,
     default_namespace,
@@ -27,7 +28,6 @@ from livesize.cli.connection import (
 from livesize.cli.dropped_policies import name_dropped_policies
 from livesize.cli.plain_text import plain, plain_lines
 from livesize.cli.targets import label_of
-from livesize.client.interface import PatchType
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient

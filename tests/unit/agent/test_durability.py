@@ -1,4 +1,4 @@
-"""The tracker's promises, against a disk that may fail at every write and sync, and loses its power.
+"""The tracker's promises, against a disk that may fail at every write and sync.
 
 The disk is the worst there can be: after a failed sync it keeps nothing that was not on it before,
 and appended syncs succeed without bringing anything, until one rewrites all contents.

@@ -6,7 +6,6 @@ Whether the groups cover what each domain may use is checked at every change of 
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.vm.sizes import overhead_of
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.resources import VM_NAME
@@ -22,7 +22,6 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
-    Change,
     ContainerConfig,
     ContainerGroup,
     Group,
@@ -50,7 +49,7 @@ class VmWorld(World):
     ) -> None:
         super().__init__(directory, version)
         self.machine = FakeMachine(
-            self.clock, version=version, cpu_milli=8000, memory_bytes=8 * GIB
+            self.context, version=version, cpu_milli=8000, memory_bytes=8 * GIB
         )
         self.machine.accelerator = accelerator
         self.settings = msgspec.structs.replace(
@@ -69,10 +68,9 @@ class VmWorld(World):
             self.api,
             runtime,
             self._checkpoint,
-            self.clock,
+            self.context,
             self.settings,
             points,
-            random.Random(1),
             vms=runtime,
             volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
         )
@@ -163,10 +161,10 @@ def virtual_machine(cpu: str, memory: str) -> Object:
 
 class WatchedRuntime(FakeRuntime):
     def __init__(self, watcher: VmWorld) -> None:
-        super().__init__(clock=watcher.clock, machine=watcher.machine)
+        super().__init__(context=watcher.context, machine=watcher.machine)
         self._watcher = watcher
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         if group in self._watcher.broken:
             raise RuntimeCallError(f"{group} cannot be written")
         await super().write(group, change)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,9 @@ from livesize.api.dialects import derive_dialects, strip_dialects
 from livesize.api.errors import StatusError, already_exists, conflict, not_found
 from livesize.api.kernel_units import CgroupVersion
 from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
+from livesize.api.patch import PatchType
 from livesize.api.patch.merge import merge_patch
 from livesize.api.resize_state import (
     accepted_on_the_way,
@@ -34,15 +35,8 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resources import is_vm
-from livesize.client.interface import (
-    EVERYTHING,
-    EventType,
-    ObjectList,
-    PatchType,
-    Selection,
-    WatchEvent,
-)
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.context import seeded_context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
@@ -117,13 +111,13 @@ class MemoryApi:
         if key in self.objects:
             raise already_exists(resource, metadata["name"])
         metadata = {**metadata, "uid": f"uid-{next(self._uids)}", "generation": 1}
-        return self._store(EventType.ADDED, key, {**obj, "metadata": metadata})
+        return self._store(WatchEventType.ADDED, key, {**obj, "metadata": metadata})
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         self._check_up()
         namespace = lookup(obj, "metadata", "namespace", default="")
         key = (resource.plural, namespace, obj["metadata"]["name"])
-        return self._store(EventType.MODIFIED, key, obj)
+        return self._store(WatchEventType.MODIFIED, key, obj)
 
     async def patch(
         self,
@@ -144,7 +138,7 @@ class MemoryApi:
         if subresource == "status":
             patch = {"status": patch["status"]}
         changed = strip_dialects(merge_patch(obj, patch))
-        return self._store(EventType.MODIFIED, (resource.plural, namespace, name), changed)
+        return self._store(WatchEventType.MODIFIED, (resource.plural, namespace, name), changed)
 
     async def delete(
         self,
@@ -163,7 +157,7 @@ class MemoryApi:
         if obj["metadata"].get("finalizers"):
             marked = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
             obj = evolve(obj, ("metadata",), {**obj["metadata"], **marked})
-            return self._store(EventType.MODIFIED, (resource.plural, namespace, name), obj)
+            return self._store(WatchEventType.MODIFIED, (resource.plural, namespace, name), obj)
         return self._remove((resource.plural, namespace, name))
 
     async def post(
@@ -181,12 +175,12 @@ class MemoryApi:
         self.posts.append(body)
         for event in body.get("events", []):
             key = (EVENTS.plural, namespace, event["metadata"]["name"])
-            self._store(EventType.ADDED, key, event)
+            self._store(WatchEventType.ADDED, key, event)
         key = (resource.plural, namespace, name)
         accepted = accepted_on_the_way(pod, answered)
         if accepted is not None:
-            self._store(EventType.MODIFIED, key, accepted)
-        return self._store(EventType.MODIFIED, key, answered)
+            self._store(WatchEventType.MODIFIED, key, accepted)
+        return self._store(WatchEventType.MODIFIED, key, answered)
 
     async def close(self) -> None: ...
 
@@ -219,17 +213,17 @@ class MemoryApi:
         new = evolve(pod, path, resources)
         new = evolve(new, ("metadata", "generation"), generation_of(pod) + 1)
         asked = request_resize(pod, new, requested_by="test", now="2026-01-01T00:00:00Z")
-        self._store(EventType.MODIFIED, ("pods", "default", name), asked)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), asked)
 
     def mark_deleted(self, name: str, *, grace_seconds: int | None = None) -> None:
         pod = evolve(self.pod(name), ("metadata", "deletionTimestamp"), "2026-01-01T00:00:00Z")
         if grace_seconds is not None:
             pod = evolve(pod, ("metadata", "deletionGracePeriodSeconds"), grace_seconds)
-        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), pod)
 
     def finalize(self, name: str, *finalizers: str) -> None:
         pod = evolve(self.pod(name), ("metadata", "finalizers"), list(finalizers))
-        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), pod)
 
     def vanish(self, name: str) -> None:
         """Deleted with force: the object goes first."""
@@ -238,7 +232,7 @@ class MemoryApi:
     def edit(self, name: str, path: tuple[str | int, ...], value: Any) -> None:
         pod = evolve(self.pod(name), path, value)
         pod = evolve(pod, ("metadata", "generation"), generation_of(pod) + 1)
-        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), pod)
 
     def has(self, name: str) -> bool:
         return ("pods", "default", name) in self.objects
@@ -278,7 +272,7 @@ class MemoryApi:
     def _served(self, obj: Object) -> Object:
         return derive_dialects(obj)
 
-    def _store(self, event: EventType, key: Key, obj: Object) -> Object:
+    def _store(self, event: WatchEventType, key: Key, obj: Object) -> Object:
         self._revision += 1
         if key[0] == PODS.plural and key in self.objects:
             obj = remember_request(self.objects[key], obj)
@@ -293,9 +287,9 @@ class MemoryApi:
         self._revision += 1
         gone = self.objects.pop(key)
         gone = evolve(gone, ("metadata", "resourceVersion"), str(self._revision))
-        return self._publish(EventType.DELETED, key, gone)
+        return self._publish(WatchEventType.DELETED, key, gone)
 
-    def _publish(self, event: EventType, key: Key, obj: Object) -> Object:
+    def _publish(self, event: WatchEventType, key: Key, obj: Object) -> Object:
         served = self._served(obj)
         for plural, queue in self._watchers:
             if plural == key[0]:
@@ -336,9 +330,9 @@ class World:
     """One machine, one API server; agents come and go."""
 
     def __init__(self, directory: Path, version: CgroupVersion = CgroupVersion.V1) -> None:
-        self.clock = SystemClock()
+        self.context = seeded_context(1, SystemClock())
         self.api = MemoryApi()
-        self.machine = FakeMachine(self.clock, version=version, memory_bytes=4 * 1024**3)
+        self.machine = FakeMachine(self.context, version=version, memory_bytes=4 * 1024**3)
         self.mounts = FakeMounts()
         self.path = directory / "checkpoint.db"
         self.settings = quick_settings(
@@ -353,18 +347,21 @@ class World:
         self._checkpoint: Checkpoint | None = None
         self._runtime: FakeRuntime | None = None
 
+    @property
+    def clock(self) -> Clock:
+        return self.context.clock
+
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
-        self._runtime = FakeRuntime(clock=self.clock, machine=self.machine)
+        self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
         self._checkpoint = await open_checkpoint(self.path)
         self.agent = Agent(
             self.api,
             self._runtime,
             self._checkpoint,
-            self.clock,
+            self.context,
             self.settings,
             points,
-            random.Random(1),
             volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
         )
         self._task = asyncio.create_task(self.agent.run())

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from livesize.api.errors import StatusError
 from livesize.api.kinds import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, Resource
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.api.quota import hard_of, is_counted, recount, used_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.keys import key_of, resource_of
-from livesize.client.interface import PatchType
 from livesize.store.interface import ChangeKind, Check, Write
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import ADMIN, Rig, pod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
@@ -14,16 +13,11 @@ from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError, expired
 from livesize.api.kinds import PODS, Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import (
-    EVERYTHING,
-    Client,
-    EventType,
-    ObjectList,
-    Selection,
-    WatchEvent,
-)
+from livesize.client.interface import Client
+from livesize.machinery.context import seeded_context
 
 
 def pod(name: str, version: int, uid: str = "") -> Object:
@@ -54,7 +48,7 @@ class Timeline:
 
     async def put(self, name: str, uid: str = "") -> None:
         self.revision += 1
-        kind = EventType.MODIFIED if name in self.objects else EventType.ADDED
+        kind = WatchEventType.MODIFIED if name in self.objects else WatchEventType.ADDED
         self.objects[name] = pod(name, self.revision, uid)
         await self._tell(WatchEvent(kind, self.objects[name]))
 
@@ -62,11 +56,13 @@ class Timeline:
         self.revision += 1
         gone = self.objects.pop(name)
         metadata = {**gone["metadata"], "resourceVersion": str(self.revision)}
-        await self._tell(WatchEvent(EventType.DELETED, {**gone, "metadata": metadata}))
+        await self._tell(WatchEvent(WatchEventType.DELETED, {**gone, "metadata": metadata}))
 
     async def bookmark(self) -> None:
         await self._tell(
-            WatchEvent(EventType.BOOKMARK, {"metadata": {"resourceVersion": str(self.revision)}})
+            WatchEvent(
+                WatchEventType.BOOKMARK, {"metadata": {"resourceVersion": str(self.revision)}}
+            )
         )
 
     async def _tell(self, event: WatchEvent) -> None:
@@ -136,9 +132,8 @@ class Watched:
         self.informer = Informer(
             typed,
             PODS,
-            clock=self.clock,
+            context=seeded_context(1, self.clock),
             on_change=self.deltas.append,
-            source=random.Random(1),
         )
 
     async def settle(self) -> None:
@@ -254,7 +249,7 @@ async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
         raise KeyError("bug")
 
     client: Any = timeline
-    informer = Informer(client, PODS, clock=JumpingClock(), on_change=broken)
+    informer = Informer(client, PODS, context=seeded_context(1, JumpingClock()), on_change=broken)
     with pytest.raises(KeyError):
         await informer.run()
 

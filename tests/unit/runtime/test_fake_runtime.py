@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -17,8 +18,6 @@ from livesize.runtime.interface import (
     PodGroup,
     RuntimeCallError,
     RuntimeEvent,
-    SetCpu,
-    SetMemory,
 )
 
 MIB = 1024 * 1024
@@ -28,12 +27,12 @@ MAIN = ContainerGroup("u", "main")
 
 @pytest.fixture
 def world() -> FakeMachine:
-    return FakeMachine(SystemClock())
+    return FakeMachine(system_context())
 
 
 @pytest.fixture
 async def runtime(world: FakeMachine) -> FakeRuntime:
-    runtime = FakeRuntime(clock=world.clock, machine=world)
+    runtime = FakeRuntime(context=world.context, machine=world)
     await runtime.open()
     limits = KernelLimits(1024, 100_000, 128 * MIB)
     await runtime.create_pod(PodConfig("u", "default", "db", limits))

@@ -43,7 +43,7 @@ from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resize_wish import Wish
 from livesize.api.resources import init_containers_of, resizable_of, size_of
-from livesize.machinery.clock import parse_time
+from livesize.api.times import parse_time
 from livesize.machinery.steps import Backoff, Step, StepWaitsError, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase
@@ -85,14 +85,14 @@ class ResizeDriver:
         self._resize_backoff = Backoff(
             settings.resize_backoff_seconds,
             settings.resize_backoff_maximum_seconds,
-            outside.random,
+            outside.context.random,
         )
         # A resize that only waits to be told goes on as soon as one that waits for the machine.
         longest_seconds = settings.resize_backoff_maximum_seconds
         self._post_backoff = Backoff(
             min(settings.post_backoff_seconds, longest_seconds),
             min(settings.post_backoff_maximum_seconds, longest_seconds),
-            outside.random,
+            outside.context.random,
         )
         self._generation = 0
         self._failures = 0

@@ -21,9 +21,10 @@ from typing import TypeVar
 
 import msgspec
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.runtime_powers import Powers
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, read_setting, safe_name
@@ -48,7 +49,6 @@ from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
-    Change,
     CommandResult,
     ContainerConfig,
     ContainerGroup,
@@ -126,14 +126,14 @@ class ContainerdRuntime:
         self,
         state_dir: Path,
         cgroup_root: str,
-        clock: Clock,
+        context: Context,
         *,
         images: Path | None = None,
         settings: ContainerdSettings = DEFAULT_SETTINGS,
         feed: EventFeed | None = None,
     ) -> None:
         self._state_dir = state_dir.absolute()
-        self._clock = clock
+        self._clock = clock = context.clock
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
         self._cgroup_root = cgroup_root
@@ -331,13 +331,13 @@ class ContainerdRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._cgroups.read_limits(self._path(group))
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return read_setting(self._cgroups, self._path(group), change)
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._cgroups.read_cpus(self._path(group))
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         match group:
             case PodGroup(pod_uid=uid):
                 await self._places.write(uid, change)
