@@ -32,7 +32,7 @@ from livesize.agent.volumes.reclaim import FolderReclaimer
 from livesize.api.kinds import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
-from livesize.api.resize_state import is_terminal
+from livesize.api.resize_state import is_terminal, order_of_request
 from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
@@ -94,6 +94,7 @@ class Agent:
             clock=self.clock,
             on_change=self._changed,
             source=self.source,
+            order=order_of_request,
         )
 
     async def run(self) -> None:
