@@ -16,7 +16,11 @@ import pytest
 import pytest_asyncio
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import (
     Object,
     evolve,

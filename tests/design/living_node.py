@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role

@@ -17,7 +17,8 @@ from typing import Any, cast
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
-from livesize.api.kinds import EVENTS, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, version_of
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens

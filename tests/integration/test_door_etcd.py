@@ -12,7 +12,7 @@ import pytest
 
 from etcd_servers import Member, cluster, find_etcd
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.server import ApiServer, ApiServerConfig

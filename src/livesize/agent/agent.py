@@ -29,7 +29,7 @@ from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.agent.volumes.reclaim import FolderReclaimer
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import NOTHING, sidecars_of

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.auth.authorize import Access
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.asked import ListOptions, Target, WatchOptions, WriteOptions
 from livesize.apiserver.auth.identities import Identity

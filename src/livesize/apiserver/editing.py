@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import StatusError, conflict
-from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.resize_state import accepted_on_the_way, remember_request

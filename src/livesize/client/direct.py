@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.client.interface import (
     EVERYTHING,

@@ -22,7 +22,7 @@ from typing import Protocol, cast
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, version_of
 from livesize.client.interface import EVERYTHING, Client, EventType, Selection, WatchEvent
 from livesize.machinery.clock import Clock

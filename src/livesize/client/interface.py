@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from livesize.api.conditions import find_condition
-from livesize.api.kinds import EVENTS
+from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_status import statuses_of

@@ -21,7 +21,10 @@ from livesize.api.defaults import default_object
 from livesize.api.dialects import derive_dialects, strip_dialects
 from livesize.api.errors import StatusError, already_exists, conflict, not_found
 from livesize.api.kernel_units import CgroupVersion
-from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.patch.merge import merge_patch
 from livesize.api.resize_state import (

@@ -18,7 +18,8 @@ import uvloop
 import yaml
 from click.testing import CliRunner, Result
 
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
 from livesize.api.quantity import format_memory
 from livesize.api.resources import container_resources, containers_of, is_vm, size_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import CONFIG_MAPS, RESOURCE_QUOTAS
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.bound import BoundService
 from livesize.apiserver.keys import key_of

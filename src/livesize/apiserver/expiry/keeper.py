@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from livesize.api.kinds import EVENTS
+from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.plan import EventTerms, LivingEvent, plan_expiry
