@@ -41,11 +41,11 @@ from bench.servers import System, raw_server, whole_system
 from bench.wire import Address, Wire, request_bytes
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, to_kernel
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, generation_of, lookup, uid_of, version_of
 from livesize.api.resources import parse_resources
 from livesize.apiserver.tls import TlsFiles
 from livesize.client.http import HttpClient
-from livesize.client.interface import Selection
 from livesize.client.kubeconfig import connection_from
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, cast
 
 from bench.pods import NAMESPACE
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, lookup
 from livesize.client.http import HttpClient
-from livesize.client.interface import EventType, Selection
 
 Holds: TypeAlias = Callable[[Object], bool]
 
@@ -33,7 +33,7 @@ class Follower:
         stream = self._client.watch(PODS, selection, resource_version=listed.resource_version)
         async with aclosing(cast("Any", stream)):
             async for event in stream:
-                if event.type is not EventType.BOOKMARK:
+                if event.type is not WatchEventType.BOOKMARK:
                     self._take(event.object)
 
     def pod(self, name: str) -> Object:

@@ -17,9 +17,9 @@ from bench.pods import NAMESPACE, PODS_PATH
 from bench.servers import System
 from bench.wire import Address, Wire, request_bytes
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, generation_of, lookup, name_of, uid_of, version_of
 from livesize.client.http import HttpClient
-from livesize.client.interface import EventType, Selection, WatchEvent
 from livesize.client.kubeconfig import connection_from
 from livesize.runtime.guest.vm_guest import KERNEL_NAME
 
@@ -63,7 +63,7 @@ class ProductVm:
     async def end(self) -> None:
         name = name_of(self._pod)
         await self._client.delete(PODS, name, NAMESPACE, grace_period_seconds=0)
-        await self._until(self._pod, lambda event: event.type is EventType.DELETED)
+        await self._until(self._pod, lambda event: event.type is WatchEventType.DELETED)
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[Resizer]:

@@ -21,6 +21,7 @@ from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import (
     Object,
     evolve,
@@ -30,13 +31,14 @@ from livesize.api.objects import (
     uid_of,
     version_of,
 )
+from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, EventType, PatchType, Selection, WatchEvent
+from livesize.client.interface import Client
 from livesize.client.records import ClientLease, event_poster
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
@@ -140,7 +142,7 @@ class Watching:
         async with asyncio.timeout(5):
             while True:
                 event: WatchEvent = await anext(self._stream)
-                if event.type is not EventType.BOOKMARK:
+                if event.type is not WatchEventType.BOOKMARK:
                     return str(event.type), name_of(event.object)
 
     async def __aenter__(self) -> Watching:  # noqa: PYI034

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
@@ -26,9 +27,6 @@ from livesize.runtime.interface import (
     PodGroup,
     Runtime,
     RuntimeCallError,
-    SetCpu,
-    SetCpus,
-    SetMemory,
 )
 from livesize.runtime.process.runtime import ProcessRuntime
 from livesize.runtime.streams import AttachRequest, ExecRequest, LogQuery, NotRunningError, Session

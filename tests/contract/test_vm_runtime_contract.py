@@ -14,6 +14,7 @@ from typing import NoReturn
 import msgspec
 import pytest
 
+from livesize.api.group_changes import SetCpus, SetMemory
 from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime
@@ -25,8 +26,6 @@ from livesize.runtime.interface import (
     ImageMissingError,
     PodGroup,
     RuntimeCallError,
-    SetCpus,
-    SetMemory,
 )
 from livesize.runtime.vm import (
     OnlineVcpus,

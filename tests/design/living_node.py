@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.api.group_changes import GroupChange
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.bound import BoundService
@@ -25,10 +28,9 @@ from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
 from livesize.client.direct import DirectClient
-from livesize.client.interface import PatchType, Selection
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime
-from livesize.runtime.interface import Change, ContainerGroup, Group, PodGroup
+from livesize.runtime.interface import ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
 from livesize.store.memory import MemoryStore
@@ -49,7 +51,7 @@ class WatchedMachine(FakeMachine):
         self._node = node
         self.broken: list[str] = []
 
-    def apply(self, group: Group, change: Change) -> None:
+    def apply(self, group: Group, change: GroupChange) -> None:
         super().apply(group, change)
         self._look_at(group.pod_uid, f"after {change} of {group}")
         self._node.look_at_promises(f"after {change} of {group}")

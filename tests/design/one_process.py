@@ -19,13 +19,14 @@ from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, version_of
+from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient
 from livesize.client.http import ConnectionConfig, HttpClient
-from livesize.client.interface import PatchType, Selection
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime

@@ -17,9 +17,9 @@ from livesize.api.kinds.limit_range import LIMIT_RANGES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup
+from livesize.api.patch import PatchType
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
 from livesize.apiserver.auth.identities import Role
-from livesize.client.interface import PatchType
 
 
 def size(cpu: str) -> Object:

@@ -28,8 +28,8 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, uid_of
+from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Role
-from livesize.client.interface import PatchType
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 
 

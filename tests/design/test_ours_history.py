@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from design.one_process import one_process
-from livesize.machinery.clock import parse_time
+from livesize.api.times import parse_time
 
 
 async def test_the_last_resize_tells_who_what_and_each_step(tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup
+from livesize.api.patch import PatchType
 from livesize.api.quantity import parse_quantity
 from livesize.api.quota import usage_of, used_of
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.keys import key_of, prefix_of
 from livesize.client.direct import DirectClient
-from livesize.client.interface import PatchType, Selection
 from livesize.store.epochs import first_revision
 from livesize.store.interface import ChangeKind, Store
 

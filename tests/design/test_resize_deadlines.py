@@ -13,10 +13,10 @@ import pytest
 
 from design.one_process import NAMESPACE, NODE, OneProcess, one_process
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.apiserver.auth.identities import Role
-from livesize.client.interface import Selection
 from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.interface import ContainerGroup

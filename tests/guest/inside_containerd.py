@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from livesize.api.group_changes import SetCpu
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.containerd.runtime import ContainerdRuntime
-from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig, SetCpu
+from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig
 from livesize.runtime.oci import BUILT_IN_IMAGE
 
 pytestmark = pytest.mark.containers

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
-from livesize.runtime.interface import ContainerGroup, SetCpu, SetMemory
+from livesize.runtime.interface import ContainerGroup
 from livesize.runtime.process.runtime import ProcessRuntime
 from system.process_pod import MIB, UID, config, process_pod
 

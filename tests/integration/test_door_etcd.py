@@ -13,11 +13,11 @@ import pytest
 from etcd_servers import Member, cluster, find_etcd
 from livesize.api.errors import StatusError
 from livesize.api.kinds.lease import LEASES
+from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient
-from livesize.client.interface import EventType, Selection
 from livesize.machinery.clock import SystemClock
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
@@ -108,7 +108,7 @@ async def test_a_watch_of_one_server_sees_what_was_written_through_the_other(
             LEASES, Selection("default"), resource_version=listed.resource_version
         )
         async for event in events:
-            if event.type is EventType.ADDED:
+            if event.type is WatchEventType.ADDED:
                 seen.append(event.object["metadata"]["name"])
             if len(seen) == 20:
                 return

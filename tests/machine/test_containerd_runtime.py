@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime import oci
@@ -34,8 +35,6 @@ from livesize.runtime.interface import (
     PodGroup,
     RegistryLogin,
     RuntimeCallError,
-    SetCpu,
-    SetMemory,
 )
 from livesize.runtime.streams import ExecRequest, Session
 from local_registry import Registry, serving

@@ -10,8 +10,9 @@ from typing import NoReturn
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
-from livesize.runtime.interface import ContainerGroup, Mount, SetCpu, SetMemory
+from livesize.runtime.interface import ContainerGroup, Mount
 from livesize.runtime.process.runtime import ProcessRuntime
 from system.process_pod import MIB, UID, config, process_pod
 

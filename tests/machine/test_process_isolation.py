@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.runtime import oci
-from livesize.runtime.interface import (
-    ContainerGroup,
-    RuntimeCallError,
-    SetCpu,
-    SetMemory,
-)
+from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 from livesize.runtime.process.runtime import ProcessRuntime
 from livesize.runtime.security import grant_capabilities
 from system.process_pod import MIB, UID, config, process_pod, run, seen

@@ -185,7 +185,7 @@ NO_RESTART, CPU, MEMORY, BOTH = (), ("cpu",), ("memory",), ("cpu", "memory")
 MATRIX = pytest.mark.matrix
 GUARANTEED_CASES = [
     pytest.param(NO_RESTART, True, id="no restart, and its sidecar"),
-    pytest.param(BOTH, True, id="cpu and memory restart, and its sidecar"),
+    pytest.param(BOTH, True, id="cpu and memory restart, and its sidecar", marks=MATRIX),
     pytest.param(NO_RESTART, False, id="no restart", marks=MATRIX),
     pytest.param(CPU, False, id="cpu restart", marks=MATRIX),
     pytest.param(MEMORY, False, id="memory restart", marks=MATRIX),
@@ -217,6 +217,15 @@ def test_guaranteed_pods_with_a_sidecar(
                 pod.resize(**{"c1": size, "c1-init": size})
             else:
                 pod.resize(c1=size)
+
+
+def test_a_pod_and_its_sidecar_are_restarted_where_their_policy_says_so(up: Up) -> None:
+    """One of the sizes above; the others are in the matrix, because each restart takes seconds."""
+    original = equal("20m", "35Mi")
+    made = Made("c1", original, MEMORY), Made("c1-init", original, CPU, sidecar=True)
+    with resized_pod(up, *made) as pod:
+        pod.ask({"c1": equal("25m", "40Mi"), "c1-init": equal("25m", "40Mi")})
+        assert pod.restarts == {"c1": 1, "c1-init": 1}
 
 
 def test_guaranteed_pods_with_several_containers(up: Up) -> None:

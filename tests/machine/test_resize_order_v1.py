@@ -15,20 +15,13 @@ import pytest
 
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
+from livesize.api.group_changes import GroupChange, SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import CrashPoints, run_steps
 from livesize.runtime.cgroups.detect import open_cgroups, parse_mounts
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path, read_setting
-from livesize.runtime.interface import (
-    Change,
-    ContainerGroup,
-    Group,
-    PodGroup,
-    Runtime,
-    SetCpu,
-    SetMemory,
-)
+from livesize.runtime.interface import ContainerGroup, Group, PodGroup, Runtime
 
 pytestmark = pytest.mark.containers
 
@@ -65,10 +58,10 @@ class EmptyGroups:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._driver.read_limits(group_path(self._root, group))
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return read_setting(self._driver, group_path(self._root, group), change)
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         path = group_path(self._root, group)
         match change:
             case SetCpu(weight=weight, quota_us=quota_us):

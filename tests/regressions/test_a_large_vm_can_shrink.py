@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from livesize.api.group_changes import SetMemory
 from livesize.api.vm_size import VmSize, vm_overhead_bytes
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2
-from livesize.runtime.interface import MemoryInUseError, PodGroup, SetMemory
+from livesize.runtime.interface import MemoryInUseError, PodGroup
 from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 
 MIB = 1 << 20

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from livesize.api.kinds.event import EVENTS
+from livesize.api.times import format_time
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
-from livesize.machinery.clock import format_time
 from unit.apiserver.conftest import ADMIN, NOW, Rig
 
 

@@ -30,11 +30,12 @@ from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.agent.volumes.reclaim import FolderReclaimer
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSource

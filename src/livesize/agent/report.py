@@ -39,9 +39,9 @@ from livesize.api.resources import (
     size_of,
     stays,
 )
+from livesize.api.times import format_time
 from livesize.api.vm_kernel import report_vm_actual
 from livesize.api.vm_status import statuses_of
-from livesize.machinery.clock import format_time
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
 _KILLED = 137

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from livesize.api.objects import Object, evolve, lookup
+from livesize.api.times import format_time
 from livesize.api.usage import USAGE_ANNOTATION, Counters, NodeUsage, Usage, format_usage, rate
-from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.lease import LeaseRecord
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import (

@@ -7,14 +7,15 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.apiserver.asked import ListOptions, Target, WatchOptions, WriteOptions
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import parse_delete_options
 from livesize.apiserver.service import Service
 from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.watchers import Delivery
-from livesize.client.interface import EventType, ObjectList, PatchType, Selection, WatchEvent
 from livesize.store.interface import StoreClosedError
 
 
@@ -119,8 +120,8 @@ class BoundService:
 
 
 def _event(delivery: Delivery) -> WatchEvent:
-    event = delivery.event
-    if event is not None and event.after is not None and delivery.type is not EventType.DELETED:
-        return WatchEvent(delivery.type, event.after.served)
+    event, kind = delivery.event, delivery.type
+    if event is not None and event.after is not None and kind is not WatchEventType.DELETED:
+        return WatchEvent(kind, event.after.served)
     shown = delivery.shown()
-    return WatchEvent(delivery.type, shown.served if shown is not None else delivery.bookmark or {})
+    return WatchEvent(kind, shown.served if shown is not None else delivery.bookmark or {})

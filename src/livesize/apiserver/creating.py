@@ -19,6 +19,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
+from livesize.api.times import format_time
 from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.objects import validate_create
 from livesize.api.validation.unsupported import validate_supported
@@ -37,7 +38,6 @@ from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
-from livesize.machinery.clock import format_time
 from livesize.store.interface import Check, ConflictError
 
 

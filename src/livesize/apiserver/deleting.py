@@ -7,6 +7,7 @@ import msgspec
 from livesize.api.errors import conflict
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.objects import lookup
+from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Attempt
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
@@ -25,7 +26,6 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
-from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
 
 

@@ -14,6 +14,7 @@ from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.resize_state import accepted_on_the_way, remember_request
+from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
@@ -37,7 +38,6 @@ from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
-from livesize.machinery.clock import format_time
 from livesize.store.interface import ConflictError
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from livesize.api.list_watch import WatchEventType
 from livesize.api.objects import evolve
 from livesize.apiserver.records import Record, encode
-from livesize.client.interface import EventType
 
 Matches: TypeAlias = Callable[[Record], bool]
 
@@ -29,7 +29,7 @@ class CacheEvent:
         self.revision = revision
         self.before = before
         self.after = after
-        self._lines: dict[EventType, bytes] = {}
+        self._lines: dict[WatchEventType, bytes] = {}
 
     @property
     def record(self) -> Record:
@@ -39,11 +39,11 @@ class CacheEvent:
         return record
 
     @property
-    def type(self) -> EventType:
+    def type(self) -> WatchEventType:
         """What everybody is told who has selected nothing."""
         if self.after is None:
-            return EventType.DELETED
-        return EventType.ADDED if self.before is None else EventType.MODIFIED
+            return WatchEventType.DELETED
+        return WatchEventType.ADDED if self.before is None else WatchEventType.MODIFIED
 
     @property
     def changes_wanted(self) -> bool:
@@ -55,25 +55,25 @@ class CacheEvent:
             return True
         return "deletionTimestamp" in is_now["metadata"]
 
-    def type_for(self, matches: Matches) -> EventType | None:
+    def type_for(self, matches: Matches) -> WatchEventType | None:
         """What a watcher with this selection is told; None where it is not concerned."""
         was = self.before is not None and matches(self.before)
         is_now = self.after is not None and matches(self.after)
         if was and is_now:
-            return EventType.MODIFIED
+            return WatchEventType.MODIFIED
         if is_now:
-            return EventType.ADDED
-        return EventType.DELETED if was else None
+            return WatchEventType.ADDED
+        return WatchEventType.DELETED if was else None
 
-    def shown(self, kind: EventType) -> Record:
+    def shown(self, kind: WatchEventType) -> Record:
         """The object in the event: for DELETED the last state seen, at the event's revision."""
-        if kind is not EventType.DELETED:
+        if kind is not WatchEventType.DELETED:
             assert self.after is not None
             return self.after
         assert self.before is not None
         return _at_revision(self.before, self.revision)
 
-    def line(self, kind: EventType) -> bytes:
+    def line(self, kind: WatchEventType) -> bytes:
         line = self._lines.get(kind)
         if line is None:
             line = event_line(kind, self.shown(kind).encoded)
@@ -81,7 +81,7 @@ class CacheEvent:
         return line
 
 
-def event_line(kind: EventType | str, encoded: bytes) -> bytes:
+def event_line(kind: WatchEventType | str, encoded: bytes) -> bytes:
     """One line of a watch: newline-delimited JSON."""
     return b'{"type":"%b","object":%b}\n' % (str(kind).encode(), encoded)
 

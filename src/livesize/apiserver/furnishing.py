@@ -23,6 +23,7 @@ from livesize.api.kinds.service import SERVICES
 from livesize.api.kinds.service_account import SERVICE_ACCOUNTS
 from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, lookup, name_of
+from livesize.api.patch import PatchType
 from livesize.api.storage import (
     DEFAULT_CLASS,
     LOCAL_CLASS,
@@ -35,7 +36,6 @@ from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
-from livesize.client.interface import PatchType
 from livesize.machinery.telemetry import get_logger
 
 _log = get_logger("apiserver.furnishing")

@@ -12,7 +12,7 @@ from typing import Any
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.api.patch import PatchError
+from livesize.api.patch import PatchError, PatchType
 from livesize.api.patch.json_patch import apply_json_patch
 from livesize.api.patch.merge import merge_patch
 from livesize.api.patch.merge_keys import merge_keys_of
@@ -20,7 +20,6 @@ from livesize.api.patch.strategic import strategic_merge
 from livesize.api.plain_resize import Sizes, parse_sizes
 from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
 from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
-from livesize.client.interface import PatchType
 
 _POLICY = "resizePolicy"
 

@@ -24,6 +24,7 @@ from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
+from livesize.api.patch import PatchType
 from livesize.api.vm_as_container import keep_machine
 from livesize.apiserver.asked import (
     PLAIN_WRITE,
@@ -71,7 +72,6 @@ from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, pos
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
-from livesize.client.interface import PatchType
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store

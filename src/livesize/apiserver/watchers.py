@@ -14,10 +14,10 @@ import msgspec
 
 from livesize.api.errors import StatusError, expired
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import WatchEventType
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches, event_line
 from livesize.apiserver.records import Record, encode
-from livesize.client.interface import EventType
 from livesize.machinery.turns import next_turn
 
 CAPACITY = 4096
@@ -27,7 +27,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class Delivery(msgspec.Struct, frozen=True):
     """One event for one watcher: a change, an object of the initial state, or a bookmark."""
 
-    type: EventType
+    type: WatchEventType
     revision: int
     event: CacheEvent | None = None
     record: Record | None = None
@@ -89,7 +89,7 @@ class Watcher:
     def preload(self, records: list[Record]) -> None:
         """The state at the beginning, as ADDED events; does not count against the capacity."""
         for record in records:
-            self._queue.append(Delivery(EventType.ADDED, record.revision, record=record))
+            self._queue.append(Delivery(WatchEventType.ADDED, record.revision, record=record))
         self._capacity += len(records)
         self._wake.set()
 
@@ -103,7 +103,7 @@ class Watcher:
             "apiVersion": self.resource.api_version,
             "metadata": metadata,
         }
-        self._put(Delivery(EventType.BOOKMARK, revision, bookmark=body))
+        self._put(Delivery(WatchEventType.BOOKMARK, revision, bookmark=body))
 
     def close(self, error: StatusError | None = None) -> None:
         """No more events; what is queued is still delivered."""

@@ -12,6 +12,7 @@ from livesize.api.errors import forbidden, not_found
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object
+from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Around, Attempt, admit
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
@@ -23,7 +24,7 @@ from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.quotas import Lane, QuotaBooks
 from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.surroundings import around_of
-from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.clock import Clock
 from livesize.store.interface import ConflictError
 
 ATTEMPTS = 16

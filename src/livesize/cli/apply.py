@@ -19,6 +19,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import RESOURCES
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
+from livesize.api.patch import PatchType
 from livesize.cli.connection import (
     Failure,
     default_namespace,
@@ -29,7 +30,6 @@ from livesize.cli.connection import (
 from livesize.cli.dropped_policies import name_dropped_policies
 from livesize.cli.plain_text import plain, plain_lines
 from livesize.cli.targets import label_of
-from livesize.client.interface import PatchType
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient

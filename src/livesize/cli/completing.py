@@ -58,9 +58,9 @@ def _offer(words: list[str], incomplete: str) -> list[CompletionItem]:
 def _names(context: click.Context, resource: Resource) -> list[str]:
     import asyncio
 
+    from livesize.api.list_watch import Selection
     from livesize.api.objects import name_of
     from livesize.cli.connection import default_namespace, speak
-    from livesize.client.interface import Selection
 
     kubeconfig = str(context.params.get("kubeconfig") or "")
     given = str(context.params.get("namespace") or "")

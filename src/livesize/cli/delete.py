@@ -11,6 +11,7 @@ import msgspec
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, uid_of, version_of
 from livesize.cli.completing import complete_target
 from livesize.cli.connection import (
@@ -22,7 +23,6 @@ from livesize.cli.connection import (
 )
 from livesize.cli.plain_text import plain
 from livesize.cli.targets import Duration, label_of, parse_targets
-from livesize.client.interface import EventType, Selection
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
@@ -120,7 +120,7 @@ async def _until_gone(client: HttpClient, deletion: Deletion, uid: str) -> None:
             stream = client.watch(deletion.resource, selection, resource_version=version_of(here))
             async with aclosing(cast("Any", stream)):
                 async for event in stream:
-                    if event.type is EventType.DELETED:
+                    if event.type is WatchEventType.DELETED:
                         return
         except StatusError as refusal:
             if refusal.code != 410:

@@ -8,6 +8,7 @@ import click
 
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy
 from livesize.api.resources import ResourceName, resizable_of
@@ -18,7 +19,6 @@ from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
 from livesize.cli.tables import pod_status, resize_word, table_of
 from livesize.cli.targets import parse_pod
-from livesize.client.interface import Selection
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:

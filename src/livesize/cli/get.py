@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from livesize.api.errors import StatusError
+from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of, version_of
 from livesize.cli.completing import complete_target
 from livesize.cli.connection import (
@@ -30,7 +31,6 @@ from livesize.cli.output import (
 from livesize.cli.plain_text import plain, plain_json
 from livesize.cli.tables import table_of
 from livesize.cli.targets import Target, label_of, parse_targets
-from livesize.client.interface import EventType, Selection
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ async def _follow(
         async with aclosing(cast("Any", stream)):
             async for event in stream:
                 version = version_of(event.object) or version
-                if event.type is not EventType.BOOKMARK:
+                if event.type is not WatchEventType.BOOKMARK:
                     lines.show([event.object])
 
 

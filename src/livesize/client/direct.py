@@ -12,14 +12,9 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent
 from livesize.api.objects import Object, name_of, namespace_of
-from livesize.client.interface import (
-    EVERYTHING,
-    ObjectList,
-    PatchType,
-    Selection,
-    WatchEvent,
-)
+from livesize.api.patch import PatchType
 
 
 class Door(Protocol):

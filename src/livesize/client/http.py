@@ -24,18 +24,12 @@ import orjson
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of
+from livesize.api.patch import PatchType
 from livesize.client.addresses import Addresses
 from livesize.client.connections import Connections, Identity, NotConnectedError
 from livesize.client.direct import delete_options
-from livesize.client.interface import (
-    EVERYTHING,
-    EventType,
-    ObjectList,
-    PatchType,
-    Selection,
-    WatchEvent,
-)
 from livesize.client.wire import ClosedError, LostError
 from livesize.machinery.clock import Clock
 
@@ -419,7 +413,7 @@ class _Lines:
 def _watch_event(event: Object) -> WatchEvent:
     if event["type"] == "ERROR":
         raise StatusError.from_status(event["object"], 500)
-    return WatchEvent(EventType(event["type"]), event["object"])
+    return WatchEvent(WatchEventType(event["type"]), event["object"])
 
 
 def _refusal(code: int, body: bytes) -> StatusError:

@@ -23,8 +23,9 @@ import msgspec
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import EVERYTHING, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, version_of
-from livesize.client.interface import EVERYTHING, Client, EventType, Selection, WatchEvent
+from livesize.client.interface import Client
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
@@ -123,11 +124,11 @@ class Informer:
 
     def _take(self, event: WatchEvent) -> None:
         match event.type:
-            case EventType.ADDED | EventType.MODIFIED:
+            case WatchEventType.ADDED | WatchEventType.MODIFIED:
                 self._keep(event.object)
-            case EventType.DELETED:
+            case WatchEventType.DELETED:
                 self._forget(_key(event.object))
-            case EventType.BOOKMARK:
+            case WatchEventType.BOOKMARK:
                 pass
         self._version = version_of(event.object) or self._version
 

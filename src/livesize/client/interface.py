@@ -7,50 +7,13 @@ call may or may not have happened.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
-import msgspec
-
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent
 from livesize.api.objects import Object
-
-
-class PatchType(enum.StrEnum):
-    MERGE = "application/merge-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
-
-
-class EventType(enum.StrEnum):
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-    BOOKMARK = "BOOKMARK"
-
-
-class WatchEvent(msgspec.Struct, frozen=True):
-    type: EventType
-    object: Object
-
-
-class ObjectList(msgspec.Struct, frozen=True):
-    items: tuple[Object, ...]
-    resource_version: str
-    continue_token: str = ""
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """Which objects of a resource: all namespaces when ``namespace`` is empty."""
-
-    namespace: str = ""
-    labels: str = ""
-    fields: str = ""
-
-
-EVERYTHING = Selection()
+from livesize.api.patch import PatchType
 
 
 class Client(Protocol):

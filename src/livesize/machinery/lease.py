@@ -11,7 +11,8 @@ import msgspec
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, lookup
-from livesize.machinery.clock import Clock, format_micro_time
+from livesize.api.times import format_micro_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 

@@ -25,7 +25,8 @@ import msgspec
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventType
-from livesize.machinery.clock import Clock, format_time
+from livesize.api.times import format_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 

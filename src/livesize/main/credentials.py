@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from livesize.api.objects import Object
+from livesize.api.times import format_time
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity, IdentityError, Role, make_identity
@@ -39,7 +40,6 @@ from livesize.client.kubeconfig import (
     write_certificate_kubeconfig,
     write_kubeconfig,
 )
-from livesize.machinery.clock import format_time
 from livesize.main.layout import DataDirectory
 
 Result = TypeVar("Result")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,9 +63,6 @@ async def open_door(
     from livesize.apiserver.web import HttpServer
     from livesize.machinery.steps import CrashPoints
 
-    # The store's writer needs the interpreter's lock a few times for each commit; at the default
-    # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
-    sys.setswitchinterval(0.0001)
     points = CrashPoints.from_environment()
     store = await open_store(directory.store, etcd, clock=clock, points=points)
     config = ApiServerConfig(

@@ -117,7 +117,7 @@ def _create_token(credentials: Credentials, given: dict[str, Any]) -> None:
 
 
 def _create_join(credentials: Credentials, given: dict[str, Any]) -> None:
-    from livesize.machinery.clock import format_time
+    from livesize.api.times import format_time
     from livesize.main.credentials import parse_lifetime
     from livesize.main.showing import show_made
 

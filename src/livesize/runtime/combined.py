@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
-    Change,
     CommandResult,
     ContainerConfig,
     ContainerGroup,
@@ -103,13 +103,13 @@ class CombinedRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._of(group.pod_uid).read_limits(group)
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return self._of(group.pod_uid).read_back(group, change)
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._of(group.pod_uid).read_cpus(group)
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         await self._of(group.pod_uid).write(group, change)
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:

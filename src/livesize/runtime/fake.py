@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import safe_name, whole_pages
@@ -25,7 +26,6 @@ from livesize.runtime.fake_machine import (
 from livesize.runtime.fake_streams import FakeSession, fake_lines
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
-    Change,
     CommandResult,
     CommandTimeoutError,
     ContainerConfig,
@@ -44,9 +44,6 @@ from livesize.runtime.interface import (
     RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
-    SetCpu,
-    SetCpus,
-    SetMemory,
 )
 from livesize.runtime.streams import (
     AttachRequest,
@@ -186,7 +183,7 @@ class FakeRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self.world.group(group).limits
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         held = self.world.group(group)
         match change:
             case SetCpu():
@@ -199,7 +196,7 @@ class FakeRuntime:
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self.world.group(group).cpus
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         await self.world.before_write(group)
         self.world.apply(group, change)
         self.world.writes.append((group, change))

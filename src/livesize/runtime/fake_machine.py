@@ -14,13 +14,14 @@ from pathlib import Path
 
 import msgspec
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.resources import VM_NAME
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import whole_pages
 from livesize.runtime.events import EventFeed
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
-    Change,
     ContainerConfig,
     ContainerGroup,
     ContainerPhase,
@@ -35,11 +36,8 @@ from livesize.runtime.interface import (
     RegistryLogin,
     RuntimeCallError,
     RuntimeEvent,
-    SetCpu,
-    SetCpus,
-    SetMemory,
 )
-from livesize.runtime.vm import VM_NAME, Accelerator, VmChange
+from livesize.runtime.vm import Accelerator, VmChange
 
 FAKE_IMAGE = "localhost/livesize/busybox:1"
 FAKE_VM_IMAGES = ("guest.vmlinuz", "guest.initrd", "disk.qcow2")
@@ -95,8 +93,8 @@ class FakeMachine:
         self.pullable: dict[str, str] = {}  # images to be pulled: name to password, or empty
         self.vm_image_names = FAKE_VM_IMAGES
         self.accelerator = Accelerator.TCG
-        self.writes: list[tuple[Group, Change]] = []  # those that succeeded, in order
-        self.actions: list[Change | VmChange] = []  # these and changes of VMs, in order
+        self.writes: list[tuple[Group, GroupChange]] = []  # those that succeeded, in order
+        self.actions: list[GroupChange | VmChange] = []  # these and changes of VMs, in order
         self.log_directory: Path | None = None  # where given, output is written below it
         self.facts = MachineFacts(
             cpu_milli=cpu_milli,
@@ -145,9 +143,6 @@ class FakeMachine:
         limit_bytes = group.limits.memory_limit_bytes
         if limit_bytes is not None and used_bytes > limit_bytes:
             self.exit(pod_uid, container, SIGKILL_CODE, oom_killed=True)
-
-    def use_cpu(self, pod_uid: str, container: str, used_ns: int) -> None:
-        self.group(ContainerGroup(pod_uid, container)).cpu_usage_ns += used_ns
 
     def set_limits(self, group: Group, limits: KernelLimits) -> None:
         """Somebody else wrote into the group: drift."""
@@ -226,7 +221,7 @@ class FakeMachine:
         if failures:
             raise failures.pop(0)
 
-    def apply(self, group: Group, change: Change) -> None:
+    def apply(self, group: Group, change: GroupChange) -> None:
         """One write, by the kernel's rules."""
         entry = self.group(group)
         match change:

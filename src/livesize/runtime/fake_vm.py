@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.machinery.clock import Clock
 from livesize.runtime.interface import GoneError, RuntimeCallError
 from livesize.runtime.vm import (
@@ -36,7 +37,6 @@ from livesize.runtime.vm import (
 )
 from livesize.runtime.vm_config import VmConfig
 
-BLOCK_BYTES = 2 * 1024 * 1024
 KERNEL_BYTES = 96 * 1024 * 1024  # of the guest's memory, never seen in its MemTotal
 _GUEST_USE_BYTES = 32 * 1024 * 1024
 
@@ -256,7 +256,7 @@ class FakeVm:
 
     def _check_memory(self, total_bytes: int) -> None:
         fits = self.size.boot_memory_bytes <= total_bytes <= self.size.max_memory_bytes
-        if not fits or total_bytes % BLOCK_BYTES:
+        if not fits or total_bytes % MEMORY_BLOCK_BYTES:
             raise RuntimeCallError(
                 f"the VM can have between {self.size.boot_memory_bytes} and"
                 f" {self.size.max_memory_bytes} bytes of memory in steps of 2 MiB,"
@@ -268,7 +268,7 @@ class FakeVm:
         if self.running and not self._is_held:
             self.online_vcpus = min(self._wanted_online, self.plugged_vcpus)
             held_bytes = KERNEL_BYTES + self.used_bytes
-            least_bytes = -(-held_bytes // BLOCK_BYTES) * BLOCK_BYTES
+            least_bytes = -(-held_bytes // MEMORY_BLOCK_BYTES) * MEMORY_BLOCK_BYTES
             floor_bytes = min(self.plugged_bytes, max(least_bytes, self.size.boot_memory_bytes))
             before_bytes = self.plugged_bytes
             self.plugged_bytes = max(self.requested_bytes, floor_bytes)

@@ -16,6 +16,10 @@ class FolderLock:
         self._folder = folder
         self._descriptor = -1
 
+    @property
+    def is_held(self) -> bool:
+        return self._descriptor >= 0
+
     def take(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / "lock"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.runtime_powers import NO_POWERS, Powers
 from livesize.runtime.vm_config import VmConfig
@@ -85,28 +86,6 @@ class ContainerGroup(msgspec.Struct, frozen=True, tag=True):
 
 
 Group: TypeAlias = PodGroup | ContainerGroup
-
-
-class SetCpu(msgspec.Struct, frozen=True, tag=True):
-    """Weight and quota of a group. quota None: no limit. weight None: leave it."""
-
-    weight: int | None
-    quota_us: int | None
-
-
-class SetMemory(msgspec.Struct, frozen=True, tag=True):
-    """Memory limit of a group. None: no limit."""
-
-    limit_bytes: int | None
-
-
-class SetCpus(msgspec.Struct, frozen=True, tag=True):
-    """The CPUs that a container may run on, by number; at least one."""
-
-    cpus: tuple[int, ...]
-
-
-Change: TypeAlias = SetCpu | SetMemory | SetCpus
 
 
 class PodConfig(msgspec.Struct, frozen=True):
@@ -309,7 +288,7 @@ class Runtime(Protocol):
         """What ``read`` says of the limits, without the counters, which cost far more."""
         ...
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         """What the machine now holds of just that which ``change`` sets."""
         ...
 
@@ -317,7 +296,7 @@ class Runtime(Protocol):
         """The CPUs that it was told to run on, in order; None: nobody has told it."""
         ...
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         """Change one group; only the named values are touched. A memory limit that would kill
         the workload is refused with MemoryInUseError and nothing is changed."""
         ...

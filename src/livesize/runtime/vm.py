@@ -18,8 +18,6 @@ from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.api.vm_size import MemoryBase
 from livesize.runtime.interface import Runtime, RuntimeCallError
 
-VM_NAME = "vm"
-
 
 class Accelerator(enum.StrEnum):
     KVM = "kvm"

@@ -29,11 +29,13 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
+from livesize.api.patch import PatchType
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
+from livesize.api.times import format_time
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, PatchType
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
-from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger

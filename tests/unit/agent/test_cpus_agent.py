@@ -12,6 +12,7 @@ import pytest
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.cpus.keeper import CpuKeeper
 from livesize.agent.cpus.plan import CpuSupply, shared_pool
+from livesize.api.group_changes import SetCpus
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import lookup
 from livesize.api.resources import Amounts
@@ -23,7 +24,6 @@ from livesize.runtime.interface import (
     ContainerView,
     PodConfig,
     RuntimeCallError,
-    SetCpus,
 )
 from unit.agent.world import CrashAt, World, container
 

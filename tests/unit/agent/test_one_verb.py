@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from livesize.api.conditions import find_condition
+from livesize.api.group_changes import SetMemory
 from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_status import statuses_of
-from livesize.runtime.interface import ContainerGroup, RuntimeCallError, SetMemory
+from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, container
 

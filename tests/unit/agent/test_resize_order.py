@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from livesize.agent.observe import observe_pod
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import plan_resize
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import CrashPoints, StepFailedError, run_steps
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
-    Change,
     ContainerConfig,
     ContainerGroup,
     Group,
@@ -110,5 +110,5 @@ async def test_a_step_is_done_only_when_the_machine_says_so() -> None:
 
 
 class _Deaf(FakeRuntime):
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         """Says yes, and does nothing."""

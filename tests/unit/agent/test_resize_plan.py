@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.agent.resize.plan import (
-    CpuSetting,
-    MemorySetting,
-    PodObservation,
-    SetGroup,
-    plan_resize,
-)
+from livesize.agent.resize.plan import PodObservation, SetGroup, plan_resize
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
 
 V1 = CgroupVersion.V1
@@ -102,8 +97,8 @@ def test_a_container_without_a_group_is_left_out_and_the_pod_still_sized_for_all
     after = {"a": sized(cpu=1000), "gone": sized(cpu=5000)}
     steps = plan_resize(observed, after, pod_kernel(after.values(), V1)).steps
     assert [(step.name, step.after) for step in steps] == [
-        ("pod:cpu", CpuSetting(200, 6000)),
-        ("pod:memory", MemorySetting(8192)),
+        ("pod:cpu", SetCpu(200, 6000)),
+        ("pod:memory", SetMemory(8192)),
     ]
 
 
@@ -134,9 +129,9 @@ def is_safe(pod: KernelLimits, containers: Mapping[str, KernelLimits]) -> bool:
 
 def written(limits: KernelLimits, step: SetGroup) -> KernelLimits:
     match step.after:
-        case CpuSetting(weight=weight, quota_us=quota_us):
+        case SetCpu(weight=weight, quota_us=quota_us):
             return KernelLimits(weight, quota_us, limits.memory_limit_bytes)
-        case MemorySetting(limit_bytes=limit_bytes):
+        case SetMemory(limit_bytes=limit_bytes):
             return KernelLimits(limits.cpu_weight, limits.cpu_quota_us, limit_bytes)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CPU_PERIOD_US
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
-from livesize.runtime.interface import ContainerGroup, PodGroup, SetCpu, SetMemory
+from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.vm import (
     Accelerator,
     OnlineVcpus,

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from livesize.agent.cpus.plan import CpuSupply
+from livesize.api.group_changes import SetCpus
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.runtime.interface import ContainerGroup, SetCpus
+from livesize.runtime.interface import ContainerGroup
 from livesize.runtime.vm import OnlineVcpus, PinCpus, PlugVcpus
 from unit.agent.vm_world import VmWorld, virtual_machine
 from unit.agent.world import CrashAt, container

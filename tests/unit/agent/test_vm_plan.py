@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
-from livesize.agent.resize.plan import CpuSetting, MemorySetting, PodObservation, SetGroup
+from livesize.agent.resize.plan import PodObservation, SetGroup
 from livesize.agent.vm.plan import (
     ChangeMemory,
     ChangeVcpus,
@@ -24,6 +24,7 @@ from livesize.agent.vm.plan import (
     plan_roll_back,
     plan_vm_resize,
 )
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
 from livesize.api.vm_pins import VmPins
 
@@ -278,18 +279,18 @@ def test_waiting_for_the_guest_changes_nothing() -> None:
 def test_a_refusing_domain_narrows_the_groups_to_what_it_holds(
     view: VmFacts, kept: int | None
 ) -> None:
-    before, after = (MemorySetting(size * MIB + OVERHEAD) for size in (512, 1024))
+    before, after = (SetMemory(size * MIB + OVERHEAD) for size in (512, 1024))
     grown = [SetGroup(name, after, before) for name in (None, "vm")]
     undone = plan_roll_back(grown, view, OVERHEAD)
     if kept is None:
         assert undone == ()
         return
     assert [change.container for change in undone] == ["vm", None]
-    assert {change.after for change in undone} == {MemorySetting(kept * MIB + OVERHEAD)}
+    assert {change.after for change in undone} == {SetMemory(kept * MIB + OVERHEAD)}
 
 
 def test_a_refused_plug_narrows_the_quota() -> None:
-    before, after = CpuSetting(1024, CPU_PERIOD_US), CpuSetting(3072, 3 * CPU_PERIOD_US)
+    before, after = SetCpu(1024, CPU_PERIOD_US), SetCpu(3072, 3 * CPU_PERIOD_US)
     (undone,) = plan_roll_back([SetGroup(None, after, before)], facts(1, 512), OVERHEAD)
     assert undone.after == before
 
@@ -328,9 +329,9 @@ def states(draw: st.DrawFn) -> tuple[VmFacts, PodObservation]:
 def after(view: VmFacts, found: PodObservation, step: VmStep) -> tuple[VmFacts, PodObservation]:
     """The machine after one step, the guest doing as it is asked."""
     match step:
-        case SetGroup(container=name, after=CpuSetting(weight=weight, quota_us=quota)):
+        case SetGroup(container=name, after=SetCpu(weight=weight, quota_us=quota)):
             return view, _regrouped(found, name, cpu_weight=weight, cpu_quota_us=quota)
-        case SetGroup(container=name, after=MemorySetting(limit_bytes=limit)):
+        case SetGroup(container=name, after=SetMemory(limit_bytes=limit)):
             return view, _regrouped(found, name, memory_limit_bytes=limit)
         case MarkSafe(quota_us=quota, limit_bytes=limit):
             assert holds(found, quota, limit), "the mark would be refused"

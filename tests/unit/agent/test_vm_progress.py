@@ -15,9 +15,10 @@ import pytest
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import Progress
 from livesize.api.conditions import find_condition
+from livesize.api.group_changes import SetMemory
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
-from livesize.runtime.interface import ContainerGroup, PodGroup, SetMemory
+from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.vm import PlugVcpus, RequestMemory
 from unit.agent.vm_world import GIB, MIB, VmWorld
 

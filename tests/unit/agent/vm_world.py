@@ -15,6 +15,7 @@ import msgspec
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.vm.sizes import overhead_of
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.resources import VM_NAME
@@ -22,7 +23,6 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
-    Change,
     ContainerConfig,
     ContainerGroup,
     Group,
@@ -166,7 +166,7 @@ class WatchedRuntime(FakeRuntime):
         super().__init__(clock=watcher.clock, machine=watcher.machine)
         self._watcher = watcher
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         if group in self._watcher.broken:
             raise RuntimeCallError(f"{group} cannot be written")
         await super().write(group, change)

@@ -25,7 +25,9 @@ from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
+from livesize.api.patch import PatchType
 from livesize.api.patch.merge import merge_patch
 from livesize.api.resize_state import (
     accepted_on_the_way,
@@ -36,14 +38,6 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resources import is_vm
-from livesize.client.interface import (
-    EVERYTHING,
-    EventType,
-    ObjectList,
-    PatchType,
-    Selection,
-    WatchEvent,
-)
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
@@ -119,13 +113,13 @@ class MemoryApi:
         if key in self.objects:
             raise already_exists(resource, metadata["name"])
         metadata = {**metadata, "uid": f"uid-{next(self._uids)}", "generation": 1}
-        return self._store(EventType.ADDED, key, {**obj, "metadata": metadata})
+        return self._store(WatchEventType.ADDED, key, {**obj, "metadata": metadata})
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         self._check_up()
         namespace = lookup(obj, "metadata", "namespace", default="")
         key = (resource.plural, namespace, obj["metadata"]["name"])
-        return self._store(EventType.MODIFIED, key, obj)
+        return self._store(WatchEventType.MODIFIED, key, obj)
 
     async def patch(
         self,
@@ -146,7 +140,7 @@ class MemoryApi:
         if subresource == "status":
             patch = {"status": patch["status"]}
         changed = strip_dialects(merge_patch(obj, patch))
-        return self._store(EventType.MODIFIED, (resource.plural, namespace, name), changed)
+        return self._store(WatchEventType.MODIFIED, (resource.plural, namespace, name), changed)
 
     async def delete(
         self,
@@ -165,7 +159,7 @@ class MemoryApi:
         if obj["metadata"].get("finalizers"):
             marked = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
             obj = evolve(obj, ("metadata",), {**obj["metadata"], **marked})
-            return self._store(EventType.MODIFIED, (resource.plural, namespace, name), obj)
+            return self._store(WatchEventType.MODIFIED, (resource.plural, namespace, name), obj)
         return self._remove((resource.plural, namespace, name))
 
     async def post(
@@ -183,12 +177,12 @@ class MemoryApi:
         self.posts.append(body)
         for event in body.get("events", []):
             key = (EVENTS.plural, namespace, event["metadata"]["name"])
-            self._store(EventType.ADDED, key, event)
+            self._store(WatchEventType.ADDED, key, event)
         key = (resource.plural, namespace, name)
         accepted = accepted_on_the_way(pod, answered)
         if accepted is not None:
-            self._store(EventType.MODIFIED, key, accepted)
-        return self._store(EventType.MODIFIED, key, answered)
+            self._store(WatchEventType.MODIFIED, key, accepted)
+        return self._store(WatchEventType.MODIFIED, key, answered)
 
     async def close(self) -> None: ...
 
@@ -221,17 +215,17 @@ class MemoryApi:
         new = evolve(pod, path, resources)
         new = evolve(new, ("metadata", "generation"), generation_of(pod) + 1)
         asked = request_resize(pod, new, requested_by="test", now="2026-01-01T00:00:00Z")
-        self._store(EventType.MODIFIED, ("pods", "default", name), asked)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), asked)
 
     def mark_deleted(self, name: str, *, grace_seconds: int | None = None) -> None:
         pod = evolve(self.pod(name), ("metadata", "deletionTimestamp"), "2026-01-01T00:00:00Z")
         if grace_seconds is not None:
             pod = evolve(pod, ("metadata", "deletionGracePeriodSeconds"), grace_seconds)
-        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), pod)
 
     def finalize(self, name: str, *finalizers: str) -> None:
         pod = evolve(self.pod(name), ("metadata", "finalizers"), list(finalizers))
-        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), pod)
 
     def vanish(self, name: str) -> None:
         """Deleted with force: the object goes first."""
@@ -240,7 +234,7 @@ class MemoryApi:
     def edit(self, name: str, path: tuple[str | int, ...], value: Any) -> None:
         pod = evolve(self.pod(name), path, value)
         pod = evolve(pod, ("metadata", "generation"), generation_of(pod) + 1)
-        self._store(EventType.MODIFIED, ("pods", "default", name), pod)
+        self._store(WatchEventType.MODIFIED, ("pods", "default", name), pod)
 
     def has(self, name: str) -> bool:
         return ("pods", "default", name) in self.objects
@@ -280,7 +274,7 @@ class MemoryApi:
     def _served(self, obj: Object) -> Object:
         return derive_dialects(obj)
 
-    def _store(self, event: EventType, key: Key, obj: Object) -> Object:
+    def _store(self, event: WatchEventType, key: Key, obj: Object) -> Object:
         self._revision += 1
         if key[0] == PODS.plural and key in self.objects:
             obj = remember_request(self.objects[key], obj)
@@ -295,9 +289,9 @@ class MemoryApi:
         self._revision += 1
         gone = self.objects.pop(key)
         gone = evolve(gone, ("metadata", "resourceVersion"), str(self._revision))
-        return self._publish(EventType.DELETED, key, gone)
+        return self._publish(WatchEventType.DELETED, key, gone)
 
-    def _publish(self, event: EventType, key: Key, obj: Object) -> Object:
+    def _publish(self, event: WatchEventType, key: Key, obj: Object) -> Object:
         served = self._served(obj)
         for plural, queue in self._watchers:
             if plural == key[0]:

@@ -16,6 +16,7 @@ from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import RESOURCES
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.http.app import App
@@ -26,7 +27,6 @@ from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
-from livesize.client.interface import PatchType
 from livesize.store.memory import MemoryStore
 
 NOW = 1_700_000_000.0

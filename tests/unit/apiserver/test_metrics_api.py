@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from livesize.api.times import format_time
 from livesize.api.usage import USAGE_ANNOTATION, NodeUsage, Usage, format_usage
-from livesize.machinery.clock import format_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 ROOT = "/apis/metrics.k8s.io/v1beta1"

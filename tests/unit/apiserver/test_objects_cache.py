@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.lease import LEASES
+from livesize.api.list_watch import WatchEventType
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.client.interface import EventType
 from livesize.store.interface import Delete, Put, StoreClosedError
 from livesize.store.memory import MemoryStore
 
@@ -208,7 +208,7 @@ def test_replaying_a_watch_gives_the_list_and_earlier_lists_are_true(writes: Any
             for delivery in await watcher.take():
                 record = delivery.shown()
                 assert record is not None
-                if delivery.type is EventType.DELETED:
+                if delivery.type is WatchEventType.DELETED:
                     del replayed[record.key]
                 else:
                     replayed[record.key] = record.stored

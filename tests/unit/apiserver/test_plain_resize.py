@@ -13,6 +13,7 @@ from livesize.api.defaults import default_object
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve
+from livesize.api.patch import PatchType
 from livesize.api.plain_resize import parse_sizes, resize_plainly
 from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.asked import PLAIN_WRITE, FieldValidation, Target, WriteOptions
@@ -23,7 +24,6 @@ from livesize.apiserver.ownership import own_changed, own_created
 from livesize.apiserver.records import make_record
 from livesize.apiserver.subresources.change import SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly, resize_pod
-from livesize.client.interface import PatchType
 
 TARGET = Target(PODS, "default", "web", "resize")
 EDITOR = Identity("ed", Role.EDITOR)

@@ -23,11 +23,11 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.api.quota import hard_of, is_counted, recount, used_of
 from livesize.apiserver.asked import Target
 from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.keys import key_of, resource_of
-from livesize.client.interface import PatchType
 from livesize.store.interface import ChangeKind, Check, Write
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import ADMIN, Rig, pod

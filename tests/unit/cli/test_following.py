@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from livesize.api.errors import StatusError, expired, not_found
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds import PODS
+from livesize.api.list_watch import WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve
 from livesize.cli.resize.follow import Following
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import Done, Waiting
-from livesize.client.interface import EventType, WatchEvent
 
 PATCH = ResizePatch("app", {"limits": {"cpu": "2"}})
 
@@ -42,7 +42,7 @@ def pod(actual: str, version: int, uid: str = "u1") -> Object:
 
 
 def changed(to: Object) -> WatchEvent:
-    return WatchEvent(EventType.MODIFIED, to)
+    return WatchEvent(WatchEventType.MODIFIED, to)
 
 
 class Script:
@@ -114,7 +114,7 @@ async def test_a_server_that_is_down_for_long_is_waited_for() -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        Script([[WatchEvent(EventType.DELETED, pod("1", 6))]], []),
+        Script([[WatchEvent(WatchEventType.DELETED, pod("1", 6))]], []),
         Script([[ConnectionError("cut")]], [not_found(PODS, "db")]),
         Script([[ConnectionError("cut")]], [pod("2", 9, uid="u2")]),
     ],

@@ -20,15 +20,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from livesize.api.errors import StatusError, conflict, expired
-from livesize.api.kinds.lease import LEASES
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds import LEASES, PODS
+from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
+from livesize.api.patch import PatchType
 from livesize.client.http import (
     REQUESTS_AT_ONCE,
     ConnectionConfig,
     HttpClient,
     UnreachableError,
 )
-from livesize.client.interface import EventType, PatchType, Selection, WatchEvent
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -244,7 +244,7 @@ async def test_a_connection_lost_in_a_watch_is_a_connection_error_after_the_even
     async with serving() as served, speaking(served) as client:
         served.answer = stream(event("ADDED", "a") + b"\n", event("ADDED", "b")[:9], cut=True)
         changes: Any = client.watch(PODS, resource_version="7")
-        assert (await anext(changes)).type is EventType.ADDED
+        assert (await anext(changes)).type is WatchEventType.ADDED
         with pytest.raises(ConnectionError):
             await anext(changes)
 

@@ -13,18 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError, expired
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.resource import Resource
+from livesize.api.kinds import PODS, Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import (
-    EVERYTHING,
-    Client,
-    EventType,
-    ObjectList,
-    Selection,
-    WatchEvent,
-)
+from livesize.client.interface import Client
 
 
 def pod(name: str, version: int, uid: str = "") -> Object:
@@ -55,7 +48,7 @@ class Timeline:
 
     async def put(self, name: str, uid: str = "") -> None:
         self.revision += 1
-        kind = EventType.MODIFIED if name in self.objects else EventType.ADDED
+        kind = WatchEventType.MODIFIED if name in self.objects else WatchEventType.ADDED
         self.objects[name] = pod(name, self.revision, uid)
         await self._tell(WatchEvent(kind, self.objects[name]))
 
@@ -63,11 +56,13 @@ class Timeline:
         self.revision += 1
         gone = self.objects.pop(name)
         metadata = {**gone["metadata"], "resourceVersion": str(self.revision)}
-        await self._tell(WatchEvent(EventType.DELETED, {**gone, "metadata": metadata}))
+        await self._tell(WatchEvent(WatchEventType.DELETED, {**gone, "metadata": metadata}))
 
     async def bookmark(self) -> None:
         await self._tell(
-            WatchEvent(EventType.BOOKMARK, {"metadata": {"resourceVersion": str(self.revision)}})
+            WatchEvent(
+                WatchEventType.BOOKMARK, {"metadata": {"resourceVersion": str(self.revision)}}
+            )
         )
 
     async def _tell(self, event: WatchEvent) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livesize.api.group_changes import SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.combined import CombinedRuntime
@@ -13,7 +14,6 @@ from livesize.runtime.interface import (
     PodConfig,
     PodGroup,
     RuntimeEvent,
-    SetMemory,
 )
 from livesize.runtime.vm import PlugVcpus, VmRuntime
 from vms.real import MIB, UID, pod_config, vm_config

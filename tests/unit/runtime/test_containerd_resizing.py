@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.kept_files import KeptFiles
@@ -20,14 +21,7 @@ from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.containerd.link import RefusedError, UnreachableError
 from livesize.runtime.containerd.resizing import Resizer
 from livesize.runtime.containerd.telling import TOLD_AT_ONCE, Telling
-from livesize.runtime.interface import (
-    Change,
-    GoneError,
-    MemoryInUseError,
-    RuntimeCallError,
-    SetCpu,
-    SetMemory,
-)
+from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
 
 MIB = 1 << 20
 ID = "c0ffee"
@@ -86,7 +80,7 @@ class Containerd:
     async def tell_limits(
         self, container_id: str, limits: KernelLimits, *, memory: bool, patient: bool
     ) -> None:
-        changes: tuple[Change, ...] = (SetCpu(limits.cpu_weight, limits.cpu_quota_us),)
+        changes: tuple[GroupChange, ...] = (SetCpu(limits.cpu_weight, limits.cpu_quota_us),)
         if memory:
             changes += (SetMemory(limits.memory_limit_bytes),)
         await self._update(*changes, patient=patient)
@@ -96,7 +90,7 @@ class Containerd:
         await self.may_go_on.wait()
         return self.recorded
 
-    async def _update(self, *changes: Change, patient: bool = True) -> None:
+    async def _update(self, *changes: GroupChange, patient: bool = True) -> None:
         self.asked.append(changes if len(changes) > 1 else changes[0])
         self.under_way += 1
         try:
@@ -109,7 +103,7 @@ class Containerd:
         finally:
             self.under_way -= 1
 
-    def _do(self, changes: tuple[Change, ...]) -> None:
+    def _do(self, changes: tuple[GroupChange, ...]) -> None:
         refusal = next(filter(None, map(self.refuses, changes)), "")
         known = functools.reduce(_with_change, changes, self.recorded)
         if self.does_a_part:
@@ -120,7 +114,7 @@ class Containerd:
         self.kernel.have(known)
 
 
-def _with_change(limits: KernelLimits, change: Change) -> KernelLimits:
+def _with_change(limits: KernelLimits, change: GroupChange) -> KernelLimits:
     match change:
         case SetCpu(weight=weight, quota_us=quota_us):
             weight = limits.cpu_weight if weight is None else weight

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
@@ -17,8 +18,6 @@ from livesize.runtime.interface import (
     PodGroup,
     RuntimeCallError,
     RuntimeEvent,
-    SetCpu,
-    SetMemory,
 )
 
 MIB = 1024 * 1024

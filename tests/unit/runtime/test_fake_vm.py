@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from livesize.api.group_changes import SetMemory
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import KERNEL_BYTES, FakeVm
-from livesize.runtime.interface import GoneError, PodGroup, RuntimeCallError, SetMemory
+from livesize.runtime.interface import GoneError, PodGroup, RuntimeCallError
 from livesize.runtime.vm import (
     GuestSilentError,
     OnlineVcpus,

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.containerd.slice_places import SlicePlaces
-from livesize.runtime.interface import MemoryInUseError, SetCpu, SetMemory
+from livesize.runtime.interface import MemoryInUseError
 
 UID = "0-1"
 UNIT = "livesize-n_1-pod0_1.slice"

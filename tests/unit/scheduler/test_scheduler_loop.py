@@ -12,23 +12,13 @@ import pytest
 
 from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError, conflict, not_found
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
-from livesize.api.kinds.resource import Resource
+from livesize.api.kinds import EVENTS, NODES, PODS, RESOURCES, Resource
+from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
+from livesize.api.patch import PatchType
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
-from livesize.client.interface import (
-    EVERYTHING,
-    Client,
-    EventType,
-    ObjectList,
-    PatchType,
-    Selection,
-    WatchEvent,
-)
+from livesize.client.interface import Client
 from livesize.scheduler.loop import Scheduler
 
 
@@ -48,13 +38,13 @@ class Server:
         is_new = name_of(obj) not in self.objects[resource]
         obj = evolve(obj, ("metadata", "resourceVersion"), str(self.revision))
         self.objects[resource][name_of(obj)] = obj
-        self._tell(resource, EventType.ADDED if is_new else EventType.MODIFIED, obj)
+        self._tell(resource, WatchEventType.ADDED if is_new else WatchEventType.MODIFIED, obj)
 
     def remove(self, resource: Resource, name: str) -> None:
         self.revision += 1
         gone = self.objects[resource].pop(name)
         gone = evolve(gone, ("metadata", "resourceVersion"), str(self.revision))
-        self._tell(resource, EventType.DELETED, gone)
+        self._tell(resource, WatchEventType.DELETED, gone)
 
     def node_of(self, pod: str) -> str:
         return str(lookup(self.objects[PODS][pod], "spec", "nodeName", default=""))
@@ -63,7 +53,7 @@ class Server:
         condition = find_condition(self.objects[PODS][pod], "PodScheduled")
         return None if condition is None else condition["message"]
 
-    def _tell(self, resource: Resource, kind: EventType, obj: Object) -> None:
+    def _tell(self, resource: Resource, kind: WatchEventType, obj: Object) -> None:
         for queue in self.watchers.get(resource, []):
             queue.put_nowait(WatchEvent(kind, obj))
 
@@ -459,11 +449,11 @@ async def test_the_place_is_kept_until_the_watch_tells_of_the_binding(server: Se
     async with scheduling(server):
         delayed = server.watchers.pop(PODS)
         server.put(PODS, pod("a", "600m"))
-        delayed[0].put_nowait(WatchEvent(EventType.ADDED, server.objects[PODS]["a"]))
+        delayed[0].put_nowait(WatchEvent(WatchEventType.ADDED, server.objects[PODS]["a"]))
         await settle()
         assert server.node_of("a") == "n"
         server.put(PODS, pod("b", "600m"))
-        delayed[0].put_nowait(WatchEvent(EventType.ADDED, server.objects[PODS]["b"]))
+        delayed[0].put_nowait(WatchEvent(WatchEventType.ADDED, server.objects[PODS]["b"]))
         await settle()
         assert server.bindings == [("a", "n")]
 

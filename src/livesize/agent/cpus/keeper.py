@@ -18,6 +18,7 @@ import msgspec
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.cpus.pins import plan_pins
 from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, NarrowPool, plan_binding, start_cpus
+from livesize.api.group_changes import SetCpus
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import (
@@ -28,7 +29,6 @@ from livesize.runtime.interface import (
     GoneError,
     Runtime,
     RuntimeCallError,
-    SetCpus,
 )
 
 log = get_logger("agent.cpus")

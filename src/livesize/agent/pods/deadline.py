@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livesize.api.objects import Object, lookup
-from livesize.machinery.clock import parse_time
+from livesize.api.times import parse_time
 
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 

@@ -13,7 +13,7 @@ from livesize.api.objects import Object, name_of, namespace_of, uid_of
 from livesize.api.quantity import format_whole_mi
 from livesize.api.resize_state import REQUEST_STATUS, ResizePhase
 from livesize.api.resources import sidecars_of
-from livesize.machinery.clock import format_micro_time
+from livesize.api.times import format_micro_time
 from livesize.machinery.steps import StepOutcome, StepRecord
 from livesize.runtime.interface import MemoryInUseError
 

@@ -9,26 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from livesize.agent.resize.plan import (
-    CpuSetting,
-    MemorySetting,
-    PodObservation,
-    ResizePlan,
-    SetGroup,
-)
+from livesize.agent.resize.plan import PodObservation, ResizePlan, SetGroup
+from livesize.api.group_changes import GroupChange, SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.steps import Step, StepFailedError
-from livesize.runtime.interface import (
-    Change,
-    ContainerGroup,
-    Group,
-    PodGroup,
-    Runtime,
-    SetCpu,
-    SetMemory,
-)
+from livesize.runtime.interface import ContainerGroup, Group, PodGroup, Runtime
 
-Heard: TypeAlias = Callable[[SetGroup, Change], None]
+Heard: TypeAlias = Callable[[SetGroup, GroupChange], None]
 """Told what a step has read back."""
 
 
@@ -41,7 +28,7 @@ class HeldLimits:
     def now(self) -> PodObservation:
         return self._observed
 
-    def read(self, planned: SetGroup, found: Change) -> None:
+    def read(self, planned: SetGroup, found: GroupChange) -> None:
         pod, containers = self._observed.pod, self._observed.containers
         if planned.container is None:
             pod = _with_change(pod, found)
@@ -51,7 +38,7 @@ class HeldLimits:
         self._observed = PodObservation(pod, containers)
 
 
-def _with_change(limits: KernelLimits, found: Change) -> KernelLimits:
+def _with_change(limits: KernelLimits, found: GroupChange) -> KernelLimits:
     match found:
         case SetCpu(weight=int(weight), quota_us=quota_us):
             return KernelLimits(weight, quota_us, limits.memory_limit_bytes)
@@ -72,7 +59,7 @@ def group_step(
     runtime: Runtime, pod_uid: str, planned: SetGroup, heard: Heard | None = None
 ) -> Step:
     group = _group(pod_uid, planned)
-    change = _change(planned)
+    change = planned.after
 
     async def write() -> None:
         await runtime.write(group, change)
@@ -93,11 +80,3 @@ def _group(pod_uid: str, planned: SetGroup) -> Group:
     if planned.container is None:
         return PodGroup(pod_uid)
     return ContainerGroup(pod_uid, planned.container)
-
-
-def _change(planned: SetGroup) -> Change:
-    match planned.after:
-        case CpuSetting(weight=weight, quota_us=quota_us):
-            return SetCpu(weight, quota_us)
-        case MemorySetting(limit_bytes=limit_bytes):
-            return SetMemory(limit_bytes)

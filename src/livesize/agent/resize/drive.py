@@ -42,7 +42,7 @@ from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
 from livesize.api.resize_wish import Wish
 from livesize.api.resources import init_containers_of, resizable_of, size_of
-from livesize.machinery.clock import parse_time
+from livesize.api.times import parse_time
 from livesize.machinery.steps import Backoff, Step, StepWaitsError, run_steps
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerPhase

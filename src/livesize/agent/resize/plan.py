@@ -22,39 +22,24 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.api.group_changes import SetCpu, SetMemory, SizeChange, cpu_change, memory_change
 from livesize.api.kernel_units import KernelLimits
 
 _NO_LIMIT = float("inf")
-
-
-class CpuSetting(msgspec.Struct, frozen=True, tag=True):
-    """Weight and quota of one group; quota None: no limit."""
-
-    weight: int
-    quota_us: int | None
-
-
-class MemorySetting(msgspec.Struct, frozen=True, tag=True):
-    """Memory limit of one group; None: no limit."""
-
-    limit_bytes: int | None
-
-
-Setting: TypeAlias = CpuSetting | MemorySetting
 
 
 class SetGroup(msgspec.Struct, frozen=True):
     """Write one resource of one group. ``container`` None is the pod's own group."""
 
     container: str | None
-    after: Setting
-    before: Setting
+    after: SizeChange
+    before: SizeChange
 
     @property
     def name(self) -> str:
         """For people and crash points: "pod:cpu", "container:app:memory"."""
         group = "pod" if self.container is None else f"container:{self.container}"
-        resource = "cpu" if isinstance(self.after, CpuSetting) else "memory"
+        resource = "cpu" if isinstance(self.after, SetCpu) else "memory"
         return f"{group}:{resource}"
 
 
@@ -73,7 +58,7 @@ class ResizePlan(msgspec.Struct, frozen=True):
         return not self.steps
 
 
-_Reader: TypeAlias = Callable[[KernelLimits], Setting]
+_Reader: TypeAlias = Callable[[KernelLimits], SizeChange]
 
 
 def plan_resize(
@@ -82,17 +67,9 @@ def plan_resize(
     """Return the ordered steps from ``observed`` to ``wanted``. A container that has no group
     now is left out: it gets its limits when it starts."""
     steps: list[SetGroup] = []
-    for read in (cpu_setting, memory_setting):
+    for read in (cpu_change, memory_change):
         steps.extend(_plan_resource(read, observed, wanted, pod_wanted))
     return ResizePlan(tuple(steps))
-
-
-def cpu_setting(limits: KernelLimits) -> CpuSetting:
-    return CpuSetting(limits.cpu_weight, limits.cpu_quota_us)
-
-
-def memory_setting(limits: KernelLimits) -> MemorySetting:
-    return MemorySetting(limits.memory_limit_bytes)
 
 
 def shrinks(change: SetGroup) -> bool:
@@ -119,10 +96,10 @@ def _plan_resource(
     return [*containers, pod] if shrinks(pod) else [pod, *containers]
 
 
-def _size(setting: Setting) -> tuple[float, int]:
+def _size(change: SizeChange) -> tuple[float, int]:
     """Sizes compare by limit; the weight, which bounds nothing, only where limits are equal."""
-    match setting:
-        case CpuSetting(weight=weight, quota_us=quota_us):
-            return (_NO_LIMIT if quota_us is None else quota_us, weight)
-        case MemorySetting(limit_bytes=limit_bytes):
+    match change:
+        case SetCpu(weight=weight, quota_us=quota_us):
+            return (_NO_LIMIT if quota_us is None else quota_us, weight or 0)
+        case SetMemory(limit_bytes=limit_bytes):
             return (_NO_LIMIT if limit_bytes is None else limit_bytes, 0)

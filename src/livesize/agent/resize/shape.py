@@ -19,9 +19,10 @@ from livesize.agent.pods.config import (
 from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import HeldLimits, group_steps
 from livesize.agent.resize.hooks import ResizeHooks
-from livesize.agent.resize.plan import CpuSetting, PodObservation, plan_resize
+from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.volumes.sizes import volume_steps
+from livesize.api.group_changes import SetCpu
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class
@@ -77,7 +78,7 @@ class ContainersShape:
         steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
         before = self.hooks.before(entry, staying, onlookers.is_overtaken)
         after = self.hooks.after(entry, staying, onlookers.is_overtaken)
-        of_cpu = sum(isinstance(step.after, CpuSetting) for step in plan.steps)  # they come first
+        of_cpu = sum(isinstance(step.after, SetCpu) for step in plan.steps)  # they come first
         cpu_steps = len(before) + len(binding) + len(grow) + of_cpu
         return MachineWork(
             (*before, *steps, *after), changing, cpu_steps=cpu_steps, groups=held.now

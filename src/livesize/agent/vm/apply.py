@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
 from livesize.agent.resize.apply import group_step
-from livesize.agent.resize.plan import CpuSetting, SetGroup, shrinks
+from livesize.agent.resize.plan import SetGroup, shrinks
 from livesize.agent.shape import Onlookers, Progress
 from livesize.agent.vm.plan import (
     BringOnline,
@@ -42,6 +42,7 @@ from livesize.agent.vm.words import (
     vcpu_progress,
     vcpu_shortfall,
 )
+from livesize.api.group_changes import SetCpu
 from livesize.api.resources import VM_NAME
 from livesize.machinery.steps import Step, StepFailedError, StepWaitsError
 from livesize.machinery.telemetry import get_logger
@@ -361,4 +362,4 @@ def _online(view: VmView) -> int | None:
 
 
 def _is_cpu(change: SetGroup) -> bool:
-    return isinstance(change.after, CpuSetting)
+    return isinstance(change.after, SetCpu)

@@ -34,16 +34,8 @@ import msgspec
 
 from livesize.agent.cpus.pins import plan_pins
 from livesize.agent.cpus.plan import Bind, BindingStep, Cpus
-from livesize.agent.resize.plan import (
-    CpuSetting,
-    MemorySetting,
-    PodObservation,
-    SetGroup,
-    Setting,
-    cpu_setting,
-    memory_setting,
-    shrinks,
-)
+from livesize.agent.resize.plan import PodObservation, SetGroup, shrinks
+from livesize.api.group_changes import SetCpu, SetMemory, SizeChange, cpu_change, memory_change
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_pins import UNPINNED, VmPins
@@ -227,7 +219,7 @@ def plan_vm_resize(
     """Return the ordered steps from what is to ``target``; the VM's own group is there.
     ``may_online``: the guest has an agent that was not asked yet to use what it keeps offline.
     ``binding``: those from the CPUs its group is bound to, to those it is to have alone."""
-    cpu = _within(cpu_setting, groups, target, _vcpu_steps(facts, target.vcpus))
+    cpu = _within(cpu_change, groups, target, _vcpu_steps(facts, target.vcpus))
     gains = bool(binding) and isinstance(binding[-1], Bind)
     cpu = [*binding, *cpu] if gains else [*cpu, *binding]
     cpu += _pin_steps(facts, target)
@@ -235,7 +227,7 @@ def plan_vm_resize(
     memory_steps = _memory_steps(facts, target.memory_bytes, most_bytes, target.overhead_bytes)
     if may_online and not memory_steps and unseen_bytes(facts, None):
         memory_steps = [BringOnline()]
-    memory = _within(memory_setting, groups, target, memory_steps)
+    memory = _within(memory_change, groups, target, memory_steps)
     return VmPlan((*memory, *cpu)) if memory_first else VmPlan((*cpu, *memory), len(cpu))
 
 
@@ -264,7 +256,7 @@ def plan_roll_back(
 
 
 def _within(
-    read: Callable[[KernelLimits], Setting],
+    read: Callable[[KernelLimits], SizeChange],
     groups: PodObservation,
     target: VmTarget,
     inner: list[VmStep],
@@ -382,14 +374,14 @@ def _covered_bytes(groups: PodObservation, overhead_bytes: int) -> int:
     return max(0, covered // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES)
 
 
-def _kept(before: Setting, facts: VmFacts, overhead_bytes: int) -> Setting:
+def _kept(before: SizeChange, facts: VmFacts, overhead_bytes: int) -> SizeChange:
     match before:
-        case CpuSetting(weight=weight, quota_us=quota_us):
+        case SetCpu(weight=weight, quota_us=quota_us):
             online = facts.plugged_vcpus if facts.online_vcpus is None else facts.online_vcpus
-            return CpuSetting(weight, _larger(quota_us, online * CPU_PERIOD_US))
-        case MemorySetting(limit_bytes=limit_bytes):
+            return SetCpu(weight, _larger(quota_us, online * CPU_PERIOD_US))
+        case SetMemory(limit_bytes=limit_bytes):
             held_bytes = max(facts.requested_bytes, facts.plugged_bytes)
-            return MemorySetting(_larger(limit_bytes, held_bytes + overhead_bytes))
+            return SetMemory(_larger(limit_bytes, held_bytes + overhead_bytes))
 
 
 def _larger(limit: int | None, needed: int) -> int | None:

@@ -16,6 +16,7 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, lookup, name_of, namespace_of, version_of
 from livesize.api.storage import (
     ClaimPhase,
@@ -28,7 +29,7 @@ from livesize.api.storage import (
     volume_name,
 )
 from livesize.api.volume_choice import NodeFacts, reaches
-from livesize.client.interface import Client, EventType, Selection
+from livesize.client.interface import Client
 from livesize.runtime.volumes.interface import HostPath, KeptFolder
 
 CLAIMS, VOLUMES = PERSISTENT_VOLUME_CLAIMS.plural, PERSISTENT_VOLUMES.plural
@@ -53,7 +54,7 @@ async def _until_bound(client: Client, claim: Object) -> None:
     stream = client.watch(PERSISTENT_VOLUME_CLAIMS, selection, resource_version=version_of(claim))
     async with aclosing(cast("_Closable", stream)):
         async for event in stream:
-            if event.type is EventType.DELETED or _has_volume(event.object):
+            if event.type is WatchEventType.DELETED or _has_volume(event.object):
                 return
 
 

@@ -12,11 +12,11 @@ from livesize.agent.outside import Outside
 from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
 from livesize.api.errors import StatusError
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.reasons import EventReason
 from livesize.api.storage import FOLDER_FINALIZER, NODE_LABEL
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Selection
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.steps import Step, run_steps
 from livesize.machinery.telemetry import get_logger

@@ -7,6 +7,7 @@ what it did not have to copy.
 from __future__ import annotations
 
 import contextlib
+import enum
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +15,15 @@ from typing import Any
 import orjson
 
 MAXIMUM_DEPTH = 128
+
+
+class PatchType(enum.StrEnum):
+    """How a PATCH says what it changes: the content type of its body."""
+
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
 
 
 class PatchError(ValueError):

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
+from livesize.api.times import parse_time
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.plan import EventTerms, LivingEvent, plan_expiry
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
 from livesize.apiserver.watchers import Watcher
-from livesize.machinery.clock import Clock, parse_time
+from livesize.machinery.clock import Clock
 from livesize.store.interface import ConflictError, StoreUnavailableError
 
 BATCH = 100  # in one commit

@@ -29,12 +29,13 @@ import orjson
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object
+from livesize.api.times import format_micro_time
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.handlers import verb_of
 from livesize.apiserver.http.peers import IDENTITY, IMPERSONATED, SWITCHED
 from livesize.apiserver.http.requests import Message, Receive, Request, Scope, Send, read_head
 from livesize.apiserver.http.router import Route, parse_route
-from livesize.machinery.clock import Clock, format_micro_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 
 _log = get_logger("apiserver.audit")

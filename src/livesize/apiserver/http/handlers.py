@@ -17,6 +17,7 @@ from livesize.api.errors import (
 from livesize.api.kinds.registry import METRICS
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, uid_of
+from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deleting import Deleted
@@ -46,7 +47,6 @@ from livesize.apiserver.service import Service
 from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 from livesize.apiserver.watchers import Delivery
-from livesize.client.interface import PatchType
 from livesize.machinery.clock import Clock
 
 _JSON = ("application/json", "", "*/*")

@@ -23,6 +23,7 @@ from livesize.api.errors import (
     method_not_allowed,
 )
 from livesize.api.kinds.node import NODES
+from livesize.api.times import format_time
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority, RequestRefusedError, read_request
 from livesize.apiserver.auth.identities import NODE_USER, Identity, Role, node_identity
@@ -39,7 +40,7 @@ from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.responses import Answer, json_answer
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.clock import Clock
 
 CA_PATH = "/livesize/v1/ca"
 JOIN_PATH = "/livesize/v1/join"

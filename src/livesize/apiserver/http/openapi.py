@@ -21,6 +21,7 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.registry import RESOURCES
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
+from livesize.api.patch import PatchType
 from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.openapi_v2 import V2_PATH, to_v2
@@ -29,7 +30,6 @@ from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.router import scope_path
 from livesize.apiserver.schemas import definitions, full_name, kind_name
 from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS, Posted
-from livesize.client.interface import PatchType
 
 _ROOT = "/openapi/v3"
 _GVK = "x-kubernetes-group-version-kind"

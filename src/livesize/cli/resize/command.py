@@ -13,6 +13,7 @@ import msgspec
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of
+from livesize.api.patch import PatchType
 from livesize.api.resources import ResourceName, container_resources
 from livesize.cli.completing import complete_pod
 from livesize.cli.connection import (
@@ -37,7 +38,6 @@ from livesize.cli.resize.plan import (
 from livesize.cli.resize.progress import Done, Refused, Waiting, verdict_is_known
 from livesize.cli.resize.report import change_table, progress_line, verdict_words
 from livesize.cli.targets import Duration, parse_pod
-from livesize.client.interface import PatchType
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:

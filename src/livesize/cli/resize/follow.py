@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of, version_of
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
-from livesize.client.interface import Client, EventType, Selection
+from livesize.client.interface import Client
 from livesize.machinery.clock import Clock
 
 _AGAIN_SECONDS = 0.25
@@ -69,9 +70,9 @@ class Following:
         stream = self._client.watch(PODS, selection, resource_version=version_of(self.pod))
         async with aclosing(cast("Any", stream)):
             async for event in stream:
-                if event.type is EventType.DELETED:
+                if event.type is WatchEventType.DELETED:
                     raise _gone(self.pod)
-                if event.type is not EventType.BOOKMARK:
+                if event.type is not WatchEventType.BOOKMARK:
                     yield event.object
 
     async def _look_again(self) -> Object:

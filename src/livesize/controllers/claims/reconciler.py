@@ -17,6 +17,7 @@ from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.storage_class import STORAGE_CLASSES
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import event_type
 from livesize.api.storage import (
@@ -31,7 +32,7 @@ from livesize.api.storage import (
 )
 from livesize.api.volume_choice import NodeFacts
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.controllers.claims.plan import (
     ClaimView,

@@ -10,10 +10,11 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
+from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.controllers.disruption.plan import plan_status
-from livesize.machinery.clock import Clock, format_time, parse_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.queue import WorkQueue, run_workers
 
 CONFIRMED_SECONDS = 120.0

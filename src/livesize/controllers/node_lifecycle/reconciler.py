@@ -13,13 +13,15 @@ from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError
 from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.node import NODES
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, uid_of, version_of
 from livesize.api.reasons import ConditionType, EventReason, event_type
+from livesize.api.times import format_time
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.controllers.node_lifecycle.plan import plan_node
-from livesize.machinery.clock import Clock, format_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.telemetry import get_logger

@@ -15,10 +15,11 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import RESOURCES
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.controllers.quota.plan import plan_recount
 from livesize.machinery.clock import Clock
 from livesize.machinery.queue import WorkQueue, run_workers

@@ -8,14 +8,16 @@ import math
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, name_of, namespace_of, uid_of
+from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason, event_type
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_state import UNFINISHED, phase_of, resize_state
+from livesize.api.times import parse_time
 from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client, PatchType
+from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.controllers.resize_deadline.plan import Evict, Rest, Revert, Wait, plan_deadline
-from livesize.machinery.clock import Clock, parse_time
+from livesize.machinery.clock import Clock
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.telemetry import get_logger

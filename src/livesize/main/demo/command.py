@@ -17,11 +17,12 @@ import uvloop
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import lookup
 from livesize.cli.output import Table, print_table
 from livesize.cli.tables import table_of
 from livesize.client.http import HttpClient
-from livesize.client.interface import Client, Selection
+from livesize.client.interface import Client
 from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.main.demo.container import HELD_MIB, ContainerAct

@@ -11,11 +11,13 @@ import msgspec
 
 from livesize.api.conditions import is_true
 from livesize.api.kinds.pod import PODS
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, version_of
+from livesize.api.patch import PatchType
 from livesize.api.resize_phase import ResizePhase
 from livesize.api.vm_status import statuses_of
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
-from livesize.client.interface import Client, PatchType, Selection
+from livesize.client.interface import Client
 from livesize.machinery.clock import Clock
 from livesize.main.demo.promises import BrokenPromiseError, promise
 

@@ -15,6 +15,7 @@ import msgspec
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resize_phase import ResizePhase
+from livesize.api.resources import VM_NAME
 from livesize.machinery.clock import Clock
 from livesize.main.demo.container import WIDTH, print_history
 from livesize.main.demo.groups import (
@@ -32,7 +33,6 @@ from livesize.runtime.cgroups.interface import CgroupDriver, group_path
 from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 from livesize.runtime.libvirt.compose import domain_name
-from livesize.runtime.vm import VM_NAME
 
 NAME = "vm1"
 _MIB = 1 << 20

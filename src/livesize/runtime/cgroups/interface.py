@@ -13,18 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.runtime.interface import (
-    Change,
-    ContainerGroup,
-    Group,
-    PodGroup,
-    Reading,
-    RuntimeCallError,
-    SetCpu,
-    SetCpus,
-    SetMemory,
-)
+from livesize.runtime.interface import ContainerGroup, Group, PodGroup, Reading, RuntimeCallError
 
 PAGE_BYTES = 4096
 SHRINK_MARGIN_BYTES = 32 * 1024 * 1024
@@ -132,7 +123,7 @@ class CgroupDriver(Protocol):
         ...
 
 
-def read_setting(cgroups: CgroupDriver, path: str, change: Change) -> Change:
+def read_setting(cgroups: CgroupDriver, path: str, change: GroupChange) -> GroupChange:
     """What the kernel now holds of that which ``change`` sets."""
     match change:
         case SetCpu():

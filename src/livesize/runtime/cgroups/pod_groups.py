@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
@@ -25,17 +26,7 @@ from livesize.runtime.cgroups.interface import (
     read_setting,
 )
 from livesize.runtime.cgroups.oom_score import set_oom_scores
-from livesize.runtime.interface import (
-    Change,
-    GoneError,
-    Group,
-    PodGroup,
-    Reading,
-    RuntimeCallError,
-    SetCpu,
-    SetCpus,
-    SetMemory,
-)
+from livesize.runtime.interface import GoneError, Group, PodGroup, Reading, RuntimeCallError
 
 REMOVE_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
 _SHRINKS_AT_ONCE = 64
@@ -143,13 +134,13 @@ class PodGroups:
     def read_limits(self, group: Group) -> KernelLimits:
         return self.cgroups.read_limits(group_path(self.root, group))
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return read_setting(self.cgroups, group_path(self.root, group), change)
 
     def read_cpus(self, group: Group) -> tuple[int, ...] | None:
         return self.cgroups.read_cpus(group_path(self.root, group))
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         path = group_path(self.root, group)
         match change:
             case SetCpu(weight=weight, quota_us=quota_us):

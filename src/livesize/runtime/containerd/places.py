@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.containerd.leftovers import Leftovers
-from livesize.runtime.interface import Change, PodGroup
+from livesize.runtime.interface import PodGroup
 
 
 class Places(Protocol):
@@ -46,7 +47,7 @@ class Places(Protocol):
         may be older than the last resize; the agent sets them from what it allocated."""
         ...
 
-    async def write(self, uid: str, change: Change) -> None: ...
+    async def write(self, uid: str, change: GroupChange) -> None: ...
 
     async def remove(self, uid: str) -> None:
         """The group of a pod that is no more, all below it, and whoever is still in there."""
@@ -100,7 +101,7 @@ class PlainPlaces:
     async def find(self, uid: str) -> None:
         self._groups.make(PodGroup(uid), None)
 
-    async def write(self, uid: str, change: Change) -> None:
+    async def write(self, uid: str, change: GroupChange) -> None:
         await self._groups.write(PodGroup(uid), change)
 
     async def remove(self, uid: str) -> None:

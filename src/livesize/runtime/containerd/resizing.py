@@ -14,19 +14,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.containerd.link import RefusedError, UnreachableError
 from livesize.runtime.containerd.telling import Telling
-from livesize.runtime.interface import (
-    Change,
-    MemoryInUseError,
-    RuntimeCallError,
-    SetCpu,
-    SetCpus,
-    SetMemory,
-)
+from livesize.runtime.interface import MemoryInUseError, RuntimeCallError
 
 InThread: TypeAlias = Callable[..., Awaitable[Any]]
 
@@ -48,7 +42,7 @@ class Resizer:
         self._in_thread = in_thread
         self._telling = telling
 
-    async def write(self, container_id: str, path: str, change: Change) -> None:
+    async def write(self, container_id: str, path: str, change: GroupChange) -> None:
         """``path``: the container's group."""
         telling = self._telling
         if telling is not None and isinstance(change, SetCpu):
@@ -70,7 +64,7 @@ class Resizer:
         weight = before.cpu_weight if change.weight is None else change.weight
         return KernelLimits(weight, change.quota_us, before.memory_limit_bytes)
 
-    async def _write_through(self, container_id: str, path: str, change: Change) -> None:
+    async def _write_through(self, container_id: str, path: str, change: GroupChange) -> None:
         before = self._cgroups.read_limits(path)
         if isinstance(change, SetMemory) and _is_lower(change.limit_bytes, before):
             await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
@@ -112,7 +106,7 @@ class Resizer:
             await self._telling.now(container_id)
             yield
 
-    async def _ask(self, container_id: str, change: Change) -> None:
+    async def _ask(self, container_id: str, change: GroupChange) -> None:
         match change:
             case SetCpu(weight=weight, quota_us=quota_us):
                 await self._containers.set_cpu(container_id, weight, quota_us)
@@ -122,12 +116,12 @@ class Resizer:
                 await self._containers.set_cpus(container_id, cpus)
 
     async def _set_back(
-        self, container_id: str, path: str, change: Change, before: KernelLimits
+        self, container_id: str, path: str, change: GroupChange, before: KernelLimits
     ) -> None:
         """A GoneError from reading tells more than the refusal, and goes out."""
         if self._cgroups.read_limits(path) == before:
             return
-        back: Change
+        back: GroupChange
         match change:
             case SetCpu():
                 back = SetCpu(before.cpu_weight, before.cpu_quota_us)

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.runtime_powers import Powers
 from livesize.machinery.clock import Clock
@@ -48,7 +49,6 @@ from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
-    Change,
     CommandResult,
     ContainerConfig,
     ContainerGroup,
@@ -331,13 +331,13 @@ class ContainerdRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._cgroups.read_limits(self._path(group))
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return read_setting(self._cgroups, self._path(group), change)
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._cgroups.read_cpus(self._path(group))
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         match group:
             case PodGroup(pod_uid=uid):
                 await self._places.write(uid, change)

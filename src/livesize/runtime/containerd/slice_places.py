@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
 from livesize.runtime.cgroups.pod_groups import REMOVE_DELAYS
 from livesize.runtime.containerd.leftovers import Leftovers
-from livesize.runtime.interface import Change, RuntimeCallError, SetCpu, SetCpus, SetMemory
+from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.systemd.bus import Property, Systemd
 from livesize.runtime.systemd.properties import (
     INFINITY,
@@ -95,7 +96,7 @@ class SlicePlaces:
         await self._systemd.set_properties(self.parent(uid), limit_properties(limits))
         await self._write_quota(path, limits.cpu_quota_us)
 
-    async def write(self, uid: str, change: Change) -> None:
+    async def write(self, uid: str, change: GroupChange) -> None:
         unit, path = self.parent(uid), self.pod(uid)
         match change:
             case SetCpu(weight=weight, quota_us=quota_us):

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from livesize.api.vm_pins import VmPins
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
@@ -21,7 +22,7 @@ from livesize.runtime.libvirt.facts import (
     with_requested,
 )
 from livesize.runtime.libvirt.link import load_libvirt
-from livesize.runtime.libvirt.model import MEMORY_BLOCK_BYTES, NOTE_KEY, NOTE_URI, decode_note
+from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note
 from livesize.runtime.vm import check_pins
 
 

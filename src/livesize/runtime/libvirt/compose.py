@@ -7,15 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.model import (
-    MEMORY_BLOCK_BYTES,
-    Boot,
-    DomainModel,
-    KernelBoot,
-    MemoryDevice,
-)
+from livesize.runtime.libvirt.model import Boot, DomainModel, KernelBoot, MemoryDevice
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 

@@ -14,6 +14,7 @@ import msgspec
 
 from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
 from livesize.api.vm_pins import UNPINNED, VmPins
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator, VmNote
 
@@ -25,7 +26,6 @@ _NODE_TITLE = "livesize node "
 # has booted, which makes plugging in a vCPU dangerous (emulator.py).
 TB_CACHE_MIB = 128
 MEMORY_SLOTS = 16
-MEMORY_BLOCK_BYTES = 2 * 1024 * 1024
 
 
 class KernelBoot(msgspec.Struct, frozen=True, tag=True):

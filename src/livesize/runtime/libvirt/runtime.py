@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
-import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +18,9 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.resources import VM_NAME
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
@@ -29,8 +29,8 @@ from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver, small_margin
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.events import EventFeed
+from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.interface import (
-    Change,
     CommandResult,
     ContainerConfig,
     ContainerGroup,
@@ -73,7 +73,7 @@ from livesize.runtime.streams import (
     PortStreams,
     Session,
 )
-from livesize.runtime.vm import VM_NAME, Accelerator, VmChange, VmView
+from livesize.runtime.vm import Accelerator, VmChange, VmView
 
 log = get_logger("libvirt")
 
@@ -134,7 +134,7 @@ class LibvirtRuntime:
         self._pods: dict[str, _Pod] = {}
         self._surroundings: Surroundings | None = None
         self._choosing = asyncio.Lock()
-        self._lock_descriptor = -1
+        self._lock = FolderLock(self._state_dir)
 
     @property
     def cgroup_version(self) -> CgroupVersion:
@@ -152,7 +152,7 @@ class LibvirtRuntime:
     # Opening and closing.
 
     async def open(self) -> None:
-        self._lock()
+        self._lock.take()
         self._groups.open()
         self._keeper.open()
         for uid in self._folders.uids():
@@ -179,14 +179,12 @@ class LibvirtRuntime:
             await self._in_thread(link.close)
             if not self._pods:
                 await self._in_thread(daemon.stop)
-        if not self._pods and self._lock_descriptor >= 0:
+        if not self._pods and self._lock.is_held:
             self._groups.cgroups.remove(self._groups.root)
         self._feed.close()
         self._groups.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._lock_descriptor >= 0:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
+        self._lock.release()
 
     # What there is.
 
@@ -326,13 +324,13 @@ class LibvirtRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return self._groups.read_back(group, change)
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._groups.read_cpus(group)
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         await self._groups.write(group, change)
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:
@@ -352,20 +350,6 @@ class LibvirtRuntime:
         return await self._require_vm(pod_uid).wait(holds, timeout_seconds)
 
     # Inside.
-
-    def _lock(self) -> None:
-        """Two agents on one state folder would start everything twice."""
-        self._state_dir.mkdir(parents=True, exist_ok=True)
-        path = self._state_dir / "lock"
-        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as failure:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
-            raise RuntimeCallError(
-                f"{self._state_dir} is used by another agent; give this one its own"
-            ) from failure
 
     async def _ready(self) -> Surroundings:
         """Libraries, accelerator and libvirtd, made ready for the first VM."""

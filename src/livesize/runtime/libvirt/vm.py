@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from livesize.api.resources import VM_NAME
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
@@ -62,7 +63,6 @@ from livesize.runtime.process.processes import (
 )
 from livesize.runtime.process.records import Outcome
 from livesize.runtime.vm import (
-    VM_NAME,
     Accelerator,
     GuestView,
     OnlineMemory,

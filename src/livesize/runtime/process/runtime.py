@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.detect import open_cgroups
@@ -28,7 +29,6 @@ from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
 from livesize.runtime.interface import (
-    Change,
     CommandResult,
     ContainerConfig,
     ContainerGroup,
@@ -250,13 +250,13 @@ class ProcessRuntime:
     def read_limits(self, group: Group) -> KernelLimits:
         return self._groups.read_limits(group)
 
-    def read_back(self, group: Group, change: Change) -> Change:
+    def read_back(self, group: Group, change: GroupChange) -> GroupChange:
         return self._groups.read_back(group, change)
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
         return self._groups.read_cpus(group)
 
-    async def write(self, group: Group, change: Change) -> None:
+    async def write(self, group: Group, change: GroupChange) -> None:
         await self._groups.write(group, change)
 
     def set_oom_score(self, group: ContainerGroup, score: int) -> None:

@@ -7,7 +7,7 @@ import datetime as dt
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from livesize.machinery.clock import format_micro_time, format_time, parse_time
+from livesize.api.times import format_micro_time, format_time, parse_time
 
 MOMENTS = st.floats(0, 4e9)
 
