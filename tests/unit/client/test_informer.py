@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError, expired
-from livesize.api.kinds import PODS, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
 from livesize.client.informer import Delta, Informer
