@@ -40,7 +40,7 @@ from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.records import ClientLease, event_poster
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
 from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
 from livesize.store.memory import MemoryStore
@@ -58,7 +58,7 @@ class Server:
         write_tokens(folder / "tokens", [entry])
         config = ApiServerConfig(tls_dir=folder / "tls", tokens=folder / "tokens", port=0)
         self.store = MemoryStore()
-        self.server = ApiServer(config, self.store)
+        self.server = ApiServer(config, self.store, context=system_context())
 
 
 async def open_direct(server: Server) -> Client:
@@ -313,7 +313,7 @@ async def test_an_object_that_enters_or_leaves_a_selection_is_added_or_deleted(
 async def test_an_informer_follows_over_either_wire(client: Client) -> None:
     await client.create(PODS, pod("before"), NS)
     deltas: asyncio.Queue[Delta] = asyncio.Queue()
-    informer = Informer(client, PODS, clock=SystemClock(), on_change=deltas.put_nowait)
+    informer = Informer(client, PODS, context=system_context(), on_change=deltas.put_nowait)
     task = asyncio.create_task(informer.run())
     try:
         async with asyncio.timeout(5):
@@ -332,7 +332,7 @@ async def test_an_informer_follows_over_either_wire(client: Client) -> None:
 async def test_events_are_written_and_counted(client: Client) -> None:
     about = await client.create(PODS, pod("a"), NS)
     recorder = EventRecorder(
-        event_poster(client), clock=SystemClock(), source=EventSource("contract")
+        event_poster(client), context=system_context(), source=EventSource("contract")
     )
     task = asyncio.create_task(recorder.run())
     try:

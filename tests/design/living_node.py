@@ -8,7 +8,6 @@ within what the node has.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +22,12 @@ from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.bound import BoundService
-from livesize.apiserver.ids import RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
 from livesize.client.direct import DirectClient
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
@@ -47,7 +46,7 @@ class WatchedMachine(FakeMachine):
     """``broken``: what was not as it must be, at any instant."""
 
     def __init__(self, node: LivingNode) -> None:
-        super().__init__(node.clock, memory_bytes=64 * GIB, cpu_milli=64_000)
+        super().__init__(node.context, memory_bytes=64 * GIB, cpu_milli=64_000)
         self._node = node
         self.broken: list[str] = []
 
@@ -71,6 +70,7 @@ class WatchedMachine(FakeMachine):
 class LivingNode:
     def __init__(self, folder: Path, cpu_milli: int) -> None:
         self.clock = SystemClock()
+        self.context = seeded_context(1, self.clock)
         self.machine = WatchedMachine(self)
         self.cpu_milli = cpu_milli
         self.bound = Amounts(cpu_milli, 4 * GIB)
@@ -79,7 +79,7 @@ class LivingNode:
         self._checkpoint_path = folder / "checkpoint.db"
         store = MemoryStore()
         self._cache = ObjectsCache(store)
-        self._service = Service(store, self._cache, self.clock, RandomIds())
+        self._service = Service(store, self._cache, self.context)
         self.user = self._client(Identity("user", Role.ADMIN))
         self._background: list[asyncio.Task[None]] = []
         self.wait(self._begin())
@@ -170,7 +170,7 @@ class LivingNode:
         await asyncio.wait(self._background)
 
     async def _start_agent(self) -> None:
-        self._runtime = FakeRuntime(clock=self.clock, machine=self.machine)
+        self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
         self._checkpoint = await Checkpoint.open(self._checkpoint_path)
         settings = quick_settings(
@@ -185,9 +185,8 @@ class LivingNode:
             node,
             self._runtime,
             self._checkpoint,
-            self.clock,
+            self.context,
             settings,
-            source=random.Random(1),
             volumes=FolderVolumes(self._checkpoint_path.parent / "volumes", FakeMounts()),
         )
         self._running = asyncio.create_task(self.agent.run())

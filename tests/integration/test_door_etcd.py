@@ -19,6 +19,7 @@ from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 
@@ -41,7 +42,11 @@ async def serving(member: Member, folder: Path) -> AsyncIterator[DirectClient]:
     settings = EtcdSettings((member.endpoint,))
     store = await EtcdStore.open(settings, epoch=1, clock=SystemClock())
     try:
-        server = ApiServer(ApiServerConfig(folder / "tls", folder / "tokens", port=0), store)
+        server = ApiServer(
+            ApiServerConfig(folder / "tls", folder / "tokens", port=0),
+            store,
+            context=system_context(),
+        )
         async with server.running():
             yield DirectClient(server.door(ADMIN))
     finally:

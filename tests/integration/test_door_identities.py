@@ -38,6 +38,7 @@ from livesize.client.joining import (
 )
 from livesize.client.kubeconfig import connection_from, write_kubeconfig
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.main.entry import cli
 from livesize.main.layout import DataDirectory
 from livesize.store.memory import MemoryStore
@@ -56,7 +57,7 @@ class Cluster:
         self.admin, entry = issue_token("admin", Role.ADMIN)
         write_tokens(self.directory.tokens, [entry])
         config = ApiServerConfig(self.directory.tls, self.directory.tokens, port=0, **settings)
-        self.server = ApiServer(config, MemoryStore())
+        self.server = ApiServer(config, MemoryStore(), context=system_context())
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Cluster]:

@@ -14,7 +14,7 @@ from livesize.apiserver.auth.identities import Identity, Role
 from livesize.client.direct import DirectClient
 from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.controllers.garbage.reconciler import GarbageCollector
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 
@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         client = DirectClient(running.server.door(controllers))
         working = [
             asyncio.run_coroutine_threadsafe(
-                controller(client, clock=SystemClock()).run(), running._loop
+                controller(client, context=system_context()).run(), running._loop
             )
             for controller in (GarbageCollector, ClaimBinder)
         ]

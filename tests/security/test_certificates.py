@@ -25,6 +25,7 @@ from livesize.apiserver.tls import ensure_tls
 from livesize.client.joining import join, node_of
 from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.credentials import load_identity
 from livesize.runtime.fake import FakeRuntime
 
@@ -118,7 +119,7 @@ async def node_endpoint(tls: Path) -> AsyncIterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tls / "ca.crt"))
     context.verify_mode = ssl.CERT_REQUIRED
     load_identity(context, certificate + key)
-    runtime = FakeRuntime(clock=SystemClock())
+    runtime = FakeRuntime(context=system_context())
     await runtime.open()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = EndpointServer(Endpoint(listener, context), runtime, SystemClock())

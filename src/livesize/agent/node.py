@@ -132,7 +132,7 @@ class NodeKeeper:
         self._backoff = Backoff(
             outside.settings.post_backoff_seconds,
             outside.settings.post_backoff_maximum_seconds,
-            outside.random,
+            outside.context.random,
         )
         self.registered = asyncio.Event()
 
@@ -152,9 +152,8 @@ class NodeKeeper:
             await keep_lease(
                 record,
                 terms,
-                clock=self._outside.clock,
+                context=self._outside.context,
                 owner=self._owner,
-                source=self._outside.random,
             )
 
     async def _keep_status(self) -> None:

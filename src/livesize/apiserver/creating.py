@@ -67,9 +67,9 @@ class Creating:
             resource,
             namespace,
             obj,
-            uid=self._ground.ids.uid(),
-            now=format_time(self._ground.clock.now()),
-            suffix="" if name_of(obj) else self._ground.ids.suffix(),
+            uid=self._ground.context.ids.uid(),
+            now=format_time(self._ground.context.clock.now()),
+            suffix="" if name_of(obj) else self._ground.context.ids.suffix(),
         )
         if resource == PODS:
             new, errors = fold_container(new, None)

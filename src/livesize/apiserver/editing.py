@@ -142,7 +142,7 @@ class Editing:
         resized = None if edit.sizes is None else resize_plainly(stored, edit.sizes)
         if resized is None or not resized.changed:
             return None if resized is None else stored
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
         return edit.owned(stored, stored, new, now)
 
@@ -151,7 +151,7 @@ class Editing:
         target, record = edit.target, seen.record
         if edit.versioned:
             check_version(target, record.stored, sent)
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         knows = edit.knows_policies
         new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)

@@ -48,7 +48,6 @@ from livesize.apiserver.deleting import Deleted, Deleting
 from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
 from livesize.apiserver.evicting import Evicting
-from livesize.apiserver.ids import Ids
 from livesize.apiserver.intake import (
     apply_patch,
     names_policy,
@@ -72,7 +71,7 @@ from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, pos
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store
 
@@ -89,15 +88,14 @@ class Service:
         self,
         store: Store,
         cache: ObjectsCache,
-        clock: Clock,
-        ids: Ids,
+        context: Context,
         points: CrashPoints = NO_CRASH_POINTS,
         *,
         trusts_editors: bool = True,
     ) -> None:
         self.cache = cache
         committer, books = Committer(store, cache, points), QuotaBooks(cache)
-        self._ground = Ground(cache, clock, ids, committer, books, trusts_editors)
+        self._ground = Ground(cache, context, committer, books, trusts_editors)
         self._creating = Creating(self._ground)
         self._editing = Editing(self._ground)
         self._deleting = Deleting(self._ground)

@@ -14,7 +14,6 @@ order; it must not wait. An exception from it is a bug and ends ``run``.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Protocol, cast
@@ -26,7 +25,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, version_of
 from livesize.client.interface import Client
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 
@@ -60,18 +59,15 @@ class Informer:
         resource: Resource,
         selection: Selection = EVERYTHING,
         *,
-        clock: Clock,
+        context: Context,
         on_change: Callable[[Delta], None],
-        source: random.Random | None = None,
     ) -> None:
         self._client = client
         self._resource = resource
         self._selection = selection
-        self._clock = clock
+        self._clock = context.clock
         self._on_change = on_change
-        self._backoff = Backoff(
-            _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, source or random.SystemRandom()
-        )
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
         self._failures = 0
         self._version = ""
         self._objects: dict[tuple[str, str], Object] = {}

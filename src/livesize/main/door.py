@@ -17,7 +17,7 @@ from livesize.main.stores import StoreChoice, open_store
 if TYPE_CHECKING:
     from livesize.apiserver.server import ApiServer
     from livesize.apiserver.streaming.endpoints import LocalNode
-    from livesize.machinery.clock import Clock
+    from livesize.machinery.context import Context
     from livesize.store.etcd.settings import EtcdSettings
 
 
@@ -55,7 +55,7 @@ async def open_door(
     settings: DoorSettings,
     listener: socket.socket,
     etcd: EtcdSettings | None,
-    clock: Clock,
+    context: Context,
 ) -> AsyncIterator[ApiServer]:
     """Serve from when this is entered until it is left."""
     from livesize.apiserver.http.audit import AuditLevel, AuditSettings
@@ -64,7 +64,7 @@ async def open_door(
     from livesize.machinery.steps import CrashPoints
 
     points = CrashPoints.from_environment()
-    store = await open_store(directory.store, etcd, clock=clock, points=points)
+    store = await open_store(directory.store, etcd, clock=context.clock, points=points)
     config = ApiServerConfig(
         directory.tls,
         directory.tokens,
@@ -79,7 +79,7 @@ async def open_door(
         local_node=_local_node(directory, settings),
         stop_delay_seconds=settings.stop_delay_seconds,
     )
-    server = ApiServer(config, store, clock=clock, points=points, listener=listener)
+    server = ApiServer(config, store, context=context, points=points, listener=listener)
     try:
         async with server.running():
             yield server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
+from livesize.machinery.context import Context
 from livesize.store.memory import MemoryStore
 
 NOW = 1_700_000_000.0
@@ -142,7 +144,8 @@ class Rig:
         self.cache = ObjectsCache(self.store, **cache_settings)
         self.clock = HandClock()
         self.ids = CountingIds()
-        self.service = Service(self.store, self.cache, self.clock, self.ids)
+        self.context = Context(self.clock, random.Random(1), self.ids)
+        self.service = Service(self.store, self.cache, self.context)
         self.ready = True
         self.app = App(
             self.service,

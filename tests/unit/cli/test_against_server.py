@@ -32,7 +32,7 @@ from livesize.cli.app import cli
 from livesize.client.direct import DirectClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.kubeconfig import write_kubeconfig
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.store.memory import MemoryStore
 
@@ -49,9 +49,9 @@ class SmallNode:
     def __init__(self, server: ApiServer) -> None:
         self._client = DirectClient(server.door(node_identity(NODE)))
         self._admin = DirectClient(server.door(Identity("test", Role.ADMIN)))
-        clock = SystemClock()
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock)
-        self._informer = Informer(self._admin, PODS, clock=clock, on_change=self._changed)
+        context = system_context()
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(context)
+        self._informer = Informer(self._admin, PODS, context=context, on_change=self._changed)
 
     async def run(self) -> None:
         await self._admin.create(
@@ -185,7 +185,7 @@ class Running:
         token, entry = issue_token("admin", Role.ADMIN)
         write_tokens(self._folder / "tokens", [entry])
         config = ApiServerConfig(self._folder / "tls", self._folder / "tokens", port=0)
-        async with ApiServer(config, MemoryStore()).running() as server:
+        async with ApiServer(config, MemoryStore(), context=system_context()).running() as server:
             ca_pem = server.ca_path.read_bytes()
             write_kubeconfig(self.kubeconfig, server.url, ca_pem, token, "admin")
             async with asyncio.TaskGroup() as group:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEven
 from livesize.api.objects import Object, name_of, version_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
+from livesize.machinery.context import seeded_context
 
 
 def pod(name: str, version: int, uid: str = "") -> Object:
@@ -133,9 +133,8 @@ class Watched:
         self.informer = Informer(
             typed,
             PODS,
-            clock=self.clock,
+            context=seeded_context(1, self.clock),
             on_change=self.deltas.append,
-            source=random.Random(1),
         )
 
     async def settle(self) -> None:
@@ -251,7 +250,7 @@ async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
         raise KeyError("bug")
 
     client: Any = timeline
-    informer = Informer(client, PODS, clock=JumpingClock(), on_change=broken)
+    informer = Informer(client, PODS, context=seeded_context(1, JumpingClock()), on_change=broken)
     with pytest.raises(KeyError):
         await informer.run()
 

@@ -17,7 +17,7 @@ from livesize.apiserver.records import stored_bytes
 from livesize.client.direct import DirectClient
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.controllers.quota.reconciler import QuotaCounter
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.store.interface import Put
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 
@@ -29,10 +29,10 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(BoundService(made.service, IDENTITIES["controller"]))
-    clock = SystemClock()
+    context = system_context()
     tasks = [
-        asyncio.create_task(GarbageCollector(client, clock=clock).run()),
-        asyncio.create_task(QuotaCounter(client, clock=clock).run()),
+        asyncio.create_task(GarbageCollector(client, context=context).run()),
+        asyncio.create_task(QuotaCounter(client, context=context).run()),
     ]
     yield made
     for task in tasks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -23,6 +22,7 @@ from livesize.api.patch import PatchType
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.client.interface import Client
+from livesize.machinery.context import seeded_context
 from livesize.scheduler.loop import Scheduler
 
 
@@ -162,7 +162,7 @@ async def settle() -> None:
 @asynccontextmanager
 async def scheduling(server: Server, clock: JumpingClock | None = None) -> AsyncIterator[None]:
     scheduler = Scheduler(
-        cast("Client", server), clock=clock or JumpingClock(), source=random.Random(1)
+        cast("Client", server), context=seeded_context(1, clock or JumpingClock())
     )
     running = asyncio.create_task(scheduler.run())
     await settle()

@@ -33,14 +33,13 @@ class FolderReclaimer:
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
-        self._queue: WorkQueue[str] = WorkQueue(outside.clock)
+        self._queue: WorkQueue[str] = WorkQueue(outside.context)
         self._volumes = Informer(
             outside.client,
             PERSISTENT_VOLUMES,
             Selection(labels=f"{NODE_LABEL}={outside.settings.node_name}"),
-            clock=outside.clock,
+            context=outside.context,
             on_change=self._observe,
-            source=outside.random,
         )
 
     async def run(self) -> None:
