@@ -16,7 +16,11 @@ import pytest
 import pytest_asyncio
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import (
     Object,
@@ -37,7 +41,7 @@ from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.pages import list_all
 from livesize.client.records import ClientLease, event_poster
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
 from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
 from livesize.store.memory import MemoryStore
@@ -55,7 +59,7 @@ class Server:
         write_tokens(folder / "tokens", [entry])
         config = ApiServerConfig(tls_dir=folder / "tls", tokens=folder / "tokens", port=0)
         self.store = MemoryStore()
-        self.server = ApiServer(config, self.store)
+        self.server = ApiServer(config, self.store, context=system_context())
 
 
 async def open_direct(server: Server) -> Client:
@@ -391,7 +395,7 @@ async def test_an_object_that_enters_or_leaves_a_selection_is_added_or_deleted(
 async def test_an_informer_follows_over_either_wire(client: Client) -> None:
     await client.create(PODS, pod("before"), NS)
     deltas: asyncio.Queue[Delta] = asyncio.Queue()
-    informer = Informer(client, PODS, clock=SystemClock(), on_change=deltas.put_nowait)
+    informer = Informer(client, PODS, context=system_context(), on_change=deltas.put_nowait)
     task = asyncio.create_task(informer.run())
     try:
         async with asyncio.timeout(5):
@@ -410,7 +414,7 @@ async def test_an_informer_follows_over_either_wire(client: Client) -> None:
 async def test_events_are_written_and_counted(client: Client) -> None:
     about = await client.create(PODS, pod("a"), NS)
     recorder = EventRecorder(
-        event_poster(client), clock=SystemClock(), source=EventSource("contract")
+        event_poster(client), context=system_context(), source=EventSource("contract")
     )
     task = asyncio.create_task(recorder.run())
     try:

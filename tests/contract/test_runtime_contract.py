@@ -12,7 +12,7 @@ import pytest
 
 from livesize.api.group_changes import SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     CommandTimeoutError,
@@ -99,18 +99,18 @@ class Machine:
 async def machine(
     request: pytest.FixtureRequest, tmp_path: Path, root_group: str
 ) -> AsyncIterator[Machine]:
-    clock = SystemClock()
+    context = system_context()
     if request.param == "fake":
-        world = FakeMachine(clock, behaviours=BEHAVIOURS)
+        world = FakeMachine(context, behaviours=BEHAVIOURS)
         world.log_directory = tmp_path
-        opened = Machine(lambda: FakeRuntime(clock=clock, machine=world))
+        opened = Machine(lambda: FakeRuntime(context=context, machine=world))
     elif request.param == "process":
-        opened = Machine(lambda: ProcessRuntime(tmp_path / "state", root_group, clock))
+        opened = Machine(lambda: ProcessRuntime(tmp_path / "state", root_group, context))
     else:
         from livesize.runtime.containerd.runtime import ContainerdRuntime  # grpc is an extra
 
         folder: Path = request.getfixturevalue("containerd_folder")
-        opened = Machine(lambda: ContainerdRuntime(folder, root_group, clock))
+        opened = Machine(lambda: ContainerdRuntime(folder, root_group, context))
     await opened.runtime.open()
     yield opened
     await opened.clear()

@@ -16,7 +16,7 @@ import pytest
 
 from livesize.api.group_changes import SetCpus, SetMemory
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerGroup,
@@ -71,8 +71,8 @@ async def machine(
         opened = Machine(saved.where.runtime)
         await opened.runtime.open()
     else:
-        world = FakeMachine(SystemClock())
-        opened = Machine(lambda: FakeRuntime(clock=SystemClock(), machine=world))
+        world = FakeMachine(system_context())
+        opened = Machine(lambda: FakeRuntime(context=system_context(), machine=world))
         await opened.runtime.open()
         await opened.runtime.create_pod(pod_config())
         await opened.runtime.start_container(config())

@@ -8,7 +8,6 @@ within what the node has.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,18 +15,18 @@ from typing import Any, TypeVar
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.api.group_changes import GroupChange
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.direct_client import DirectClient
-from livesize.apiserver.ids import RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
@@ -46,7 +45,7 @@ class WatchedMachine(FakeMachine):
     """``broken``: what was not as it must be, at any instant."""
 
     def __init__(self, node: LivingNode) -> None:
-        super().__init__(node.clock, memory_bytes=64 * GIB, cpu_milli=64_000)
+        super().__init__(node.context, memory_bytes=64 * GIB, cpu_milli=64_000)
         self._node = node
         self.broken: list[str] = []
 
@@ -70,6 +69,7 @@ class WatchedMachine(FakeMachine):
 class LivingNode:
     def __init__(self, folder: Path, cpu_milli: int) -> None:
         self.clock = SystemClock()
+        self.context = seeded_context(1, self.clock)
         self.machine = WatchedMachine(self)
         self.cpu_milli = cpu_milli
         self.bound = Amounts(cpu_milli, 4 * GIB)
@@ -78,7 +78,7 @@ class LivingNode:
         self._checkpoint_path = folder / "checkpoint.db"
         store = MemoryStore()
         self._cache = ObjectsCache(store)
-        self._service = Service(store, self._cache, self.clock, RandomIds())
+        self._service = Service(store, self._cache, self.context)
         self.user = self._client(Identity("user", Role.ADMIN))
         self._background: list[asyncio.Task[None]] = []
         self.wait(self._begin())
@@ -169,7 +169,7 @@ class LivingNode:
         await asyncio.wait(self._background)
 
     async def _start_agent(self) -> None:
-        self._runtime = FakeRuntime(clock=self.clock, machine=self.machine)
+        self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
         self._checkpoint = await Checkpoint.open(self._checkpoint_path)
         settings = quick_settings(
@@ -184,9 +184,8 @@ class LivingNode:
             node,
             self._runtime,
             self._checkpoint,
-            self.clock,
+            self.context,
             settings,
-            source=random.Random(1),
             volumes=FolderVolumes(self._checkpoint_path.parent / "volumes", FakeMounts()),
         )
         self._running = asyncio.create_task(self.agent.run())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any, cast
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
-from livesize.api.kinds import EVENTS, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, version_of
 from livesize.api.patch import PatchType
@@ -28,6 +28,7 @@ from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import Runtime
 from livesize.runtime.oci import BUILT_IN_IMAGE
@@ -131,11 +132,11 @@ async def one_process(
     accept_delay_seconds: float = ACCEPT_DELAY_SECONDS,
 ) -> AsyncIterator[OneProcess]:
     """Serves and runs pods until left; then its containers are gone."""
-    clock = SystemClock()
-    machine = FakeMachine(clock, memory_bytes=memory_gib << 30)
-    runtime: Runtime = FakeRuntime(clock=clock, machine=machine)
+    context = seeded_context(1, SystemClock())
+    machine = FakeMachine(context, memory_bytes=memory_gib << 30)
+    runtime: Runtime = FakeRuntime(context=context, machine=machine)
     if root_group:
-        runtime = ProcessRuntime(folder / "runtime", root_group, clock)
+        runtime = ProcessRuntime(folder / "runtime", root_group, context)
     tokens = {
         Role.ADMIN: issue_token("user", Role.ADMIN),
         Role.NODE: issue_token(f"system:node:{NODE}", Role.NODE, node=NODE),
@@ -145,7 +146,7 @@ async def one_process(
         store = await SqliteStore.open(folder / "store.db", epoch=1)
         stack.push_async_callback(store.close)
         config = ApiServerConfig(tls_dir=folder / "tls", tokens=folder / "tokens", port=0)
-        server = ApiServer(config, store)
+        server = ApiServer(config, store, context=context)
         await stack.enter_async_context(server.running())
 
         async def connect(role: Role) -> HttpClient:
@@ -172,9 +173,8 @@ async def one_process(
             await connect(Role.NODE),
             runtime,
             checkpoint,
-            clock,
+            context,
             settings,
-            source=random.Random(1),
             volumes=FolderVolumes(folder / "volumes", FakeMounts()),
         )
         user = await connect(Role.ADMIN)

@@ -13,11 +13,11 @@ from typing import Any
 
 from design.one_process import NODE, OneProcess, one_process
 from livesize.api.conditions import is_true
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object
 from livesize.api.reasons import ConditionType
 from livesize.apiserver.auth.identities import Role
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.scheduler.loop import Scheduler
 
 LONG = 30.0  # nobody's patience ends in a test that hears the scheduler
@@ -30,7 +30,7 @@ def both(**amounts: str) -> Object:
 @contextlib.asynccontextmanager
 async def judging(system: OneProcess) -> AsyncIterator[None]:
     client = system.as_role(Role.SCHEDULER)
-    scheduler = Scheduler(client, clock=SystemClock(), judges_resizes=True)
+    scheduler = Scheduler(client, context=system_context(), judges_resizes=True)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(scheduler.run())
         await scheduler.synced()

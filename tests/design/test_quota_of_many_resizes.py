@@ -16,7 +16,9 @@ import pytest
 
 from design.one_process import NAMESPACE, NODE, OneProcess, one_process
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from design.one_process import NAMESPACE, NODE, OneProcess, one_process
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.apiserver.auth.identities import Role
 from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.interface import ContainerGroup
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ MIB = 1 << 20
 @pytest.fixture
 async def system(tmp_path: Path) -> AsyncIterator[OneProcess]:
     async with one_process(tmp_path) as running, asyncio.TaskGroup() as tasks:
-        controller = ResizeDeadlines(running.as_role(Role.CONTROLLER), clock=SystemClock())
+        controller = ResizeDeadlines(running.as_role(Role.CONTROLLER), context=system_context())
         task = tasks.create_task(controller.run())
         yield running
         task.cancel()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from guest.host_files import host_entries, program_entries, shared_libraries
 from guest.python_tree import compiled_entries, python_entries, tree_files
 from guest.session import Bounds
 from guest.v2_guest import DISTRIBUTIONS, MODULES, PROGRAMS, ROOT, inside
 from livesize.runtime.containerd.daemon import find_programs
 from livesize.runtime.guest.cpio import Entry, File, HostFile
-from livesize.runtime.guest.host_files import host_entries, program_entries, shared_libraries
 from livesize.runtime.guest.image import GuestRecipe, build_image
 from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
 

@@ -12,7 +12,7 @@ import pytest
 
 from livesize.api.group_changes import SetCpu
 from livesize.api.kernel_units import KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.containerd.runtime import ContainerdRuntime
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig
 from livesize.runtime.oci import BUILT_IN_IMAGE
@@ -43,13 +43,13 @@ def group_folder(pid: int) -> Path:
 async def test_a_limit_that_containerd_was_not_told_is_told_by_the_next_agent(
     containerd_folder: Path, root_group: str
 ) -> None:
-    first = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    first = ContainerdRuntime(containerd_folder, root_group, system_context())
     await first.open()
     await first.create_pod(PodConfig(UID, "default", "one", KernelLimits(1024, 100_000, None)))
     view = await first.start_container(CONFIG)
     await first.close()
     (group_folder(view.pid) / "memory.max").write_text(str(32 * MIB))
-    again = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    again = ContainerdRuntime(containerd_folder, root_group, system_context())
     await again.open()
     try:
         assert again.read_limits(GROUP) == KernelLimits(512, 50_000, 32 * MIB)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from livesize.agent.settings import AgentSettings
 from livesize.api.cpu_list import parse_cpu_list
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import seeded_context
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.runtime import ProcessRuntime
@@ -59,7 +59,7 @@ class System:
     def __init__(self, folder: Path, root: str) -> None:
         self._folder = folder
         self._root = root
-        self._clock = SystemClock()
+        self._context = seeded_context(1, SystemClock())
         self.api = MemoryApi()
         self.points = Watched(self)
         self._stop: Callable[[], None] = lambda: None
@@ -76,7 +76,7 @@ class System:
         await asyncio.wait([self._running])
 
     async def _run(self, began: asyncio.Event) -> None:
-        runtime = ProcessRuntime(self._folder / "state", self._root, self._clock)
+        runtime = ProcessRuntime(self._folder / "state", self._root, self._context)
         await runtime.open()
         checkpoint = await Checkpoint.open(self._folder / "checkpoint.db")
         supply = make_supply(runtime.cpus(), ())
@@ -85,10 +85,9 @@ class System:
             self.api,
             runtime,
             checkpoint,
-            self._clock,
+            self._context,
             settings,
             self.points,
-            random.Random(1),
             volumes=FolderVolumes(self._folder / "volumes", FakeMounts()),
         )
         began.set()

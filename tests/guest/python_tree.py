@@ -18,8 +18,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from guest.host_files import host_entries, shared_libraries
 from livesize.runtime.guest.cpio import Entry, HostFile
-from livesize.runtime.guest.host_files import host_entries, shared_libraries
 
 _NOT_NEEDED = {
     *("__pycache__", "test", "tests", "idlelib", "tkinter", "lib2to3", "turtledemo"),

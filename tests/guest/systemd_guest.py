@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from guest.containerd_guest import containerd_programs
+from guest.host_files import host_entries, shared_libraries
 from guest.session import Bounds, Session, run
 from guest.v2_guest import MODULES, ROOT, guest_entries
 from livesize.runtime.guest.cpio import Entry, File, Link
-from livesize.runtime.guest.host_files import host_entries, shared_libraries
 from livesize.runtime.guest.image import GuestRecipe, build_image
 from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from guest.host_files import program_entries
 from guest.python_tree import compiled_entries, python_entries, tree_files
 from guest.session import Bounds
 from livesize.runtime.guest.cpio import Entry, File, HostFile
-from livesize.runtime.guest.host_files import program_entries
 from livesize.runtime.guest.image import GuestRecipe, build_image
 from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
 

@@ -12,13 +12,14 @@ import pytest
 
 from etcd_servers import Member, cluster, find_etcd
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 
@@ -41,7 +42,11 @@ async def serving(member: Member, folder: Path) -> AsyncIterator[DirectClient]:
     settings = EtcdSettings((member.endpoint,))
     store = await EtcdStore.open(settings, epoch=1, clock=SystemClock())
     try:
-        server = ApiServer(ApiServerConfig(folder / "tls", folder / "tokens", port=0), store)
+        server = ApiServer(
+            ApiServerConfig(folder / "tls", folder / "tokens", port=0),
+            store,
+            context=system_context(),
+        )
         async with server.running():
             yield server.client(ADMIN)
     finally:

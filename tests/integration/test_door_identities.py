@@ -17,7 +17,8 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.records import change_records, read_records, write_tokens
@@ -37,6 +38,7 @@ from livesize.client.joining import (
 )
 from livesize.client.kubeconfig import connection_from, write_kubeconfig
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.main.entry import cli
 from livesize.main.layout import DataDirectory
 from livesize.store.memory import MemoryStore
@@ -55,7 +57,7 @@ class Cluster:
         self.admin, entry = issue_token("admin", Role.ADMIN)
         write_tokens(self.directory.tokens, [entry])
         config = ApiServerConfig(self.directory.tls, self.directory.tokens, port=0, **settings)
-        self.server = ApiServer(config, MemoryStore())
+        self.server = ApiServer(config, MemoryStore(), context=system_context())
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Cluster]:

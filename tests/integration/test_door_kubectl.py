@@ -17,6 +17,7 @@ import pytest
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.machinery.context import system_context
 from livesize.store.memory import MemoryStore
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
@@ -51,7 +52,7 @@ class Cluster:
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         config = ApiServerConfig(self.folder / "tls", self.folder / "tokens", port=0)
-        self.server = ApiServer(config, MemoryStore())
+        self.server = ApiServer(config, MemoryStore(), context=system_context())
         async with self.server.running():
             self._ready.set()
             await self._stop.wait()

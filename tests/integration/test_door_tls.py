@@ -18,6 +18,7 @@ from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.apiserver.web import HttpServer
+from livesize.machinery.context import system_context
 from livesize.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.door
@@ -42,7 +43,7 @@ class Door:
 
     async def open(self) -> ApiServer:
         self.store = await SqliteStore.open(self.folder / "store.db", epoch=1)
-        return ApiServer(self.config, self.store)
+        return ApiServer(self.config, self.store, context=system_context())
 
     def session(self, server: ApiServer, *, token: str | None = None) -> aiohttp.ClientSession:
         context = ssl.create_default_context(cafile=str(server.ca_path))

@@ -13,7 +13,7 @@ from integration.test_door_kubectl import Cluster
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.controllers.garbage.reconciler import GarbageCollector
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 
 pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 
@@ -25,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         client = running.server.client(controllers)
         working = [
             asyncio.run_coroutine_threadsafe(
-                controller(client, clock=SystemClock()).run(), running._loop
+                controller(client, context=system_context()).run(), running._loop
             )
             for controller in (GarbageCollector, ClaimBinder)
         ]

@@ -18,6 +18,7 @@ import pytest
 from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime import oci
 from livesize.runtime.containerd.daemon import CniFolders
 from livesize.runtime.containerd.image_cleaning import CleaningLimits
@@ -63,7 +64,7 @@ from livesize.runtime.interface import ContainerConfig, PodConfig
 
 async def main(state, group, pod, container, crash_at, arm):
     settings = ContainerdSettings(points=CrashPoints(crash_at=crash_at, arm=arm))
-    runtime = ContainerdRuntime(Path(state), group, SystemClock(), settings=settings)
+    runtime = ContainerdRuntime(Path(state), group, system_context(), settings=settings)
     await runtime.open()
     config = msgspec.json.decode(pod, type=PodConfig)
     await runtime.create_pod(config)
@@ -94,7 +95,7 @@ async def opened(
     folder: Path, group: str, settings: ContainerdSettings | None = None
 ) -> AsyncIterator[ContainerdRuntime]:
     runtime = ContainerdRuntime(
-        folder, group, SystemClock(), settings=settings or ContainerdSettings()
+        folder, group, system_context(), settings=settings or ContainerdSettings()
     )
     await runtime.open()
     try:
@@ -175,7 +176,7 @@ async def test_a_killed_containerd_is_started_again_and_goes_on_telling(
 async def test_a_containerd_with_older_settings_is_started_anew_below_running_containers(
     containerd_folder: Path, root_group: str, tmp_path: Path
 ) -> None:
-    first = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    first = ContainerdRuntime(containerd_folder, root_group, system_context())
     await first.open()
     await first.create_pod(POD)
     view = await first.start_container(config())
@@ -359,7 +360,7 @@ async def test_what_an_agent_did_not_tell_the_next_one_tells(
     containerd_folder: Path, root_group: str
 ) -> None:
     group = ContainerGroup(UID, "main")
-    first = ContainerdRuntime(containerd_folder, root_group, SystemClock())
+    first = ContainerdRuntime(containerd_folder, root_group, system_context())
     await first.open()
     await first.create_pod(POD)
     await first.start_container(config())
@@ -520,7 +521,7 @@ async def test_a_containerd_with_pods_of_a_kubelet_is_refused(
     made = await link.call("RunPodSandbox", config=strange)
     try:
         settings = ContainerdSettings(endpoint=link.socket)
-        second = ContainerdRuntime(tmp_path, root_group, SystemClock(), settings=settings)
+        second = ContainerdRuntime(tmp_path, root_group, system_context(), settings=settings)
         with pytest.raises(RuntimeCallError, match="kubelet"):
             await second.open()
         everything = PodSandboxFilter()
@@ -537,7 +538,7 @@ async def test_no_containerd_at_the_endpoint_is_one_sentence(
     needs_containerd: None, root_group: str, tmp_path: Path
 ) -> None:
     settings = ContainerdSettings(endpoint=tmp_path / "nothing.sock")
-    runtime = ContainerdRuntime(tmp_path / "state", root_group, SystemClock(), settings=settings)
+    runtime = ContainerdRuntime(tmp_path / "state", root_group, system_context(), settings=settings)
     with pytest.raises(RuntimeCallError, match=r"nothing.sock is not a socket"):
         await runtime.open()
 

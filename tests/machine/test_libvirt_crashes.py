@@ -40,7 +40,7 @@ AGENT = """
 import sys
 from pathlib import Path
 import msgspec, uvloop
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
@@ -49,7 +49,7 @@ from livesize.runtime.vm import Accelerator
 async def main(state, images, group, pod, container, crash_at, arm):
     points = CrashPoints(crash_at=crash_at, arm=arm)
     settings = LibvirtSettings(accelerator=Accelerator.TCG, points=points)
-    runtime = LibvirtRuntime(Path(state), Path(images), group, SystemClock(), settings=settings)
+    runtime = LibvirtRuntime(Path(state), Path(images), group, system_context(), settings=settings)
     await runtime.open()
     config = msgspec.json.decode(pod, type=PodConfig)
     await runtime.create_pod(config)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from livesize.api.kernel_units import KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime import oci
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -48,14 +48,14 @@ AGENT = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.process.runtime import ProcessRuntime, ProcessSettings
 
 async def main(state, group, pod, container, crash_at, arm):
     settings = ProcessSettings(points=CrashPoints(crash_at=crash_at, arm=arm))
-    runtime = ProcessRuntime(Path(state), group, SystemClock(), settings=settings)
+    runtime = ProcessRuntime(Path(state), group, system_context(), settings=settings)
     await runtime.open()
     config = msgspec.json.decode(pod, type=PodConfig)
     await runtime.create_pod(config)
@@ -113,7 +113,7 @@ class Place:
         )
 
     async def open(self) -> ProcessRuntime:
-        runtime = ProcessRuntime(self.state, self.group, SystemClock())
+        runtime = ProcessRuntime(self.state, self.group, system_context())
         await runtime.open()
         self._opened.append(runtime)
         return runtime
@@ -264,7 +264,7 @@ async def test_a_pid_that_was_given_away_is_left_alone(place: Place) -> None:
 
 async def test_two_agents_cannot_share_a_state_folder(place: Place) -> None:
     await place.open()
-    second = ProcessRuntime(place.state, place.group, SystemClock())
+    second = ProcessRuntime(place.state, place.group, system_context())
     with pytest.raises(RuntimeCallError, match="used by another agent"):
         await second.open()
     await second.close()

@@ -10,6 +10,7 @@ import pytest
 from livesize.agent.usage import UsageMeter
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.process.runtime import ProcessRuntime
 from system.up import IMAGE
@@ -25,7 +26,7 @@ BURNS = "dd if=/dev/zero of=/dev/shm/held bs=1M count=20 2>&1; while :; do :; do
 async def test_a_container_that_burns_a_third_of_a_cpu_is_seen_to(
     tmp_path: Path, root_group: str
 ) -> None:
-    runtime = ProcessRuntime(tmp_path / "state", root_group, SystemClock())
+    runtime = ProcessRuntime(tmp_path / "state", root_group, system_context())
     await runtime.open()
     try:
         await runtime.create_pod(PodConfig(UID, "default", "busy", LIMITS))

@@ -13,7 +13,7 @@ import pytest
 
 from livesize.api.group_changes import SetMemory
 from livesize.api.vm_size import VmSize, vm_overhead_bytes
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.interface import MemoryInUseError, PodGroup
@@ -41,7 +41,7 @@ async def test_the_group_follows_a_guest_that_uses_all_of_its_memory(
         (group / name).write_text(text)
     cgroups = CgroupsV2(str(tmp_path), files=KeptFiles(0))
     settings = LibvirtSettings(cgroups=cgroups)
-    runtime = LibvirtRuntime(tmp_path, tmp_path, "vms", SystemClock(), settings=settings)
+    runtime = LibvirtRuntime(tmp_path, tmp_path, "vms", system_context(), settings=settings)
     await runtime.write(PodGroup("u"), SetMemory(target))
     assert cgroups.memory_limit("vms/pod-u") == target
     with pytest.raises(MemoryInUseError):

@@ -12,6 +12,7 @@ import pytest
 
 from livesize.apiserver.auth.tokens import write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.machinery.context import system_context
 from livesize.store.memory import MemoryStore
 
 
@@ -26,7 +27,11 @@ async def test_tcp_nodelay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(socket.socket, "accept", remembering)
     write_tokens(tmp_path / "tokens.json", [])
-    server = ApiServer(ApiServerConfig(tmp_path, tmp_path / "tokens.json", port=0), MemoryStore())
+    server = ApiServer(
+        ApiServerConfig(tmp_path, tmp_path / "tokens.json", port=0),
+        MemoryStore(),
+        context=system_context(),
+    )
     trust = ssl._create_unverified_context()
     async with server.running(), asyncio.timeout(5):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)

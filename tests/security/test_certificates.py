@@ -15,7 +15,7 @@ import pytest
 from integration.test_door_identities import Cluster, client_of, eventually_refused, who
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.records import read_records, write_tokens
@@ -25,6 +25,7 @@ from livesize.apiserver.tls import ensure_tls
 from livesize.client.joining import join, node_of
 from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.credentials import load_identity
 from livesize.runtime.fake import FakeRuntime
 
@@ -118,7 +119,7 @@ async def node_endpoint(tls: Path) -> AsyncIterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tls / "ca.crt"))
     context.verify_mode = ssl.CERT_REQUIRED
     load_identity(context, certificate + key)
-    runtime = FakeRuntime(clock=SystemClock())
+    runtime = FakeRuntime(context=system_context())
     await runtime.open()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = EndpointServer(Endpoint(listener, context), runtime, SystemClock())

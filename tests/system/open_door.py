@@ -19,6 +19,7 @@ from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.machinery.context import system_context
 from livesize.store.memory import MemoryStore
 
 IDENTITIES = {
@@ -47,7 +48,7 @@ class OpenDoor:
             entries.append(entry)
         write_tokens(folder / "tokens.json", entries)
         config = ApiServerConfig(folder / "tls", folder / "tokens.json", port=0, **settings)
-        self.server = ApiServer(config, MemoryStore())
+        self.server = ApiServer(config, MemoryStore(), context=system_context())
 
     @contextlib.contextmanager
     def running(self) -> Iterator[OpenDoor]:

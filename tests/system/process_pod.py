@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from livesize.api.kernel_units import KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime import oci
 from livesize.runtime.interface import ContainerConfig, ContainerPhase, ContainerView, PodConfig
 from livesize.runtime.process.runtime import ProcessRuntime
@@ -20,7 +20,7 @@ UNLIMITED = KernelLimits(1024, None, None)
 
 @asynccontextmanager
 async def process_pod(directory: Path, root_group: str) -> AsyncIterator[ProcessRuntime]:
-    runtime = ProcessRuntime(directory / "state", root_group, SystemClock())
+    runtime = ProcessRuntime(directory / "state", root_group, system_context())
     await runtime.open()
     await runtime.create_pod(PodConfig(UID, "default", "one", UNLIMITED))
     try:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from leaks import claim
 from livesize.api.kernel_units import KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.guest.kernel import default_cache_dir
 from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.runtime.interface import ContainerConfig, PodConfig, Runtime
@@ -61,7 +61,9 @@ class Place:
         claim(self.group, directory)
 
     def runtime(self, settings: LibvirtSettings = TCG) -> LibvirtRuntime:
-        return LibvirtRuntime(self.state, self.images, self.group, SystemClock(), settings=settings)
+        return LibvirtRuntime(
+            self.state, self.images, self.group, system_context(), settings=settings
+        )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[LibvirtRuntime]:

@@ -10,7 +10,6 @@ complete: then all pods are admitted at allocated, and only then resizes are jud
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -29,7 +28,7 @@ from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.agent.volumes.reclaim import FolderReclaimer
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, order_of_request
@@ -37,7 +36,7 @@ from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.records import event_poster
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
 from livesize.machinery.telemetry import get_logger
@@ -55,10 +54,9 @@ class Agent:
     client: Client
     runtime: Runtime
     checkpoint: Checkpoint
-    clock: Clock
+    context: Context
     settings: AgentSettings
     points: CrashPoints = NO_CRASH_POINTS
-    source: random.Random = field(default_factory=random.SystemRandom)
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
     volumes: VolumeStore = field(kw_only=True)
 
@@ -68,19 +66,17 @@ class Agent:
         self._is_live = False
         self._recorder = EventRecorder(
             event_poster(self.client),
-            clock=self.clock,
+            context=self.context,
             source=EventSource("livesize-agent", self.settings.node_name),
             delay_seconds=self.settings.event_delay_seconds,
-            jitter=self.source,
         )
         self._outside = Outside(
             self.client,
             self.runtime,
             self.checkpoint,
-            self.clock,
+            self.context,
             self.settings,
             self.points,
-            self.source,
             self._recorder,
             self.runtime.machine(),
             self.volumes,
@@ -91,9 +87,8 @@ class Agent:
             self.client,
             PODS,
             Selection(fields=f"spec.nodeName={self.settings.node_name}"),
-            clock=self.clock,
+            context=self.context,
             on_change=self._changed,
-            source=self.source,
             order=order_of_request,
         )
 
@@ -260,7 +255,7 @@ class Agent:
     async def _consider_later(self, pod: Object) -> None:
         """The scheduler's word comes as a change of the pod, and is heard like every other; this
         is for when it does not come."""
-        await self.clock.sleep(self.settings.scheduler_seconds)
+        await self.context.clock.sleep(self.settings.scheduler_seconds)
         newest = self._informer.get(namespace_of(pod), name_of(pod))
         worker = self._workers.get(uid_of(pod))
         if newest is None or worker is None or uid_of(newest) != uid_of(pod):

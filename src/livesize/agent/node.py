@@ -15,7 +15,7 @@ from livesize.agent.settings import AgentSettings
 from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.conditions import is_true, set_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import Amounts, format_amounts
@@ -132,7 +132,7 @@ class NodeKeeper:
         self._backoff = Backoff(
             outside.settings.post_backoff_seconds,
             outside.settings.post_backoff_maximum_seconds,
-            outside.random,
+            outside.context.random,
         )
         self.registered = asyncio.Event()
 
@@ -152,9 +152,8 @@ class NodeKeeper:
             await keep_lease(
                 record,
                 terms,
-                clock=self._outside.clock,
+                context=self._outside.context,
                 owner=self._owner,
-                source=self._outside.random,
             )
 
     async def _keep_status(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from livesize.agent.allocation.checkpoint import Checkpoint
@@ -12,6 +11,7 @@ from livesize.api.objects import Object
 from livesize.api.reasons import EventReason, event_type
 from livesize.client.interface import Client
 from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSeverity
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.interface import ContainerConfig, ContainerView, MachineFacts, Runtime
@@ -24,15 +24,18 @@ class Outside:
     client: Client
     runtime: Runtime
     checkpoint: Checkpoint
-    clock: Clock
+    context: Context
     settings: AgentSettings
     points: CrashPoints
-    random: random.Random
     recorder: EventRecorder
     machine: MachineFacts  # as it was when the agent began: reading it takes files
     volumes: VolumeStore
     vms: VmRuntime | None = None  # the same runtime, where it runs virtual machines
     cpus: CpuKeeper | None = None  # under the static CPU policy
+
+    @property
+    def clock(self) -> Clock:
+        return self.context.clock
 
     async def start_container(self, config: ContainerConfig) -> ContainerView:
         """On the CPUs it may have."""

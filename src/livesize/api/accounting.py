@@ -112,13 +112,6 @@ def fits_growing(
     return fits([used_by_others], growing, allocatable)
 
 
-def is_pure_shrink(before: Amounts, after: Amounts) -> bool:
-    """Nothing grows: such a change never waits for room (decisions 6)."""
-    return all(
-        (after.amount(resource) or 0) <= (before.amount(resource) or 0) for resource in ResourceName
-    )
-
-
 def whole_pod(running: Amounts, starting: Iterable[tuple[Amounts, bool]]) -> Amounts:
     """The most that the pod needs at any moment. ``running``: its containers together;
     ``starting``: its init containers in order, and whether each is a sidecar, which stays."""

@@ -44,7 +44,3 @@ def set_conditions(conditions: Sequence[Object], news: Iterable[Object], now: st
         written.append({**condition, "lastTransitionTime": since})
     written.extend({**condition, "lastTransitionTime": now} for condition in left.values())
     return written
-
-
-def without_condition(conditions: Sequence[Object], condition_type: str) -> list[Object]:
-    return [condition for condition in conditions if condition.get("type") != condition_type]

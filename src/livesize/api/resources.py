@@ -101,15 +101,6 @@ def format_amounts(amounts: Amounts) -> Object:
     return written
 
 
-def format_resources(resources: Resources) -> Object:
-    written: Object = {}
-    if requests := format_amounts(resources.requests):
-        written["requests"] = requests
-    if limits := format_amounts(resources.limits):
-        written["limits"] = limits
-    return written
-
-
 def is_vm(pod: Object) -> bool:
     """The pod is a virtual machine: it has spec.virtualMachine instead of containers."""
     spec = pod.get("spec")

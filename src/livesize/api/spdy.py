@@ -91,9 +91,6 @@ class Framer:
     def ping(self, number: int) -> bytes:
         return _control(FrameType.PING, struct.pack(">I", number))
 
-    def go_away(self, last_stream: int) -> bytes:
-        return _control(FrameType.GOAWAY, struct.pack(">II", last_stream, 0))
-
     def _packed(self, headers: Mapping[str, str]) -> bytes:
         block = struct.pack(">I", len(headers))
         for name, value in headers.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.auth.authorize import Access
 
 

@@ -13,12 +13,15 @@ from livesize.api.errors import (
     forbidden,
     not_found,
 )
-from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.times import format_time
-from livesize.api.validation import validate_create
 from livesize.api.validation.counts import too_many_parts
+from livesize.api.validation.objects import validate_create
 from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container
 from livesize.api.write_options import WriteOptions
@@ -65,9 +68,9 @@ class Creating:
             resource,
             namespace,
             obj,
-            uid=self._ground.ids.uid(),
-            now=format_time(self._ground.clock.now()),
-            suffix="" if name_of(obj) else self._ground.ids.suffix(),
+            uid=self._ground.context.ids.uid(),
+            now=format_time(self._ground.context.clock.now()),
+            suffix="" if name_of(obj) else self._ground.context.ids.suffix(),
         )
         if resource == PODS:
             new, errors = fold_container(new, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from livesize.api.errors import conflict
-from livesize.api.kinds import NAMESPACES
+from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.objects import lookup
 from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Attempt
@@ -72,9 +72,9 @@ class Deleting:
     ) -> Deleted | None:
         """None: others came first, so look again."""
         grace_seconds = grace_seconds_of(target, record.stored, options)
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         budgets = () if evicting is None else evicting.charge(record, now)
-        deadline = format_time(self._ground.clock.now() + grace_seconds)
+        deadline = format_time(self._ground.context.clock.now() + grace_seconds)
         match plan_delete(target, record.stored, grace_seconds, deadline, options.propagation):
             case Leave():
                 return Deleted(record, gone=False)

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import StatusError, conflict
-from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.resize_state import accepted_on_the_way, remember_request
@@ -141,7 +143,7 @@ class Editing:
         resized = None if edit.sizes is None else resize_plainly(stored, edit.sizes)
         if resized is None or not resized.changed:
             return None if resized is None else stored
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
         return edit.owned(stored, stored, new, now)
 
@@ -150,7 +152,7 @@ class Editing:
         target, record = edit.target, seen.record
         if edit.versioned:
             check_version(target, record.stored, sent)
-        now = format_time(self._ground.clock.now())
+        now = format_time(self._ground.context.clock.now())
         knows = edit.knows_policies
         new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.patch import PatchError, PatchType
 from livesize.api.patch.json_patch import apply_json_patch

@@ -31,7 +31,9 @@ from livesize.api.apply.resized import compare_sizes
 from livesize.api.defaults import default_object
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import Cause, StatusError, bad_request, invalid
-from livesize.api.kinds import EVENTS, LEASES, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import merge_keys_of

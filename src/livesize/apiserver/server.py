@@ -1,6 +1,6 @@
 """Runs the door: the watch cache, the namespaces and the HTTPS server, until told to stop.
 
-server = ApiServer(config, store)
+server = ApiServer(config, store, context=context)
 async with server.running():        # ready when it begins
     server.url, server.ca_path
     server.client(identity)
@@ -30,7 +30,6 @@ from livesize.apiserver.http.app import App
 from livesize.apiserver.http.audit import AuditSettings, audited
 from livesize.apiserver.http.joining import NODE_CERTIFICATE_SECONDS, Joining
 from livesize.apiserver.http.limits import Budget
-from livesize.apiserver.ids import Ids, RandomIds
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
@@ -38,7 +37,7 @@ from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.apiserver.tls import ensure_tls
 from livesize.apiserver.web import BACKLOG, HttpServer, make_web_server
-from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import Store, StoreUnavailableError
@@ -75,8 +74,7 @@ class ApiServer:
         config: ApiServerConfig,
         store: Store,
         *,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
+        context: Context,
         points: CrashPoints = NO_CRASH_POINTS,
         listener: socket.socket | None = None,
     ) -> None:
@@ -84,15 +82,14 @@ class ApiServer:
         self._config = config
         self._store = store
         self._listener = listener
-        self._clock = clock or SystemClock()
+        self._clock = context.clock
         self._port = 0
         self._ready = False
         self._cache = ObjectsCache(store)
         self.service = Service(
             store,
             self._cache,
-            self._clock,
-            ids or RandomIds(),
+            context,
             points,
             trusts_editors=config.trusts_editors,
         )

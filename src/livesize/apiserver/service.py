@@ -18,7 +18,11 @@ from livesize.api.errors import (
     conflict,
     method_not_allowed,
 )
-from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.vm_as_container import keep_machine
@@ -39,7 +43,6 @@ from livesize.apiserver.deleting import Deleted, Deleting
 from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
 from livesize.apiserver.evicting import Evicting
-from livesize.apiserver.ids import Ids
 from livesize.apiserver.intake import (
     apply_patch,
     names_policy,
@@ -63,7 +66,7 @@ from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, pos
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store
 
@@ -80,15 +83,14 @@ class Service:
         self,
         store: Store,
         cache: ObjectsCache,
-        clock: Clock,
-        ids: Ids,
+        context: Context,
         points: CrashPoints = NO_CRASH_POINTS,
         *,
         trusts_editors: bool = True,
     ) -> None:
         self.cache = cache
         committer, books = Committer(store, cache, points), QuotaBooks(cache)
-        self._ground = Ground(cache, clock, ids, committer, books, trusts_editors)
+        self._ground = Ground(cache, context, committer, books, trusts_editors)
         self._creating = Creating(self._ground)
         self._editing = Editing(self._ground)
         self._deleting = Deleting(self._ground)

@@ -9,7 +9,8 @@ import msgspec
 
 from livesize.api.apply.owners import Owner
 from livesize.api.errors import forbidden, not_found
-from livesize.api.kinds import RESOURCE_QUOTAS, Resource
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object
 from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Around, Attempt, admit
@@ -17,13 +18,12 @@ from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.committing import Beside, Committer
-from livesize.apiserver.ids import Ids
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.quotas import Lane, QuotaBooks
 from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.surroundings import around_of
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.store.interface import ConflictError
 
 ATTEMPTS = 16
@@ -35,8 +35,7 @@ class Ground:
     """What creating, editing and deleting stand on."""
 
     cache: ObjectsCache
-    clock: Clock
-    ids: Ids
+    context: Context
     committer: Committer
     books: QuotaBooks
     trusts_editors: bool = True
@@ -75,7 +74,7 @@ class Ground:
         return quota
 
     def timed(self, owner: Owner) -> Owner:
-        return msgspec.structs.replace(owner, time=format_time(self.clock.now()))
+        return msgspec.structs.replace(owner, time=format_time(self.context.clock.now()))
 
 
 def admit_or_refuse(attempt: Attempt) -> None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS, RESOURCES, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
 from livesize.api.patch import PatchType
 from livesize.api.write_options import FieldValidation, WriteOptions

@@ -14,7 +14,6 @@ of the watch; it must not wait. An exception from it is a bug and ends ``run``.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Protocol, cast
@@ -22,12 +21,12 @@ from typing import Protocol, cast
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, version_of
 from livesize.client.interface import Client
 from livesize.client.pages import list_all
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 
@@ -55,27 +54,24 @@ class Delta(msgspec.Struct, frozen=True):
 class Informer:
     """``await run()`` until cancelled; ``synced`` is set when the first list has been told."""
 
-    def __init__(  # noqa: PLR0913 - what it reads, what it calls, and its surroundings
+    def __init__(
         self,
         client: Client,
         resource: Resource,
         selection: Selection = EVERYTHING,
         *,
-        clock: Clock,
+        context: Context,
         on_change: Callable[[Delta], None],
-        source: random.Random | None = None,
         order: Callable[[Object], int] | None = None,
     ) -> None:
         """``order``: of the changes that one list shows; by default as the server lists them."""
         self._client = client
         self._resource = resource
         self._selection = selection
-        self._clock = clock
+        self._clock = context.clock
         self._on_change = on_change
         self._order = order
-        self._backoff = Backoff(
-            _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, source or random.SystemRandom()
-        )
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
         self._failures = 0
         self._version = ""
         self._objects: dict[tuple[str, str], Object] = {}

@@ -23,6 +23,7 @@ import msgspec
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, lookup, version_of
 from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.lease import LeaseRecord, LeaseTerms, new_lease, renewed_lease
 from livesize.machinery.telemetry import get_logger
 
@@ -40,10 +41,15 @@ def leader_terms(name: str, holder: str) -> LeaseTerms:
 
 
 async def run_elected(
-    record: LeaseRecord, terms: LeaseTerms, work: Callable[[], Awaitable[None]], *, clock: Clock
+    record: LeaseRecord,
+    terms: LeaseTerms,
+    work: Callable[[], Awaitable[None]],
+    *,
+    context: Context,
 ) -> None:
     """Until cancelled: ``work`` runs from its beginning each time we are elected, and is cancelled
     when we are not any more. What it raises ends this too."""
+    clock = context.clock
     while True:
         held = await _win(record, terms, clock)
         log.info("leading", lease=terms.name, holder=terms.holder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,7 +11,7 @@ import msgspec
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.times import format_micro_time
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 
@@ -76,12 +75,12 @@ async def keep_lease(
     record: LeaseRecord,
     terms: LeaseTerms,
     *,
-    clock: Clock,
+    context: Context,
     owner: Callable[[], Object | None] = lambda: None,
-    source: random.Random | None = None,
 ) -> None:
     """Renew until cancelled. A failed renewal is tried again soon, with jitter."""
-    backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, source or random.SystemRandom())
+    clock = context.clock
+    backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
     held: Object | None = None
     failures = 0
     while True:

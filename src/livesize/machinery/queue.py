@@ -13,13 +13,12 @@ and the key comes again after a backoff of its own.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 
@@ -38,8 +37,9 @@ class _Wait(msgspec.Struct, frozen=True):
 
 
 class WorkQueue(Generic[Key]):
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self.random = context.random
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._asked: set[Key] = set()
         self._running: set[Key] = set()
@@ -115,7 +115,7 @@ async def run_workers(
     backoff: Backoff | None = None,
 ) -> None:
     """Handle keys with ``workers`` tasks until cancelled."""
-    waits = backoff or Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, random.SystemRandom())
+    waits = backoff or Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, queue.random)
     failures: dict[Key, int] = {}
     try:
         async with asyncio.TaskGroup() as group:

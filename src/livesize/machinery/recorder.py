@@ -15,7 +15,6 @@ Whoever is about to write the object itself may take its waiting events along, i
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -26,7 +25,7 @@ from livesize.api.errors import StatusError
 from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventType
 from livesize.api.times import format_time
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 
@@ -67,20 +66,17 @@ class EventRecorder:
         self,
         post: PostEvent,
         *,
-        clock: Clock,
+        context: Context,
         source: EventSource,
         capacity: int = 1000,
         delay_seconds: float = 0.0,
-        jitter: random.Random | None = None,
     ) -> None:
         self._post = post
-        self._clock = clock
+        self._clock = context.clock
         self._source = source
         self._capacity = capacity
         self._delay_seconds = delay_seconds
-        self._backoff = Backoff(
-            _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, jitter or random.SystemRandom()
-        )
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
         self._said: OrderedDict[_Series, Object] = OrderedDict()  # newest last, at most capacity
         self._written: set[_Series] = set()
         self._waiting: OrderedDict[_Series, float] = OrderedDict()  # not before when

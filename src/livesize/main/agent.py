@@ -22,7 +22,8 @@ from livesize.agent.agent import Agent
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.joining import keep_certificate, node_of
-from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.clock import Clock
+from livesize.machinery.context import system_context
 from livesize.machinery.telemetry import set_up_logging
 from livesize.main.endpoint import keep_identity, open_tls_endpoint, port_of
 from livesize.main.layout import DataDirectory, exclusive, prepare_agent
@@ -139,12 +140,13 @@ def _address_towards(server: str) -> str:
 
 
 async def _run(run: _Run) -> None:
-    clock = SystemClock()
+    context = system_context()
+    clock = context.clock
     lifetime = Lifetime(clock)
     client = await HttpClient.open(run.connection)
     try:
         async with (
-            open_agent(run.directory, run.node, client, clock) as agent,
+            open_agent(run.directory, run.node, client, context) as agent,
             asyncio.TaskGroup() as group,
         ):
             beating = group.create_task(lifetime.beat())

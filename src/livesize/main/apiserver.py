@@ -15,6 +15,7 @@ import msgspec
 
 from livesize.apiserver.tls import ensure_tls
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.privileges import drop_privileges
 from livesize.machinery.telemetry import set_up_logging
 from livesize.main.accounts import control_plane_account
@@ -76,9 +77,9 @@ async def _run(
     listener: socket.socket,
     etcd: EtcdSettings | None,
 ) -> None:
-    clock = SystemClock()
-    lifetime = Lifetime(clock)
-    async with open_door(directory, door, listener, etcd, clock) as server:
+    context = system_context()
+    lifetime = Lifetime(context.clock)
+    async with open_door(directory, door, listener, etcd, context) as server:
         await lifetime.run(
             f"livesize apiserver is ready at {server.url}.\n"
             f"  export KUBECONFIG={directory.kubeconfig}"

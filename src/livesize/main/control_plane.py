@@ -26,7 +26,7 @@ from livesize.store.interface import StoreOpenError
 
 if TYPE_CHECKING:
     from livesize.apiserver.server import ApiServer
-    from livesize.machinery.clock import Clock
+    from livesize.machinery.context import Context
 
 
 class ControlPlaneSettings(msgspec.Struct, frozen=True):
@@ -70,20 +70,20 @@ async def _serve(
     directory: DataDirectory, settings: ControlPlaneSettings, etcd: EtcdSettings | None
 ) -> None:
     from livesize.machinery.children import tell_ready
-    from livesize.machinery.clock import SystemClock
+    from livesize.machinery.context import system_context
     from livesize.machinery.interpreter import collect_in_pauses, settle_interpreter
 
-    clock, stop = SystemClock(), asyncio.Event()
+    context, stop = system_context(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     listener = socket.socket(fileno=settings.listener)
     async with (
-        open_door(directory, settings.door, listener, etcd, clock) as server,
+        open_door(directory, settings.door, listener, etcd, context) as server,
         asyncio.TaskGroup() as group,
     ):
         background = [
-            group.create_task(_work(server, settings, clock)),
+            group.create_task(_work(server, settings, context)),
             group.create_task(_stop_without_parent(stop)),
-            group.create_task(collect_in_pauses(clock)),
+            group.create_task(collect_in_pauses(context.clock)),
         ]
         settle_interpreter()
         tell_ready()
@@ -92,7 +92,7 @@ async def _serve(
             task.cancel()
 
 
-async def _work(server: ApiServer, settings: ControlPlaneSettings, clock: Clock) -> None:
+async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Context) -> None:
     """The scheduler and the controllers; where the store is shared, only while they lead."""
     from livesize.apiserver.auth.identities import Identity, Role
     from livesize.main.controllers import control
@@ -113,9 +113,9 @@ async def _work(server: ApiServer, settings: ControlPlaneSettings, clock: Clock)
         for part, work, identity in parts:
             client = server.client(identity)
             if settings.door.shares_store:
-                group.create_task(lead(part, settings.holder, work, client, clock))
+                group.create_task(lead(part, settings.holder, work, client, context))
             else:
-                group.create_task(work(client, clock))
+                group.create_task(work(client, context))
 
 
 async def _stop_without_parent(stop: asyncio.Event) -> None:

@@ -16,7 +16,7 @@ from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
 from livesize.controllers.quota.reconciler import QuotaCounter
 from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.main.settings_table import Part
 
 
@@ -36,11 +36,11 @@ CONTROLLERS: tuple[Callable[..., Controller], ...] = (
 )
 
 
-async def control(client: Client, clock: Clock) -> None:
+async def control(client: Client, context: Context) -> None:
     """Run them all, until cancelled."""
     async with asyncio.TaskGroup() as group:
         for controller in CONTROLLERS:
-            group.create_task(controller(client, clock=clock).run())
+            group.create_task(controller(client, context=context).run())
 
 
 def run_controllers(**settings: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from livesize.main.stores import StoreChoice, open_store
 if TYPE_CHECKING:
     from livesize.apiserver.server import ApiServer
     from livesize.apiserver.streaming.endpoints import LocalNode
-    from livesize.machinery.clock import Clock
+    from livesize.machinery.context import Context
     from livesize.store.etcd.settings import EtcdSettings
 
 
@@ -56,7 +55,7 @@ async def open_door(
     settings: DoorSettings,
     listener: socket.socket,
     etcd: EtcdSettings | None,
-    clock: Clock,
+    context: Context,
 ) -> AsyncIterator[ApiServer]:
     """Serve from when this is entered until it is left."""
     from livesize.apiserver.http.audit import AuditLevel, AuditSettings
@@ -64,11 +63,8 @@ async def open_door(
     from livesize.apiserver.web import HttpServer
     from livesize.machinery.steps import CrashPoints
 
-    # The store's writer needs the interpreter's lock a few times for each commit; at the default
-    # of 5 ms a busy loop makes it wait for seconds (p99 of a commit 1.4 s, with this 9 ms).
-    sys.setswitchinterval(0.0001)
     points = CrashPoints.from_environment()
-    store = await open_store(directory.store, etcd, clock=clock, points=points)
+    store = await open_store(directory.store, etcd, clock=context.clock, points=points)
     config = ApiServerConfig(
         directory.tls,
         directory.tokens,
@@ -83,7 +79,7 @@ async def open_door(
         local_node=_local_node(directory, settings),
         stop_delay_seconds=settings.stop_delay_seconds,
     )
-    server = ApiServer(config, store, clock=clock, points=points, listener=listener)
+    server = ApiServer(config, store, context=context, points=points, listener=listener)
     try:
         async with server.running():
             yield server

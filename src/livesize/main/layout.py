@@ -52,10 +52,6 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.agent / "checkpoint.db"
 
     @property
-    def node_token(self) -> Path:
-        return self.agent / "token"
-
-    @property
     def node_kubeconfig(self) -> Path:
         """How a node that has joined a cluster reaches it."""
         return self.agent / "kubeconfig"

@@ -8,15 +8,15 @@ from typing import Any, TypeAlias
 
 from livesize.client.interface import Client
 from livesize.client.records import ClientLease
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.election import leader_terms, run_elected
 from livesize.main.settings_table import Part
 
-Work: TypeAlias = Callable[[Client, Clock], Coroutine[Any, Any, None]]
+Work: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
 
 
-async def lead(part: Part, holder: str, work: Work, client: Client, clock: Clock) -> None:
+async def lead(part: Part, holder: str, work: Work, client: Client, context: Context) -> None:
     """Do ``work`` whenever nobody else does it, until cancelled."""
     terms = leader_terms(f"livesize-{part}", holder)
     record = ClientLease(client, terms.namespace, terms.name)
-    await run_elected(record, terms, lambda: work(client, clock), clock=clock)
+    await run_elected(record, terms, lambda: work(client, context), context=context)

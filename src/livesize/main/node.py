@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 from collections.abc import AsyncIterator
 
@@ -19,7 +18,7 @@ from livesize.api.cpu_list import parse_cpu_list
 from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.client.interface import Client
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.main.lifetime import say
@@ -114,10 +113,10 @@ def parse_node_name(text: str) -> str:
 
 @contextlib.asynccontextmanager
 async def open_agent(
-    directory: DataDirectory, settings: NodeSettings, client: Client, clock: Clock
+    directory: DataDirectory, settings: NodeSettings, client: Client, context: Context
 ) -> AsyncIterator[Agent]:
     """An agent that is ready to run. ``client`` stays open for as long."""
-    runtime = make_runtime(settings.runtime, directory, settings.identity, clock)
+    runtime = make_runtime(settings.runtime, directory, settings.identity, context)
     async with contextlib.AsyncExitStack() as stack:
         await runtime.open()
         stack.push_async_callback(runtime.close)
@@ -129,11 +128,10 @@ async def open_agent(
             client=client,
             runtime=runtime,
             checkpoint=checkpoint,
-            clock=clock,
+            context=context,
             settings=_agent_settings(settings, runtime.machine(), cpus),
             volumes=make_volumes(settings.runtime, directory),
             points=CrashPoints.from_environment(),
-            source=random.SystemRandom(),
             vms=runtime,
         )
 

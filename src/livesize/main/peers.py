@@ -14,7 +14,7 @@ import msgspec
 from livesize import VERSION
 from livesize.client.http import ConnectionConfig, HttpClient, with_servers
 from livesize.client.kubeconfig import KubeconfigError, connection_from
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.telemetry import set_up_logging
 from livesize.main.leading import Work, lead
 from livesize.main.lifetime import Lifetime, become_ordinary, run_in_loop
@@ -39,13 +39,13 @@ def run_peer(
 
 
 async def _run(part: Part, work: Work, connection: ConnectionConfig) -> None:
-    clock = SystemClock()
-    lifetime = Lifetime(clock)
+    context = system_context()
+    lifetime = Lifetime(context.clock)
     client = await HttpClient.open(connection)
     holder = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     try:
         words = f"livesize {part} is ready, at {', '.join(client.servers)}, as {holder}."
-        await lifetime.run(words, lead(part, holder, work, client, clock))
+        await lifetime.run(words, lead(part, holder, work, client, context))
     finally:
         await client.close()
 

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from livesize.api.quantity import QuantityError, memory_bytes
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import CrashPoints
 from livesize.main.layout import DataDirectory
 from livesize.runtime.cgroups.interface import CgroupDriver
@@ -105,24 +105,24 @@ def rootless(choice: RuntimeChoice, directory: DataDirectory) -> Iterator[None]:
 
 
 def make_runtime(
-    choice: RuntimeChoice, directory: DataDirectory, identity: NodeIdentity, clock: Clock
+    choice: RuntimeChoice, directory: DataDirectory, identity: NodeIdentity, context: Context
 ) -> VmRuntime:
     """The driver of virtual machines wakes with the first of them."""
     if choice.kind == "fake":
         from livesize.runtime.fake import FakeRuntime
 
-        return FakeRuntime(clock=clock)
+        return FakeRuntime(context=context)
     from livesize.runtime.combined import CombinedRuntime
     from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 
     feed = EventFeed()
-    containers = _make_containers(choice, directory, identity, clock, feed)
+    containers = _make_containers(choice, directory, identity, context, feed)
     why_not = "virtual machines need root: run livesize with sudo" if choice.rootless else ""
     machines = LibvirtRuntime(
         directory.vms,
         directory.vm_images,
         identity.vm_root,
-        clock,
+        context,
         feed=feed,
         settings=LibvirtSettings(
             logs=choice.logs,
@@ -150,7 +150,7 @@ def _make_containers(
     choice: RuntimeChoice,
     directory: DataDirectory,
     identity: NodeIdentity,
-    clock: Clock,
+    context: Context,
     feed: EventFeed,
 ) -> Runtime:
     root = identity.container_root
@@ -162,7 +162,7 @@ def _make_containers(
         return ContainerdRuntime(
             directory.containerd,
             cgroup_root=root,
-            clock=clock,
+            context=context,
             images=directory.runtime / "images",
             settings=ContainerdSettings(
                 endpoint=Path(choice.endpoint).absolute() if choice.endpoint else None,
@@ -178,7 +178,7 @@ def _make_containers(
     return ProcessRuntime(
         directory.runtime,
         cgroup_root=root,
-        clock=clock,
+        context=context,
         cgroups=_cgroups(choice),
         settings=ProcessSettings(logs=choice.logs, rootless=choice.rootless),
         feed=feed,

@@ -6,14 +6,14 @@ import functools
 from typing import Any
 
 from livesize.client.interface import Client
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.main.settings_table import Part
 from livesize.scheduler.loop import Scheduler
 
 
-async def schedule(client: Client, clock: Clock, resize_judge: str = "node") -> None:
+async def schedule(client: Client, context: Context, resize_judge: str = "node") -> None:
     """Place pods, until cancelled."""
-    await Scheduler(client, clock=clock, judges_resizes=resize_judge == "scheduler").run()
+    await Scheduler(client, context=context, judges_resizes=resize_judge == "scheduler").run()
 
 
 def run_scheduler(resize_judge: str, **settings: Any) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import functools
 import hashlib
 import os
-import random
 import secrets
 import socket
 import sys
@@ -36,7 +35,8 @@ from livesize.machinery.children import (
     Supervisor,
     told_ready,
 )
-from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger, set_up_logging
 from livesize.main.accounts import Account, control_plane_account
@@ -149,7 +149,8 @@ class _Up:
         self._listener, self._child_lock = inherited
         self._node = node
         self._endpoint = endpoint
-        self._clock: Clock = SystemClock()
+        self._context = system_context()
+        self._clock = self._context.clock
         self._server = server_url(self._listener)
 
     async def run(self, door: DoorSettings) -> None:
@@ -158,7 +159,7 @@ class _Up:
         supervisor = self._supervisor(door)
         client = await HttpClient.open(connection)
         try:
-            async with open_agent(self._directory, self._node, client, self._clock) as agent:
+            async with open_agent(self._directory, self._node, client, self._context) as agent:
                 await self._run_parts(supervisor, agent, lifetime)
         finally:
             await client.close()
@@ -230,7 +231,7 @@ class _Up:
             pass_fds=(inherited, self._child_lock),
             ready_timeout_seconds=READY_SECONDS,
         )
-        backoff = Backoff(0.05, 5.0, random.SystemRandom())
+        backoff = Backoff(0.05, 5.0, self._context.random)
         return Supervisor(
             spec, clock=self._clock, backoff=backoff, ready=told_ready, on_event=_log_child
         )

@@ -11,7 +11,7 @@ import msgspec
 
 from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.runtime.cgroups.interface import safe_name, whole_pages
 from livesize.runtime.events import EventFeed
 from livesize.runtime.fake_machine import (
@@ -63,9 +63,9 @@ __all__ = ["FAKE_IMAGE", "Behaviour", "FakeMachine", "FakeRuntime"]
 class FakeRuntime:
     """The driver. Give two of them the same machine to try what a restarted agent finds."""
 
-    def __init__(self, *, clock: Clock, machine: FakeMachine | None = None) -> None:
-        self.world = machine or FakeMachine(clock)
-        self._clock = clock
+    def __init__(self, *, context: Context, machine: FakeMachine | None = None) -> None:
+        self.world = machine or FakeMachine(context)
+        self._clock = context.clock
         self._feed = EventFeed()
 
     @property

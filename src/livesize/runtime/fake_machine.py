@@ -17,7 +17,7 @@ import msgspec
 from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.resources import VM_NAME
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.runtime.cgroups.interface import whole_pages
 from livesize.runtime.events import EventFeed
 from livesize.runtime.fake_vm import FakeVm
@@ -77,7 +77,7 @@ class FakeMachine:
 
     def __init__(
         self,
-        clock: Clock,
+        context: Context,
         *,
         version: CgroupVersion = CgroupVersion.V1,
         cpu_milli: int = 4000,
@@ -85,7 +85,8 @@ class FakeMachine:
         images: Sequence[str] = (FAKE_IMAGE,),
         behaviours: Mapping[tuple[str, ...], Behaviour] | None = None,
     ) -> None:
-        self.clock = clock
+        self.context = context
+        self.clock = context.clock
         self.version = version
         self.image_names = tuple(images)
         self.behaviours = dict(behaviours or {})  # by command and args
@@ -143,9 +144,6 @@ class FakeMachine:
         limit_bytes = group.limits.memory_limit_bytes
         if limit_bytes is not None and used_bytes > limit_bytes:
             self.exit(pod_uid, container, SIGKILL_CODE, oom_killed=True)
-
-    def use_cpu(self, pod_uid: str, container: str, used_ns: int) -> None:
-        self.group(ContainerGroup(pod_uid, container)).cpu_usage_ns += used_ns
 
     def set_limits(self, group: Group, limits: KernelLimits) -> None:
         """Somebody else wrote into the group: drift."""

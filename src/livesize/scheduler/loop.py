@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 
 import msgspec
 
 from livesize.api.conditions import find_condition, set_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import (
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
@@ -37,7 +34,7 @@ from livesize.api.times import format_time
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.records import event_poster
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
@@ -60,35 +57,30 @@ class Scheduler:
         self,
         client: Client,
         *,
-        clock: Clock,
+        context: Context,
         scheduler_name: str = DEFAULT_SCHEDULER_NAME,
         judges_resizes: bool = False,
-        source: random.Random | None = None,
     ) -> None:
-        source = source or random.SystemRandom()
         self._client = client
-        self._clock = clock
+        self._clock = context.clock
         self._judges_resizes = judges_resizes
         self._snapshot = Snapshot(scheduler_name)
-        self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod, source=source)
-        self._nodes = Informer(
-            client, NODES, clock=clock, on_change=self._observe_node, source=source
-        )
+        self._pods = Informer(client, PODS, context=context, on_change=self._observe_pod)
+        self._nodes = Informer(client, NODES, context=context, on_change=self._observe_node)
         self._storage = StorageBook()
         self._stored = [
             Informer(
                 client,
                 resource,
-                clock=clock,
+                context=context,
                 on_change=functools.partial(self._observe_stored, resource),
-                source=source,
             )
             for resource in (STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
         ]
         self._recorder = EventRecorder(
-            event_poster(client), clock=clock, source=EventSource(scheduler_name), jitter=source
+            event_poster(client), context=context, source=EventSource(scheduler_name)
         )
-        self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, source)
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
         self._failures: dict[Uid, int] = {}
         self._to_try: dict[Uid, None] = {}
         self._without_node: dict[Uid, None] = {}

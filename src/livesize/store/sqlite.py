@@ -10,8 +10,8 @@ a disk and never show what is not yet durable. Older history is read from the fi
 thread. The file is locked: a second process is refused.
 
 The writer needs the interpreter's lock a few times per transaction. A loop that is never idle
-gives it up so briefly that the writer can starve for seconds; a process that serves many requests
-should call ``sys.setswitchinterval(0.0001)``, with which it waits a few milliseconds at most.
+gives it up so briefly that the writer can starve for seconds; ``settle_interpreter``, which every
+process that serves calls, brings that down to a few milliseconds.
 
     store = await SqliteStore.open(path, epoch=epoch_at(clock.now()))
 """

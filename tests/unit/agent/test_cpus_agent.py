@@ -16,7 +16,7 @@ from livesize.api.group_changes import SetCpus
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import lookup
 from livesize.api.resources import Amounts
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -239,7 +239,7 @@ class SlowStarts(FakeRuntime):
     """A start takes until it is let go."""
 
     def __init__(self, machine: FakeMachine) -> None:
-        super().__init__(clock=SystemClock(), machine=machine)
+        super().__init__(context=system_context(), machine=machine)
         self.begun = asyncio.Event()
         self.let_go = asyncio.Event()
 
@@ -251,7 +251,7 @@ class SlowStarts(FakeRuntime):
 
 
 async def test_who_is_being_started_leaves_a_cpu_before_its_new_owner_gets_it() -> None:
-    machine = FakeMachine(SystemClock(), cpu_milli=6000)
+    machine = FakeMachine(system_context(), cpu_milli=6000)
     runtime, ledger = SlowStarts(machine), Ledger(Amounts(6000, 1 << 40))
     keeper = CpuKeeper(runtime, ledger, lambda: shared_pool(SUPPLY, ledger.entries()))
     for uid in ("sharing", "owner"):

@@ -23,6 +23,7 @@ from livesize.api.channels import (
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.spdy import Accepted, Data, Framer, Parser
 from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.fake_streams import FakeSession
 from livesize.runtime.interface import ContainerConfig, PodConfig, RuntimeCallError
@@ -36,7 +37,7 @@ class Runtime(FakeRuntime):
     """Remembers sessions; its ports are servers of the test."""
 
     def __init__(self, world: FakeMachine) -> None:
-        super().__init__(clock=world.clock, machine=world)
+        super().__init__(context=world.context, machine=world)
         self.sessions: list[FakeSession] = []
         self.port = 0
 
@@ -73,7 +74,7 @@ async def serve(path: Path, users: set[int], clock: Clock | None = None) -> Asyn
         ("cat",): Behaviour(exit_code=0),
         ("missing",): Behaviour(start_error="the image has no program 'missing'"),
     }
-    runtime = Runtime(FakeMachine(SystemClock(), behaviours=behaviours))
+    runtime = Runtime(FakeMachine(system_context(), behaviours=behaviours))
     await runtime.open()
     await runtime.create_pod(PodConfig("u-1", "default", "db", LIMITS))
     await runtime.start_container(

@@ -24,6 +24,7 @@ from livesize.agent.probes.plan import (
 from livesize.api.conditions import is_true
 from livesize.api.objects import Object, lookup
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import seeded_context, system_context
 from livesize.runtime.fake import Behaviour, FakeRuntime
 from livesize.runtime.interface import ContainerPhase
 from unit.agent.world import World, container
@@ -101,7 +102,7 @@ async def port() -> AsyncIterator[int]:
 
 async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
     clock = SystemClock()
-    asker = Asker(FakeRuntime(clock=clock), clock, "uid", "app", "127.0.0.1")
+    asker = Asker(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
     assert await asker.ask(GetPage(port, "/good"), 5) == ""
     assert await asker.ask(GetPage(port, "/bad"), 5) == "HTTP probe failed with statuscode: 503"
     assert await asker.ask(OpenPort(port), 5) == ""
@@ -119,7 +120,7 @@ class QuickClock(SystemClock):
 @pytest.fixture
 async def quick(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
-    world.clock = QuickClock()
+    world.context = seeded_context(1, QuickClock())
     await world.start()
     yield world
     await world.stop()

@@ -14,6 +14,7 @@ from livesize.agent.resize.plan import plan_resize
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
 from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.steps import CrashPoints, StepFailedError, run_steps
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
@@ -85,9 +86,9 @@ def test_containers_stay_within_the_pod_at_every_step_even_when_one_fails(
 async def _check(
     version: CgroupVersion, pod_pairs: dict[str, tuple[KernelLimits, KernelLimits]], failing: int
 ) -> None:
-    clock = SystemClock()
-    machine = FakeMachine(clock, version=version)
-    runtime = FakeRuntime(clock=clock, machine=machine)
+    context = system_context()
+    machine = FakeMachine(context, version=version)
+    runtime = FakeRuntime(context=context, machine=machine)
     wanted = {name: after for name, (_, after) in pod_pairs.items()}
     await start(runtime, {name: before for name, (before, _) in pod_pairs.items()})
     groups: list[Group] = [PodGroup("u"), *(ContainerGroup("u", name) for name in wanted)]
@@ -100,9 +101,9 @@ async def _check(
 
 
 async def test_a_step_is_done_only_when_the_machine_says_so() -> None:
-    clock = SystemClock()
+    context = system_context()
     before = {"a": KernelLimits(100, 1000, 64 * MIB)}
-    runtime = _Deaf(clock=clock)
+    runtime = _Deaf(context=context)
     await start(runtime, before)
     failure = await resize(runtime, {"a": KernelLimits(100, 2000, 64 * MIB)})
     assert isinstance(failure, StepFailedError)

@@ -11,6 +11,7 @@ from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.usage import Usage, parse_usage
+from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig, RuntimeCallError
 from livesize.runtime.process.machine_facts import observe_usage
@@ -39,8 +40,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.machine = FakeMachine(self.clock)
-        self.runtime = FakeRuntime(clock=self.clock, machine=self.machine)
+        self.machine = FakeMachine(seeded_context(1, self.clock))
+        self.runtime = FakeRuntime(context=self.machine.context, machine=self.machine)
         self.meter = UsageMeter(self.runtime, self.clock)
 
     async def start(self, attempt: int = 0) -> None:

@@ -6,7 +6,6 @@ Whether the groups cover what each domain may use is checked at every change of 
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class VmWorld(World):
     ) -> None:
         super().__init__(directory, version)
         self.machine = FakeMachine(
-            self.clock, version=version, cpu_milli=8000, memory_bytes=8 * GIB
+            self.context, version=version, cpu_milli=8000, memory_bytes=8 * GIB
         )
         self.machine.accelerator = accelerator
         self.settings = msgspec.structs.replace(
@@ -69,10 +68,9 @@ class VmWorld(World):
             self.api,
             runtime,
             self._checkpoint,
-            self.clock,
+            self.context,
             self.settings,
             points,
-            random.Random(1),
             vms=runtime,
             volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
         )
@@ -163,7 +161,7 @@ def virtual_machine(cpu: str, memory: str) -> Object:
 
 class WatchedRuntime(FakeRuntime):
     def __init__(self, watcher: VmWorld) -> None:
-        super().__init__(clock=watcher.clock, machine=watcher.machine)
+        super().__init__(context=watcher.context, machine=watcher.machine)
         self._watcher = watcher
 
     async def write(self, group: Group, change: GroupChange) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,10 @@ from livesize.api.defaults import default_object
 from livesize.api.dialects import derive_dialects, strip_dialects
 from livesize.api.errors import StatusError, already_exists, conflict, not_found
 from livesize.api.kernel_units import CgroupVersion
-from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.patch import PatchType
@@ -35,7 +37,8 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resources import is_vm
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.context import seeded_context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
@@ -331,9 +334,9 @@ class World:
     """One machine, one API server; agents come and go."""
 
     def __init__(self, directory: Path, version: CgroupVersion = CgroupVersion.V1) -> None:
-        self.clock = SystemClock()
+        self.context = seeded_context(1, SystemClock())
         self.api = MemoryApi()
-        self.machine = FakeMachine(self.clock, version=version, memory_bytes=4 * 1024**3)
+        self.machine = FakeMachine(self.context, version=version, memory_bytes=4 * 1024**3)
         self.mounts = FakeMounts()
         self.path = directory / "checkpoint.db"
         self.settings = quick_settings(
@@ -348,18 +351,21 @@ class World:
         self._checkpoint: Checkpoint | None = None
         self._runtime: FakeRuntime | None = None
 
+    @property
+    def clock(self) -> Clock:
+        return self.context.clock
+
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
-        self._runtime = FakeRuntime(clock=self.clock, machine=self.machine)
+        self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
         self._checkpoint = await Checkpoint.open(self.path)
         self.agent = Agent(
             self.api,
             self._runtime,
             self._checkpoint,
-            self.clock,
+            self.context,
             self.settings,
             points,
-            random.Random(1),
             volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
         )
         self._task = asyncio.create_task(self.agent.run())

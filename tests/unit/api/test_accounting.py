@@ -14,7 +14,6 @@ from livesize.api.accounting import (
     charge,
     fits,
     footprint,
-    is_pure_shrink,
     pod_overhead,
     requests_of,
 )
@@ -206,9 +205,3 @@ def test_overhead_is_charged_to_limits_only_where_there_are_any() -> None:
     charged = charge({"spec": spec})
     assert charged == Resources(Amounts(1100, MI), Amounts(1100, None))
     assert pod_overhead({"spec": spec}) == Amounts(100, MI)
-
-
-def test_pure_shrink() -> None:
-    assert is_pure_shrink(Amounts(2, 2), Amounts(1, 2))
-    assert not is_pure_shrink(Amounts(2, 2), Amounts(1, 3))
-    assert not is_pure_shrink(Amounts(None, 2), Amounts(1, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from livesize.api.conditions import find_condition, is_true, set_condition, without_condition
+from livesize.api.conditions import find_condition, is_true, set_condition
 from livesize.api.hashes import container_hash, container_hash_without_resources
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
@@ -168,7 +168,6 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     assert other == [{"type": "Ready", "status": "True", "lastTransitionTime": "t3"}]
     both = set_condition(other, {"type": "Mine", "status": "True"}, "t4")
     assert [one["type"] for one in both] == ["Ready", "Mine"]
-    assert without_condition(both, "Ready") == both[1:]
     assert is_true({"status": {"conditions": both}}, "Mine")
     assert find_condition({}, "Ready") is None
 

@@ -13,7 +13,7 @@ from livesize.api.resources import (
     Resources,
     add,
     container_resources,
-    format_resources,
+    format_amounts,
     maximum,
     parse_resources,
     same_quantities,
@@ -91,7 +91,8 @@ def test_sums_do_not_depend_on_the_order(one: Amounts, two: Amounts, three: Amou
 
 @given(amounts, amounts)
 def test_what_is_written_is_read_back(requests: Amounts, limits: Amounts) -> None:
-    read = parse_resources(format_resources(Resources(requests, limits)))
+    written = {"requests": format_amounts(requests), "limits": format_amounts(limits)}
+    read = parse_resources(written)
     assert read.limits == limits
     for name in ("cpu_milli", "memory_bytes"):
         asked = getattr(requests, name)

@@ -26,6 +26,8 @@ from livesize.api.spdy import (
 
 NAMES = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=10)
 STREAMS = st.integers(1, 2**31 - 1)
+GO_AWAY = bytes.fromhex("80030007 00000008 00000001 00000000")
+"""As clients send it: control frame 7 of version 3, eight bytes, last stream 1, no error."""
 FRAMES = st.one_of(
     st.builds(
         Opened,
@@ -54,7 +56,7 @@ def written(framer: Framer, frame: Frame) -> bytes:
         case Ping(number=number):
             return framer.ping(number)
         case GoAway():
-            return framer.go_away(1)
+            return GO_AWAY
 
 
 @given(st.lists(FRAMES, max_size=8), st.integers(1, 40))

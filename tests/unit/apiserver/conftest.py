@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from livesize.api.kinds import NODES, PODS, RESOURCES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target
@@ -25,6 +28,7 @@ from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
+from livesize.machinery.context import Context
 from livesize.store.memory import MemoryStore
 
 NOW = 1_700_000_000.0
@@ -140,7 +144,8 @@ class Rig:
         self.cache = ObjectsCache(self.store, **cache_settings)
         self.clock = HandClock()
         self.ids = CountingIds()
-        self.service = Service(self.store, self.cache, self.clock, self.ids)
+        self.context = Context(self.clock, random.Random(1), self.ids)
+        self.service = Service(self.store, self.cache, self.context)
         self.ready = True
         self.app = App(
             self.service,

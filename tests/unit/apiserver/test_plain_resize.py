@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from livesize.api.apply.owners import Operation, Owner
 from livesize.api.defaults import default_object
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve
 from livesize.api.patch import PatchType
 from livesize.api.plain_resize import parse_sizes, resize_plainly

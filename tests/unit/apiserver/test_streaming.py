@@ -19,13 +19,14 @@ from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode, NodeUnreachableError
 from livesize.apiserver.tls import ensure_tls
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.credentials import load_identity
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from unit.apiserver.conftest import Rig
 
-CLOCK = SystemClock()
+CONTEXT = system_context()
+CLOCK = CONTEXT.clock
 LIMITS = KernelLimits(1024, 100_000, 64 << 20)
 WEB = "/api/v1/namespaces/default/pods/web"
 
@@ -49,7 +50,8 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def serving(endpoint: Endpoint) -> AsyncIterator[None]:
     """An agent with one container, which has written one line."""
     runtime = FakeRuntime(
-        clock=CLOCK, machine=FakeMachine(CLOCK, behaviours={("run",): Behaviour(output="hi\n")})
+        context=CONTEXT,
+        machine=FakeMachine(CONTEXT, behaviours={("run",): Behaviour(output="hi\n")}),
     )
     await runtime.create_pod(PodConfig("u-1", "default", "db", LIMITS))
     await runtime.start_container(

@@ -18,7 +18,8 @@ import uvloop
 import yaml
 from click.testing import CliRunner, Result
 
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
 from livesize.api.quantity import format_memory
 from livesize.api.resources import container_resources, containers_of, is_vm, size_of
@@ -30,7 +31,7 @@ from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.cli.app import cli
 from livesize.client.informer import Delta, Informer
 from livesize.client.kubeconfig import write_kubeconfig
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.store.memory import MemoryStore
 
@@ -47,9 +48,9 @@ class SmallNode:
     def __init__(self, server: ApiServer) -> None:
         self._client = server.client(node_identity(NODE))
         self._admin = server.client(Identity("test", Role.ADMIN))
-        clock = SystemClock()
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock)
-        self._informer = Informer(self._admin, PODS, clock=clock, on_change=self._changed)
+        context = system_context()
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(context)
+        self._informer = Informer(self._admin, PODS, context=context, on_change=self._changed)
 
     async def run(self) -> None:
         await self._admin.create(
@@ -183,7 +184,7 @@ class Running:
         token, entry = issue_token("admin", Role.ADMIN)
         write_tokens(self._folder / "tokens", [entry])
         config = ApiServerConfig(self._folder / "tls", self._folder / "tokens", port=0)
-        async with ApiServer(config, MemoryStore()).running() as server:
+        async with ApiServer(config, MemoryStore(), context=system_context()).running() as server:
             ca_pem = server.ca_path.read_bytes()
             write_kubeconfig(self.kubeconfig, server.url, ca_pem, token, "admin")
             async with asyncio.TaskGroup() as group:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,12 +12,12 @@ from aiohttp import web
 
 from etcd_servers import free_ports
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.client import addresses as addresses_module
 from livesize.client.addresses import Addresses
 from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError
 from livesize.client.informer import Informer
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 
 
 class Server:
@@ -134,7 +133,10 @@ async def test_when_nobody_answers_it_says_so(servers: list[Server]) -> None:
 async def test_an_informer_goes_on_with_the_next(servers: list[Server]) -> None:
     async with speaking(*servers) as client:
         informer = Informer(
-            client, PODS, clock=SystemClock(), on_change=lambda _: None, source=random.Random(1)
+            client,
+            PODS,
+            context=system_context(),
+            on_change=lambda _: None,
         )
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(5):
@@ -153,7 +155,7 @@ async def test_one_that_hangs_is_left_by_who_gives_up_waiting_and_its_watches_ar
 ) -> None:
     monkeypatch.setattr(addresses_module, "PATIENCE_SECONDS", 0.1)
     async with speaking(*servers) as client:
-        informer = Informer(client, PODS, clock=SystemClock(), on_change=lambda _: None)
+        informer = Informer(client, PODS, context=system_context(), on_change=lambda _: None)
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(5):
             while len(servers[0].asked) < 2:
@@ -177,7 +179,7 @@ async def test_a_watch_that_is_cancelled_leaves_nobody(
 ) -> None:
     monkeypatch.setattr(addresses_module, "PATIENCE_SECONDS", 0.0)
     async with speaking(*servers) as client:
-        informer = Informer(client, PODS, clock=SystemClock(), on_change=lambda _: None)
+        informer = Informer(client, PODS, context=system_context(), on_change=lambda _: None)
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(5):
             while len(servers[0].asked) < 2:

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from livesize.api.errors import StatusError, conflict, expired
-from livesize.api.kinds import LEASES, PODS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.patch import PatchType
 from livesize.api.write_options import WriteOptions

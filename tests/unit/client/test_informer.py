@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
@@ -13,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError, expired
-from livesize.api.kinds import PODS, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.pages import PAGE_OBJECTS, list_all, read_pages
+from livesize.machinery.context import seeded_context
 
 
 def pod(name: str, version: int, uid: str = "") -> Object:
@@ -152,9 +153,8 @@ class Watched:
         self.informer = Informer(
             typed,
             PODS,
-            clock=self.clock,
+            context=seeded_context(1, self.clock),
             on_change=self.deltas.append,
-            source=random.Random(1),
             order=order,
         )
 
@@ -331,7 +331,7 @@ async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
         raise KeyError("bug")
 
     client: Any = timeline
-    informer = Informer(client, PODS, clock=JumpingClock(), on_change=broken)
+    informer = Informer(client, PODS, context=seeded_context(1, JumpingClock()), on_change=broken)
     with pytest.raises(KeyError):
         await informer.run()
 

@@ -19,7 +19,7 @@ from livesize.api.storage import (
 )
 from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.claims.reconciler import ClaimBinder
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.scheduler.loop import Scheduler
 from unit.apiserver.conftest import IDENTITIES, Rig
 from unit.controllers.storage_objects import claim, storage_class, volume
@@ -40,7 +40,7 @@ class Running:
 
     def begin(self) -> None:
         client = DirectClient(self.rig.service, IDENTITIES["controller"])
-        self._task = asyncio.create_task(ClaimBinder(client, clock=SystemClock()).run())
+        self._task = asyncio.create_task(ClaimBinder(client, context=system_context()).run())
 
     async def end(self) -> None:
         if self._task is not None:
@@ -218,7 +218,7 @@ async def test_the_scheduler_and_the_controller_agree(here: Running) -> None:
         path = f"/api/v1/nodes/{name}/status"
         assert (await here.rig.patch(path, {"status": ready})).status == 200
     client = DirectClient(here.rig.service, IDENTITIES["scheduler"])
-    scheduling = asyncio.create_task(Scheduler(client, clock=SystemClock()).run())
+    scheduling = asyncio.create_task(Scheduler(client, context=system_context()).run())
     await here.use("early", "one", node="")
     for name in ("one", "two"):
         await here.make(CLAIMS, claim(name))

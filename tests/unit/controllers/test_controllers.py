@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import CONFIG_MAPS, RESOURCE_QUOTAS
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import stored_bytes
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.controllers.quota.reconciler import QuotaCounter
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.store.interface import Put
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 
@@ -27,10 +28,10 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(made.service, IDENTITIES["controller"])
-    clock = SystemClock()
+    context = system_context()
     tasks = [
-        asyncio.create_task(GarbageCollector(client, clock=clock).run()),
-        asyncio.create_task(QuotaCounter(client, clock=clock).run()),
+        asyncio.create_task(GarbageCollector(client, context=context).run()),
+        asyncio.create_task(QuotaCounter(client, context=context).run()),
     ]
     yield made
     for task in tasks:

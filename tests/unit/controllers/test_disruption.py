@@ -14,7 +14,7 @@ from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.disruption.plan import plan_status
 from livesize.controllers.disruption.reconciler import DisruptionBudgets
 from livesize.controllers.resize_deadline import reconciler as deadlines
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from unit.apiserver.conftest import IDENTITIES, Rig
 
 NOW = "2026-01-01T00:00:00Z"
@@ -98,7 +98,7 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(made.service, IDENTITIES["controller"])
-    task = asyncio.create_task(DisruptionBudgets(client, clock=SystemClock()).run())
+    task = asyncio.create_task(DisruptionBudgets(client, context=system_context()).run())
     yield made
     task.cancel()
     await asyncio.wait([task])
@@ -209,7 +209,7 @@ async def test_the_deadline_of_a_resize_heeds_the_budget(
     assert (await rig.patch(f"{PODS}/a/resize", bigger, "strategic")).status == 200
 
     client = DirectClient(rig.service, IDENTITIES["controller"])
-    task = asyncio.create_task(deadlines.ResizeDeadlines(client, clock=SystemClock()).run())
+    task = asyncio.create_task(deadlines.ResizeDeadlines(client, context=system_context()).run())
     await asyncio.sleep(0.2)
     assert "deletionTimestamp" not in (await rig.get(f"{PODS}/a")).json["metadata"]
     await running(rig, "c")

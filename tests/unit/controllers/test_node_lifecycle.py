@@ -20,7 +20,7 @@ from livesize.controllers.node_lifecycle.plan import (
     plan_node,
 )
 from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from unit.apiserver.conftest import IDENTITIES, Rig
 
 NOW = "2026-01-31T12:00:00Z"
@@ -116,7 +116,7 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(made.service, IDENTITIES["controller"])
-    task = asyncio.create_task(NodeLifecycle(client, clock=SystemClock()).run())
+    task = asyncio.create_task(NodeLifecycle(client, context=system_context()).run())
     yield made
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

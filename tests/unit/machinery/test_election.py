@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, version_of
+from livesize.machinery.context import seeded_context
 from livesize.machinery.election import DURATION_SECONDS, leader_terms, run_elected
 
 
@@ -113,8 +114,9 @@ class Scene:
                 self.leading.remove(holder)
 
         terms = leader_terms("livesize-scheduler", holder)
+        context = seeded_context(1, self.clock)
         self.tasks[holder] = asyncio.create_task(
-            run_elected(self.server.record(holder), terms, work or lead, clock=self.clock)
+            run_elected(self.server.record(holder), terms, work or lead, context=context)
         )
 
     async def stop(self, holder: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve
+from livesize.machinery.context import seeded_context
 from livesize.machinery.lease import LeaseTerms, keep_lease, new_lease, renewed_lease
 
 TERMS = LeaseTerms("n1", "n1")
@@ -60,7 +60,7 @@ class Record:
     async def run(self) -> None:
         try:
             async with asyncio.timeout(5):
-                await keep_lease(self, TERMS, clock=self, source=random.Random(1))
+                await keep_lease(self, TERMS, context=seeded_context(1, self))
         except EndOfTestError:
             return
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from livesize.machinery.context import seeded_context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.steps import Backoff
 
@@ -67,7 +68,7 @@ class Working:
 
 
 async def test_keys_come_out_in_order_and_once_however_often_they_were_added() -> None:
-    queue: WorkQueue[str] = WorkQueue(HandClock())
+    queue: WorkQueue[str] = WorkQueue(seeded_context(1, HandClock()))
     for key in ("a", "b", "a", "c", "b"):
         queue.add(key)
     assert len(queue) == 3
@@ -75,7 +76,7 @@ async def test_keys_come_out_in_order_and_once_however_often_they_were_added() -
 
 
 async def test_a_key_added_while_it_is_handled_runs_again_and_only_after() -> None:
-    queue: WorkQueue[str] = WorkQueue(HandClock())
+    queue: WorkQueue[str] = WorkQueue(seeded_context(1, HandClock()))
     queue.add("a")
     assert await queue.get() == "a"
     queue.add("a")
@@ -89,7 +90,7 @@ async def test_a_key_added_while_it_is_handled_runs_again_and_only_after() -> No
 
 async def test_add_after_waits_on_the_clock_and_the_earliest_wait_counts() -> None:
     clock = HandClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
+    queue: WorkQueue[str] = WorkQueue(seeded_context(1, clock))
     handled: list[tuple[float, str]] = []
 
     async def handle(key: str) -> None:
@@ -109,7 +110,7 @@ async def test_add_after_waits_on_the_clock_and_the_earliest_wait_counts() -> No
 
 async def test_a_handler_that_returns_seconds_is_called_again_then() -> None:
     clock = HandClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
+    queue: WorkQueue[str] = WorkQueue(seeded_context(1, clock))
     times: list[float] = []
 
     async def handle(key: str) -> float | None:
@@ -125,7 +126,7 @@ async def test_a_handler_that_returns_seconds_is_called_again_then() -> None:
 
 async def test_a_failing_key_backs_off_alone(caplog: pytest.LogCaptureFixture) -> None:
     clock = HandClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
+    queue: WorkQueue[str] = WorkQueue(seeded_context(1, clock))
     handled: list[tuple[str, float]] = []
 
     async def handle(key: str) -> None:
@@ -157,7 +158,7 @@ def test_no_key_is_ever_handled_twice_at_once_and_none_is_lost(
     adds: list[tuple[str, int]], workers: int
 ) -> None:
     async def walk() -> None:
-        queue: WorkQueue[str] = WorkQueue(HandClock())
+        queue: WorkQueue[str] = WorkQueue(seeded_context(1, HandClock()))
         running: set[str] = set()
         version: dict[str, int] = {}
         seen: dict[str, int] = {}

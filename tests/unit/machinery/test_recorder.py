@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ import pytest
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object
+from livesize.machinery.context import seeded_context
 from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
 
 POD: Object = {
@@ -48,11 +48,10 @@ class Posted:
         self.clock = StepClock()
         self.recorder = EventRecorder(
             self.post,
-            clock=self.clock,
+            context=seeded_context(1, self.clock),
             source=EventSource("agent", "n1"),
             capacity=3,
             delay_seconds=delay_seconds,
-            jitter=random.Random(1),
         )
 
     async def post(self, event: Object, is_new: bool) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from livesize.agent.cpus.plan import CpuSupply
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.main.entry import cli
 from livesize.main.node import (
     Allocatable,
@@ -58,7 +58,7 @@ def test_a_cpu_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path)
 
 
 def test_reserved_cpus_are_not_promised_unless_somebody_says_so() -> None:
-    runtime = FakeRuntime(clock=SystemClock(), machine=FakeMachine(SystemClock()))
+    runtime = FakeRuntime(context=system_context(), machine=FakeMachine(system_context()))
     supply = _supply(StaticCpus((0, 1)), runtime)
     assert supply == CpuSupply((0, 1, 2, 3), (0, 1))
     node = NodeSettings("n", IDENTITY, "127.0.0.1")

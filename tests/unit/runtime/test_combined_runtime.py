@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livesize.api.group_changes import SetMemory
 from livesize.api.kernel_units import KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.combined import CombinedRuntime
 from livesize.runtime.events import EventFeed
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
@@ -25,7 +25,8 @@ DB = ContainerConfig("db-uid", "main", FAKE_IMAGE, (), (), (), "", "db", LIMITS)
 async def test_both_kinds_live_side_by_side() -> None:
     feed = EventFeed()
     containers, machines = (
-        FakeRuntime(clock=SystemClock(), machine=FakeMachine(SystemClock())) for _ in range(2)
+        FakeRuntime(context=system_context(), machine=FakeMachine(system_context()))
+        for _ in range(2)
     )
     runtime: VmRuntime = CombinedRuntime(containers, machines, feed)
     await runtime.open()

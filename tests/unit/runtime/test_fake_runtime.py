@@ -8,7 +8,7 @@ import pytest
 
 from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerConfig,
@@ -27,12 +27,12 @@ MAIN = ContainerGroup("u", "main")
 
 @pytest.fixture
 def world() -> FakeMachine:
-    return FakeMachine(SystemClock())
+    return FakeMachine(system_context())
 
 
 @pytest.fixture
 async def runtime(world: FakeMachine) -> FakeRuntime:
-    runtime = FakeRuntime(clock=world.clock, machine=world)
+    runtime = FakeRuntime(context=world.context, machine=world)
     await runtime.open()
     limits = KernelLimits(1024, 100_000, 128 * MIB)
     await runtime.create_pod(PodConfig("u", "default", "db", limits))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from livesize.api.group_changes import SetMemory
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import KERNEL_BYTES, FakeVm
 from livesize.runtime.interface import GoneError, PodGroup, RuntimeCallError
@@ -24,7 +24,7 @@ from vms.real import LIMITS, MIB, UID, pod_config, vm_config
 
 @pytest.fixture
 async def runtime() -> FakeRuntime:
-    runtime = FakeRuntime(clock=SystemClock(), machine=FakeMachine(SystemClock()))
+    runtime = FakeRuntime(context=system_context(), machine=FakeMachine(system_context()))
     await runtime.open()
     await runtime.create_pod(pod_config())
     await runtime.start_container(vm_config())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from guest.host_files import host_entries, program_entries, shared_libraries
 from livesize.runtime.guest.cpio import Entry, File, HostFile, Link
 from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.host_files import host_entries, program_entries, shared_libraries
 from livesize.runtime.guest.image import (
     MODULES_FOLDER,
     GuestRecipe,

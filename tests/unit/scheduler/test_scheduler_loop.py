@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -12,13 +11,18 @@ import pytest
 
 from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError, conflict, not_found
-from livesize.api.kinds import EVENTS, NODES, PODS, RESOURCES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.client.interface import Client
+from livesize.machinery.context import seeded_context
 from livesize.scheduler.loop import Scheduler
 
 
@@ -160,7 +164,7 @@ async def settle() -> None:
 @asynccontextmanager
 async def scheduling(server: Server, clock: JumpingClock | None = None) -> AsyncIterator[None]:
     scheduler = Scheduler(
-        cast("Client", server), clock=clock or JumpingClock(), source=random.Random(1)
+        cast("Client", server), context=seeded_context(1, clock or JumpingClock())
     )
     running = asyncio.create_task(scheduler.run())
     await settle()

@@ -120,12 +120,14 @@ class PodWorker:
             self._crash_backoff, settings.crash_forgotten_seconds, settings.object_wait_seconds
         )
         self._backoff = Backoff(
-            settings.post_backoff_seconds, settings.post_backoff_maximum_seconds, outside.random
+            settings.post_backoff_seconds,
+            settings.post_backoff_maximum_seconds,
+            outside.context.random,
         )
         self._machine_backoff = Backoff(
             settings.resize_backoff_seconds,
             settings.resize_backoff_maximum_seconds,
-            outside.random,
+            outside.context.random,
         )
         self._probes = PodProbes(outside, self._tell, self.wake)
         self._failures = 0

@@ -84,14 +84,14 @@ class ResizeDriver:
         self._resize_backoff = Backoff(
             settings.resize_backoff_seconds,
             settings.resize_backoff_maximum_seconds,
-            outside.random,
+            outside.context.random,
         )
         # A resize that only waits to be told goes on as soon as one that waits for the machine.
         longest_seconds = settings.resize_backoff_maximum_seconds
         self._post_backoff = Backoff(
             min(settings.post_backoff_seconds, longest_seconds),
             min(settings.post_backoff_maximum_seconds, longest_seconds),
-            outside.random,
+            outside.context.random,
         )
         self._generation = 0
         self._failures = 0

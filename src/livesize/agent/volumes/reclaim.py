@@ -11,7 +11,7 @@ import asyncio
 from livesize.agent.outside import Outside
 from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.reasons import EventReason
@@ -33,14 +33,13 @@ class FolderReclaimer:
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
-        self._queue: WorkQueue[str] = WorkQueue(outside.clock)
+        self._queue: WorkQueue[str] = WorkQueue(outside.context)
         self._volumes = Informer(
             outside.client,
             PERSISTENT_VOLUMES,
             Selection(labels=f"{NODE_LABEL}={outside.settings.node_name}"),
-            clock=outside.clock,
+            context=outside.context,
             on_change=self._observe,
-            source=outside.random,
         )
 
     async def run(self) -> None:

@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import (
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import event_type
@@ -48,7 +46,7 @@ from livesize.controllers.claims.plan import (
 )
 from livesize.controllers.claims.provision import Place
 from livesize.controllers.claims.users import ClaimUsers
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.telemetry import get_logger
@@ -64,25 +62,25 @@ Key: TypeAlias = tuple[str, str, str]
 class ClaimBinder:
     """``await run()`` until cancelled."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: Client, *, context: Context) -> None:
         self._client = client
-        self._queue: WorkQueue[Key] = WorkQueue(clock)
+        self._queue: WorkQueue[Key] = WorkQueue(context)
         self._claims = Informer(
-            client, PERSISTENT_VOLUME_CLAIMS, clock=clock, on_change=self._observe_claim
+            client, PERSISTENT_VOLUME_CLAIMS, context=context, on_change=self._observe_claim
         )
         self._volumes = Informer(
-            client, PERSISTENT_VOLUMES, clock=clock, on_change=self._observe_volume
+            client, PERSISTENT_VOLUMES, context=context, on_change=self._observe_volume
         )
         self._classes = Informer(
-            client, STORAGE_CLASSES, clock=clock, on_change=self._observe_class
+            client, STORAGE_CLASSES, context=context, on_change=self._observe_class
         )
-        self._nodes = Informer(client, NODES, clock=clock, on_change=self._observe_node)
-        self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod)
+        self._nodes = Informer(client, NODES, context=context, on_change=self._observe_node)
+        self._pods = Informer(client, PODS, context=context, on_change=self._observe_pod)
         self._users = ClaimUsers()
         self._has_claims = asyncio.Event()
         self._told: dict[Key, Tell] = {}
         self._recorder = EventRecorder(
-            event_poster(client), clock=clock, source=EventSource("persistentvolume-controller")
+            event_poster(client), context=context, source=EventSource("persistentvolume-controller")
         )
 
     async def run(self) -> None:

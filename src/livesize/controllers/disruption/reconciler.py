@@ -7,13 +7,14 @@ from typing import TypeAlias
 
 from livesize.api.disruption import is_healthy, protects
 from livesize.api.errors import StatusError
-from livesize.api.kinds import DISRUPTION_BUDGETS, PODS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.controllers.disruption.plan import plan_status
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 
 CONFIRMED_SECONDS = 120.0
@@ -26,14 +27,14 @@ Key: TypeAlias = tuple[str, str]
 class DisruptionBudgets:
     """``await run()`` until cancelled."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: Client, *, context: Context) -> None:
         self._client = client
-        self._clock = clock
-        self._queue: WorkQueue[Key] = WorkQueue(clock)
+        self._clock = context.clock
+        self._queue: WorkQueue[Key] = WorkQueue(context)
         self._budgets = Informer(
-            client, DISRUPTION_BUDGETS, clock=clock, on_change=self._observe_budget
+            client, DISRUPTION_BUDGETS, context=context, on_change=self._observe_budget
         )
-        self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod)
+        self._pods = Informer(client, PODS, context=context, on_change=self._observe_pod)
         self._by_namespace: dict[str, dict[str, Object]] = {}
         self._has_budgets = asyncio.Event()
 

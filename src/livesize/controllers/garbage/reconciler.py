@@ -10,7 +10,9 @@ import functools
 from collections.abc import Iterable
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import EVENTS, RESOURCES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, uid_of, version_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
@@ -37,7 +39,7 @@ from livesize.controllers.garbage.plan import (
     Step,
     plan_piece,
 )
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.telemetry import get_logger
 
@@ -52,13 +54,16 @@ COLLECTED: tuple[Resource, ...] = tuple(one for one in RESOURCES if one != EVENT
 class GarbageCollector:
     """``await run()`` until cancelled."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: Client, *, context: Context) -> None:
         self._client = client
         self._graph = Graph()
-        self._queue: WorkQueue[Place] = WorkQueue(clock)
+        self._queue: WorkQueue[Place] = WorkQueue(context)
         self._informers = [
             Informer(
-                client, resource, clock=clock, on_change=functools.partial(self._observe, resource)
+                client,
+                resource,
+                context=context,
+                on_change=functools.partial(self._observe, resource),
             )
             for resource in COLLECTED
         ]

@@ -11,7 +11,8 @@ import asyncio
 
 from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LEASES, NODES
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.node import NODES
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, uid_of, version_of
 from livesize.api.reasons import ConditionType, EventReason, event_type
@@ -20,7 +21,7 @@ from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.controllers.node_lifecycle.plan import plan_node
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.telemetry import get_logger
@@ -35,17 +36,17 @@ AGAIN_SECONDS = 0.05
 class NodeLifecycle:
     """``await run()`` until cancelled."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: Client, *, context: Context) -> None:
         self._client = client
-        self._clock = clock
-        self._queue: WorkQueue[str] = WorkQueue(clock)
+        self._clock = context.clock
+        self._queue: WorkQueue[str] = WorkQueue(context)
         self._heard: dict[str, float] = {}
-        self._nodes = Informer(client, NODES, clock=clock, on_change=self._observe_node)
+        self._nodes = Informer(client, NODES, context=context, on_change=self._observe_node)
         self._leases = Informer(
-            client, LEASES, Selection(NODE_LEASES), clock=clock, on_change=self._observe_lease
+            client, LEASES, Selection(NODE_LEASES), context=context, on_change=self._observe_lease
         )
         self._recorder = EventRecorder(
-            event_poster(client), clock=clock, source=EventSource("node-controller")
+            event_poster(client), context=context, source=EventSource("node-controller")
         )
 
     async def run(self) -> None:

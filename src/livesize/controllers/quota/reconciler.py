@@ -11,14 +11,17 @@ import asyncio
 from typing import TypeAlias
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS, RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.controllers.quota.plan import plan_recount
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.telemetry import get_logger
 
@@ -33,11 +36,13 @@ Key: TypeAlias = tuple[str, str]
 class QuotaCounter:
     """``await run()`` until cancelled."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: Client, *, context: Context) -> None:
         self._client = client
-        self._queue: WorkQueue[Key] = WorkQueue(clock)
-        self._quotas = Informer(client, RESOURCE_QUOTAS, clock=clock, on_change=self._observe_quota)
-        self._pods = Informer(client, PODS, clock=clock, on_change=self._observe_pod)
+        self._queue: WorkQueue[Key] = WorkQueue(context)
+        self._quotas = Informer(
+            client, RESOURCE_QUOTAS, context=context, on_change=self._observe_quota
+        )
+        self._pods = Informer(client, PODS, context=context, on_change=self._observe_pod)
         self._in_namespace: dict[str, dict[Key, None]] = {}
         self._has_quotas = asyncio.Event()
 

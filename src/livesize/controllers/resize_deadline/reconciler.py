@@ -6,7 +6,7 @@ import asyncio
 import math
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason, event_type
@@ -17,7 +17,7 @@ from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.records import event_poster
 from livesize.controllers.resize_deadline.plan import Evict, Rest, Revert, Wait, plan_deadline
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.telemetry import get_logger
@@ -32,13 +32,13 @@ log = get_logger("controllers.resize_deadline")
 class ResizeDeadlines:
     """``await run()`` until cancelled."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: Client, *, context: Context) -> None:
         self._client = client
-        self._clock = clock
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock)
-        self._pods = Informer(client, PODS, clock=clock, on_change=self._observe)
+        self._clock = context.clock
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(context)
+        self._pods = Informer(client, PODS, context=context, on_change=self._observe)
         self._recorder = EventRecorder(
-            event_poster(client), clock=clock, source=EventSource("resize-controller")
+            event_poster(client), context=context, source=EventSource("resize-controller")
         )
 
     async def run(self) -> None:

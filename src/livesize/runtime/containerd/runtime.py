@@ -24,7 +24,7 @@ import msgspec
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.runtime_powers import Powers
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, read_setting, safe_name
@@ -126,14 +126,14 @@ class ContainerdRuntime:
         self,
         state_dir: Path,
         cgroup_root: str,
-        clock: Clock,
+        context: Context,
         *,
         images: Path | None = None,
         settings: ContainerdSettings = DEFAULT_SETTINGS,
         feed: EventFeed | None = None,
     ) -> None:
         self._state_dir = state_dir.absolute()
-        self._clock = clock
+        self._clock = clock = context.clock
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
         self._cgroup_root = cgroup_root

@@ -21,7 +21,7 @@ import msgspec
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.resources import VM_NAME
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.accelerator import find_accelerator
@@ -114,14 +114,14 @@ class LibvirtRuntime:
         state_dir: Path,
         images_dir: Path,
         cgroup_root: str,
-        clock: Clock,
+        context: Context,
         *,
         feed: EventFeed | None = None,
         settings: LibvirtSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._state_dir = state_dir.absolute()
         self._images_dir = images_dir.absolute()
-        self._clock = clock
+        self._clock = clock = context.clock
         self._settings = settings
         self._feed = feed or EventFeed()
         self._folders = Folders(self._state_dir)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import (
     CONTAINER_PREFIX,
@@ -96,13 +96,13 @@ class ProcessRuntime:
         self,
         state_dir: Path,
         cgroup_root: str,
-        clock: Clock,
+        context: Context,
         *,
         cgroups: CgroupDriver | None = None,
         settings: ProcessSettings = DEFAULT_SETTINGS,
         feed: EventFeed | None = None,
     ) -> None:
-        self._clock = clock
+        self._clock = clock = context.clock
         self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock, self._group_removed)
         self._settings = settings
         self._records = Records(state_dir.absolute())
