@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from livesize.agent.judge import Judge
-from livesize.agent.observe import PodSnapshot
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.pods.worker import PodWorker
 from livesize.api.objects import Object, name_of
 from unit.agent.world import World, container

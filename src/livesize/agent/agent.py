@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from livesize.agent.admission.plan import UNSUPPORTED, Admit, Reject, order_after_restart
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation, Ledger
-from livesize.agent.cpus.books import CpuBooks
-from livesize.agent.cpus.keeper import CpuKeeper
+from livesize.agent.cpus.assigner import CpuAssigner
 from livesize.agent.cpus.plan import settle_loaded
+from livesize.agent.cpus.pool import CpuPool
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.judge import Judge
-from livesize.agent.node import NodeKeeper, allocatable_of
-from livesize.agent.outside import Outside
+from livesize.agent.node import NodeRegistration, allocatable_of
 from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.worker import PodWorker
 from livesize.agent.probes.lifecycle import LifecycleHooks
-from livesize.agent.resize.drive import NodeBooks
+from livesize.agent.resize.driver import NodeAdmission
 from livesize.agent.settings import AgentSettings
 from livesize.agent.volumes.reclaim import FolderReclaimer
 from livesize.api.kinds.pod import PODS
@@ -70,7 +70,7 @@ class Agent:
             source=EventSource("livesize-agent", self.settings.node_name),
             delay_seconds=self.settings.event_delay_seconds,
         )
-        self._outside = Outside(
+        self._dependencies = AgentDependencies(
             self.client,
             self.runtime,
             self.checkpoint,
@@ -82,7 +82,7 @@ class Agent:
             self.volumes,
             self.vms,
         )
-        self._node = NodeKeeper(self._outside)
+        self._node = NodeRegistration(self._dependencies)
         self._informer = Informer(
             self.client,
             PODS,
@@ -95,21 +95,21 @@ class Agent:
     async def run(self) -> None:
         """Until cancelled. Workloads go on; a new agent finds them."""
         loaded = await self._load()
-        ledger = Ledger(allocatable_of(self._outside.machine, self.settings), loaded)
+        ledger = Ledger(allocatable_of(self._dependencies.machine, self.settings), loaded)
         supply = self.settings.cpus
-        cpus = None if supply is None else CpuBooks(supply, ledger)
-        powers = self._outside.machine.powers
+        cpus = None if supply is None else CpuAssigner(supply, ledger)
+        powers = self._dependencies.machine.powers
         judge = Judge(ledger, runs_vms=self.vms is not None, cpus=cpus, powers=powers)
-        self._books = NodeBooks(ledger, judge)
+        self._admission = NodeAdmission(ledger, judge)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if cpus is not None:
-                keeper = CpuKeeper(self.runtime, ledger, cpus.shared, self._moved)
-                self._outside = replace(self._outside, cpus=keeper)
+                keeper = CpuPool(self.runtime, ledger, cpus.shared, self._moved)
+                self._dependencies = replace(self._dependencies, cpus=keeper)
                 tasks.create_task(keeper.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._node.run())
-            tasks.create_task(FolderReclaimer(self._outside).run())
+            tasks.create_task(FolderReclaimer(self._dependencies).run())
             tasks.create_task(self._follow_machine())
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())
@@ -130,7 +130,7 @@ class Agent:
         """The last agent gave CPUs away; this one gives none."""
         try:
             everything = self.runtime.cpus()
-            await CpuKeeper(self.runtime, Ledger(NOTHING), lambda: everything).settle()
+            await CpuPool(self.runtime, Ledger(NOTHING), lambda: everything).settle()
         except (RuntimeCallError, StepFailedError) as failure:
             log.warning("containers are still bound to CPUs", reason=str(failure))
 
@@ -192,7 +192,7 @@ class Agent:
                     tasks.create_task(self._stop_container(view.uid, pod, name, grace_seconds))
 
     async def _stop_container(self, uid: str, pod: Object, name: str, grace_seconds: float) -> None:
-        hooks = LifecycleHooks(self._outside)
+        hooks = LifecycleHooks(self._dependencies)
         try:
             left_seconds = await hooks.before_stop(pod, name, grace_seconds)
             await self.runtime.stop_container(uid, name, left_seconds)
@@ -211,10 +211,10 @@ class Agent:
         for pod in sorted(pods, key=self._order_of_admission):
             _guarded(self._meet, pod)
         for pod in sorted(pods, key=order_after_restart):
-            _guarded(self._books.judge.consider, pod)
+            _guarded(self._admission.judge.consider, pod)
 
     def _recall(self, pod: Object) -> None:
-        entry = self._books.judge.recall(pod)
+        entry = self._admission.judge.recall(pod)
         if entry is not None:
             log.warning("promise recalled", pod=f"{entry.namespace}/{entry.name}")
             self.checkpoint.save(entry)
@@ -229,7 +229,7 @@ class Agent:
             if uid not in present and uid not in self._workers:
                 metadata = {"uid": uid, "namespace": namespace, "name": name}
                 pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}
-                self._hire(pod, self._books.ledger.get(uid)).object_gone()
+                self._hire(pod, self._admission.ledger.get(uid)).object_gone()
 
     def _changed(self, delta: Delta) -> None:
         if not self._is_live:
@@ -247,9 +247,9 @@ class Agent:
         worker.seen(pod)
         if _is_leaving(pod):
             return
-        if self.settings.scheduler_seconds > 0 and self._books.judge.is_open(pod):
+        if self.settings.scheduler_seconds > 0 and self._admission.judge.is_open(pod):
             self._tasks.create_task(self._consider_later(pod))
-        elif self._books.judge.consider(pod):
+        elif self._admission.judge.consider(pod):
             worker.judged()
 
     async def _consider_later(self, pod: Object) -> None:
@@ -260,12 +260,12 @@ class Agent:
         worker = self._workers.get(uid_of(pod))
         if newest is None or worker is None or uid_of(newest) != uid_of(pod):
             return
-        if not _is_leaving(newest) and self._books.judge.consider(newest):
+        if not _is_leaving(newest) and self._admission.judge.consider(newest):
             worker.judged()
 
     def _meet(self, pod: Object) -> PodWorker:
         """A pod that has no worker yet: let it in, or say why not."""
-        known = self._books.ledger.get(uid_of(pod))
+        known = self._admission.ledger.get(uid_of(pod))
         worker = self._hire(pod, known)
         if known is None and not _is_leaving(pod) and not is_terminal(pod):
             self._admit(worker, pod)
@@ -273,7 +273,7 @@ class Agent:
 
     def _admit(self, worker: PodWorker, pod: Object) -> None:
         already_runs = self.runtime.pod(worker.uid) is not None
-        match self._books.judge.admit(pod, already_runs=already_runs):
+        match self._admission.judge.admit(pod, already_runs=already_runs):
             case Admit():
                 log.info("pod admitted", pod=f"{namespace_of(pod)}/{name_of(pod)}")
             case Reject(reason=reason) if reason != UNSUPPORTED and self._somebody_leaves():
@@ -285,12 +285,12 @@ class Agent:
 
     def _somebody_leaves(self) -> bool:
         return any(
-            worker.is_leaving and self._books.ledger.get(uid) is not None
+            worker.is_leaving and self._admission.ledger.get(uid) is not None
             for uid, worker in self._workers.items()
         )
 
     def _hire(self, pod: Object, secured: Allocation | None) -> PodWorker:
-        worker = PodWorker(self._outside, self._books, pod, secured, self._room_appeared)
+        worker = PodWorker(self._dependencies, self._admission, pod, secured, self._room_appeared)
         self._workers[worker.uid] = worker
         self._tasks.create_task(self._employ(worker))
         return worker
@@ -300,16 +300,16 @@ class Agent:
         self._workers.pop(worker.uid, None)
 
     def _room_appeared(self) -> None:
-        if self._outside.cpus is not None:
-            self._outside.cpus.changed()
-        for uid in self._books.judge.retry():
+        if self._dependencies.cpus is not None:
+            self._dependencies.cpus.changed()
+        for uid in self._admission.judge.retry():
             self._workers[uid].judged()
         undecided, self._undecided = self._undecided, {}
         for uid, pod in undecided.items():
             worker = self._workers.get(uid)
             if worker is not None and not worker.is_leaving:
                 self._admit(worker, pod)
-                self._books.judge.consider(pod)
+                self._admission.judge.consider(pod)
 
     def _moved(self, uid: str) -> None:
         """A domain follows the group its QEMU is in."""

@@ -32,7 +32,7 @@ from livesize.agent.allocation.ledger import (
     sizes_equal,
     with_resource,
 )
-from livesize.agent.cpus.books import CpuBooks
+from livesize.agent.cpus.assigner import CpuAssigner
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
 from livesize.api.reasons import Reason
@@ -64,7 +64,7 @@ class Judge:
         ledger: Ledger,
         *,
         runs_vms: bool = False,
-        cpus: CpuBooks | None = None,
+        cpus: CpuAssigner | None = None,
         powers: Powers = NO_POWERS,
     ) -> None:
         """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime

@@ -1,8 +1,8 @@
-"""Registers this machine as a Node and keeps saying that it lives.
+"""Registers this machine as a Node and renews its heartbeat.
 
 The Node object carries what the machine has and what of it pods may use; the heartbeat is a Lease
-in kube-node-lease. A Node that somebody deleted is registered again, and one that was believed to
-be gone is said to be ready again, with the next heartbeat.
+in kube-node-lease. With the next heartbeat the agent registers a deleted Node again, and sets one
+that a controller has marked unreachable back to Ready.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.settings import AgentSettings
 from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.conditions import is_true, set_condition
@@ -122,37 +122,39 @@ def _conditions(before: Object, now: float) -> list[Object]:
     return conditions
 
 
-class NodeKeeper:
+class NodeRegistration:
     """``await run()`` until cancelled. ``registered`` is set once the API has the node."""
 
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
+    def __init__(self, dependencies: AgentDependencies) -> None:
+        self._dependencies = dependencies
         self._node: Object = {}
         self._posted_at = -math.inf
         self._backoff = Backoff(
-            outside.settings.post_backoff_seconds,
-            outside.settings.post_backoff_maximum_seconds,
-            outside.context.random,
+            dependencies.settings.post_backoff_seconds,
+            dependencies.settings.post_backoff_maximum_seconds,
+            dependencies.context.random,
         )
         self.registered = asyncio.Event()
 
     async def run(self) -> None:
-        settings = self._outside.settings
+        settings = self._dependencies.settings
         terms = LeaseTerms(
             name=settings.node_name,
             holder=settings.node_name,
             renew_seconds=settings.lease_seconds,
             duration_seconds=int(settings.lease_seconds * 4),
         )
-        kept = ClientLease(self._outside.client, terms.namespace, terms.name)
-        record = MeasuredLease(kept, UsageMeter(self._outside.runtime, self._outside.clock))
+        lease = ClientLease(self._dependencies.client, terms.namespace, terms.name)
+        record = MeasuredLease(
+            lease, UsageMeter(self._dependencies.runtime, self._dependencies.clock)
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_status())
             await self.registered.wait()
             await keep_lease(
                 record,
                 terms,
-                context=self._outside.context,
+                context=self._dependencies.context,
                 owner=self._owner,
             )
 
@@ -164,40 +166,44 @@ class NodeKeeper:
             except (ConnectionError, StatusError) as failure:
                 failures += 1
                 log.warning("node status not posted", reason=str(failure))
-                await self._outside.clock.sleep(self._backoff.seconds(failures))
+                await self._dependencies.clock.sleep(self._backoff.seconds(failures))
             else:
                 failures = 0
                 self.registered.set()
-                await self._outside.clock.sleep(self._outside.settings.lease_seconds)
+                await self._dependencies.clock.sleep(self._dependencies.settings.lease_seconds)
 
     async def _refresh_status(self) -> None:
-        """Post it when it is due; sooner where somebody who did not hear us says otherwise."""
+        """Post it when it is due; sooner where the Node is not Ready."""
         self._node = await self._register()
-        now = self._outside.clock.monotonic()
-        due = now >= self._posted_at + self._outside.settings.node_status_seconds
+        now = self._dependencies.clock.monotonic()
+        due = now >= self._posted_at + self._dependencies.settings.node_status_seconds
         if due or not is_true(self._node, ConditionType.READY):
             await self._post_status()
             self._posted_at = now
 
     async def _post_status(self) -> None:
-        settings, runtime = self._outside.settings, self._outside.runtime
+        settings, runtime = self._dependencies.settings, self._dependencies.runtime
         status = build_node_status(
-            settings, runtime.machine(), runtime.images(), self._node, self._outside.clock.now()
+            settings,
+            runtime.machine(),
+            runtime.images(),
+            self._node,
+            self._dependencies.clock.now(),
         )
-        self._node = await self._outside.client.patch(
+        self._node = await self._dependencies.client.patch(
             NODES, settings.node_name, {"status": status}, subresource="status"
         )
 
     async def _register(self) -> Object:
-        client, settings = self._outside.client, self._outside.settings
-        folders = self._outside.volumes.kept_root
+        client, settings = self._dependencies.client, self._dependencies.settings
+        folders = self._dependencies.volumes.kept_root
         try:
             node = await client.get(NODES, settings.node_name)
         except StatusError as refusal:
             if refusal.code != 404:
                 raise
         else:
-            architecture = self._outside.machine.architecture
+            architecture = self._dependencies.machine.architecture
             is_known = lookup(node, "metadata", "labels", ARCHITECTURE) == architecture
             if is_known and lookup(node, "metadata", "annotations", FOLDERS_AT) == folders:
                 return node
@@ -206,7 +212,7 @@ class NodeKeeper:
                 "annotations": {FOLDERS_AT: folders},
             }
             return await client.patch(NODES, settings.node_name, {"metadata": metadata})
-        node = build_node(settings, self._outside.machine, folders)
+        node = build_node(settings, self._dependencies.machine, folders)
         log.info("node registered", node=settings.node_name)
         return await client.create(NODES, node)
 

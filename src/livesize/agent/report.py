@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.probes.health import WELL, Health
 from livesize.agent.readiness import unmet_gates
 from livesize.agent.vm.report import (

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.resize.plan import PodObservation
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.steps import Step
@@ -50,12 +50,12 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Onlookers:
-    """Who follows the steps. ``is_overtaken``: whether waiting for the machine has lost its point;
-    ``tell``: how far it is, said as often as one likes."""
+class ProgressObserver:
+    """Follows the steps of one attempt. A step asks ``is_overtaken`` whether waiting for the
+    machine has lost its point, and calls ``report`` with its progress as often as it likes."""
 
     is_overtaken: Callable[[], bool]
-    tell: Callable[[Progress], None]
+    report: Callable[[Progress], None]
 
 
 class StartSize(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class Shape(Protocol):
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        onlookers: Onlookers,
+        observer: ProgressObserver,
     ) -> MachineWork:
         """From what the machine says to what is allocated. ``leaving``: containers about to
         restart, which get their size with their new group."""

@@ -21,7 +21,7 @@ from livesize.agent.admission.plan import (
     order_after_restart,
     retry_key,
 )
-from livesize.agent.admission.supported import unsupported_field
+from livesize.agent.admission.support import unsupported_field
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.judge import Judge
 from livesize.api.objects import Object, evolve

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from livesize.agent.allocation.checkpoint import SecuredEntry
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
@@ -187,7 +187,7 @@ async def test_what_the_watch_brings_late_does_not_undo_an_answer(world: World) 
     agent = world.agent
     assert agent is not None
     entry = SecuredEntry(agent.checkpoint, None)
-    record = PodRecord(agent._outside, world.api.served("db"), entry)
+    record = PodRecord(agent._dependencies, world.api.served("db"), entry)
     assert not record.seen(older)
     assert lookup(record.pod, "status", "phase") == "Running"
 
@@ -493,7 +493,7 @@ async def test_that_an_overtaken_resize_began_is_told_all_the_same(world: World)
     world.api.resize("db", "app", cpu="2")
     agent = world.agent
     assert agent is not None
-    ledger = agent._books.ledger
+    ledger = agent._admission.ledger
     await world.until(lambda: getattr(ledger.get(uid), "generation", 0) == 3, "overtaken")
     world.machine.release_writes(held)
     await world.phase("db", "Done")

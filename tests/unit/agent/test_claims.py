@@ -239,14 +239,14 @@ async def test_a_folder_goes_with_its_volume_whatever_happens(world: World, poin
 
 
 async def test_a_folder_elsewhere_is_never_touched(world: World, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    foreign = tmp_path / "outside"
+    foreign.mkdir()
     await world.start()
     path = await provision(world)
     key = ("persistentvolumes", "", path.name)
-    moved = evolve(world.api.objects[key], ("spec", "local", "path"), str(outside))
+    moved = evolve(world.api.objects[key], ("spec", "local", "path"), str(foreign))
     await world.api.update(PERSISTENT_VOLUMES, evolve(moved, GOING, "now"))
     reason = "VolumeFailedDelete"
     await world.until(lambda: reason in world.api.event_reasons(path.name), "it says why not")
-    assert outside.exists()
+    assert foreign.exists()
     assert FOLDER_FINALIZER in world.api.objects[key]["metadata"]["finalizers"]

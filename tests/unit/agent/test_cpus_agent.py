@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from livesize.agent.allocation.ledger import Allocation, Ledger
-from livesize.agent.cpus.keeper import CpuKeeper
 from livesize.agent.cpus.plan import CpuSupply, shared_pool
+from livesize.agent.cpus.pool import CpuPool
 from livesize.api.group_changes import SetCpus
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import lookup
@@ -253,7 +253,7 @@ class SlowStarts(FakeRuntime):
 async def test_who_is_being_started_leaves_a_cpu_before_its_new_owner_gets_it() -> None:
     machine = FakeMachine(system_context(), cpu_milli=6000)
     runtime, ledger = SlowStarts(machine), Ledger(Amounts(6000, 1 << 40))
-    keeper = CpuKeeper(runtime, ledger, lambda: shared_pool(SUPPLY, ledger.entries()))
+    keeper = CpuPool(runtime, ledger, lambda: shared_pool(SUPPLY, ledger.entries()))
     for uid in ("sharing", "owner"):
         ledger.record(Allocation(uid, "default", uid, 1, (), ()))
         await runtime.create_pod(PodConfig(uid, "default", uid, LIMITS))

@@ -30,7 +30,7 @@ async def test_a_pod_deleted_by_force_ends_at_once_and_counts_until_then(world: 
     uid = await stubborn(world)
     world.api.vanish("db")
     assert world.agent is not None
-    ledger = world.agent._books.ledger
+    ledger = world.agent._admission.ledger
     assert ledger.get(uid) is not None
     await world.until(lambda: ledger.get(uid) is None, "its room is free")
     assert uid not in world.machine.pods

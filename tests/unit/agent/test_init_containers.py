@@ -152,7 +152,7 @@ async def test_the_pods_group_is_large_enough_for_every_moment(
     assert world.pod_quota_us(uid) == quota_us
     assert world.memory_bytes(uid) == 64 * MIB
     assert world.agent is not None
-    used = world.agent._books.ledger.used
+    used = world.agent._admission.ledger.used
     assert (used.cpu_milli, used.memory_bytes) == (quota_us // 100, memory_mib * MIB)
     world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")

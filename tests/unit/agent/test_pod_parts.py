@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from livesize.agent.admission.supported import unsupported_field
+from livesize.agent.admission.support import unsupported_field
 from livesize.agent.pods.deadline import deadline_at
 from livesize.agent.pods.hosts import hosts_file
 from livesize.api.conditions import find_condition, is_true

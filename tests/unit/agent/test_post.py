@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.pods.config import (
-    Furnishing,
+    ContainerInputs,
     container_config,
     oom_score_adj,
     scored_size,
@@ -233,7 +233,7 @@ def test_variables_are_expanded_as_kubernetes_does() -> None:
         container,
         ALLOCATION,
         KernelLimits(1, None, None),
-        Furnishing(environment(container, around)),
+        ContainerInputs(environment(container, around)),
         attempt=2,
     )
     assert dict(config.env) == {"A": "one", "B": "one-$(NOPE)-$(A)", "POD": "db"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livesize.agent.observe import observe_pod
+from livesize.agent.observation import observe_pod
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import plan_resize
 from livesize.api.group_changes import GroupChange

@@ -60,7 +60,7 @@ async def test_a_sidecar_is_resized_in_place_and_every_dialect_says_so(world: Wo
     assert init_status(world, "side")["allocatedResources"] == {"cpu": "1", "memory": "128Mi"}
     assert init_status(world, "side")["resources"] == sizes_of("1", "128Mi")
     assert world.agent is not None
-    used = world.agent._books.ledger.used
+    used = world.agent._admission.ledger.used
     assert (used.cpu_milli, used.memory_bytes) == (1500, 192 * MIB)
 
 

@@ -159,14 +159,14 @@ async def test_only_the_newest_word_is_posted_and_not_too_often() -> None:
         posted.append((clock(), progress.message))
 
     line = ProgressLine(distance_seconds=0.05)
-    line.tell(Progress("step", "nobody listens yet", moved=False))
+    line.report(Progress("step", "nobody listens yet", moved=False))
     async with asyncio.TaskGroup() as tasks:
         line.begin(tasks, post)
         for number in range(60):
-            line.tell(Progress("step", str(number), moved=True))
+            line.report(Progress("step", str(number), moved=True))
             await asyncio.sleep(0.002)
         await line.end()
-        line.tell(Progress("step", "too late", moved=True))
+        line.report(Progress("step", "too late", moved=True))
     assert posted[0][1] == "0"
     assert 2 <= len(posted) < 60
     times = [at for at, _ in posted]

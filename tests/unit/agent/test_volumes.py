@@ -184,8 +184,8 @@ async def test_a_container_waits_for_its_config_map_and_starts_when_it_is_there(
     assert 'configmap "settings" not found' in waiting()["message"]
     await world.api.create(CONFIG_MAPS, SETTINGS, "default")
     uid = await world.running("db")
-    mount, last_words = config_of(world, uid).mounts
-    assert last_words.target == "/dev/termination-log"
+    mount, termination_messages = config_of(world, uid).mounts
+    assert termination_messages.target == "/dev/termination-log"
     assert (mount.target, mount.read_only) == ("/etc/db", True)
     file = Path(mount.source) / "colour"
     assert file.read_text() == "blue"
@@ -388,7 +388,7 @@ async def test_a_pod_whose_volume_holds_more_than_it_may_fails(world: World) -> 
     assert status["message"] == 'Usage of EmptyDir volume "scratch" exceeds the limit "1Mi".'
     assert view_of(world, uid).phase is ContainerPhase.EXITED
     assert world.agent is not None
-    assert world.agent._books.ledger.get(uid) is None
+    assert world.agent._admission.ledger.get(uid) is None
 
 
 async def test_volumes_of_a_pod_that_went_while_no_agent_looked_are_removed(world: World) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.agent.admission.supported import unsupported_field
+from livesize.agent.admission.support import unsupported_field
 from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growing, footprint
 from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class

@@ -204,16 +204,16 @@ class SecuredEntry:
         self._write(entry)
         self._secured = entry
 
-    async def kept(self) -> None:
-        """Return when it is written, so that others may hear that it is done; on a disk that has
-        failed, when it is there. Raises CheckpointError."""
+    async def reportable_as_done(self) -> None:
+        """Return when the agent may report the promise as Done: when it is written, or, after the
+        disk has failed, when it is on disk. Raises CheckpointError."""
         if not self._checkpoint.is_sound:
             await self.durable()
         elif self._unwritten is not None:
             self._write(self._unwritten)
 
     async def durable(self) -> None:
-        """Return when it is on disk, so that others may hear of it; raises CheckpointError."""
+        """Return when it is on disk, so that the agent may report it; raises CheckpointError."""
         if self._unwritten is not None:
             self._write(self._unwritten)
         try:
@@ -223,7 +223,7 @@ class SecuredEntry:
             raise
 
     def note_applied(self, entry: Allocation) -> None:
-        """That it was applied, the machine says too, so nobody waits for the disk. The promise it
+        """No caller waits for the disk: the machine, too, says that it was applied. The promise it
         holds is written already, unless a newer one came meanwhile."""
         self._checkpoint.note(entry)
         before = self._secured

@@ -150,7 +150,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def holds_cpu(self) -> bool:
-        """It may still have CPU, by what the books say, that it is no longer promised."""
+        """It may still have CPU, as the ledger has it, that it is no longer promised."""
         promised = requests_total(self.allocated).cpu_milli or 0
         starting = starting_total(self.starting, self.allocated).cpu_milli or 0
         return (

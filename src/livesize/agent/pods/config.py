@@ -26,7 +26,7 @@ _GUARANTEED_OOM_SCORE = -997
 _BEST_EFFORT_OOM_SCORE = 1000
 
 
-class Furnishing(msgspec.Struct, frozen=True):
+class ContainerInputs(msgspec.Struct, frozen=True):
     """What one start of a container gets besides its image and its size."""
 
     env: tuple[tuple[str, str], ...] = ()
@@ -124,18 +124,18 @@ def container_config(
     container: Object,
     allocation: Allocation,
     limits: KernelLimits,
-    furnishing: Furnishing,
+    inputs: ContainerInputs,
     *,
     attempt: int,
 ) -> ContainerConfig:
-    known = dict(furnishing.env)
+    known = dict(inputs.env)
     return ContainerConfig(
         pod_uid=uid_of(pod),
         name=container["name"],
         image=container.get("image", ""),
         command=expanded(container.get("command"), known),
         args=expanded(container.get("args"), known),
-        env=furnishing.env,
+        env=inputs.env,
         working_dir=container.get("workingDir") or "",
         hostname=hostname_of(pod),
         limits=limits,
@@ -154,7 +154,7 @@ def container_config(
         stdin=bool(container.get("stdin")),
         stdin_once=bool(container.get("stdinOnce")),
         tty=bool(container.get("tty")),
-        mounts=furnishing.mounts,
+        mounts=inputs.mounts,
         groups=_groups(pod),
         privileged=_is_privileged(container),
     )

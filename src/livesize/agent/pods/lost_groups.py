@@ -6,7 +6,7 @@ still runs after that moment is lost.
 
 from __future__ import annotations
 
-from livesize.agent.observe import PodSnapshot, has_lost_group
+from livesize.agent.observation import PodSnapshot, has_lost_group
 from livesize.machinery.clock import Clock
 from livesize.runtime.interface import ContainerView
 

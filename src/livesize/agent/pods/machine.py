@@ -13,16 +13,16 @@ from pathlib import PurePosixPath
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.pods.config import container_config, oom_score_adj, pod_config, scored_size
 from livesize.agent.pods.hosts import HOSTS_PATH, hosts_file
-from livesize.agent.pods.last_words import LastWords
+from livesize.agent.pods.image_pull import start_with_image
 from livesize.agent.pods.plan import stop_order
-from livesize.agent.pods.post import PodRecord
-from livesize.agent.pods.pulling import start_with_image
+from livesize.agent.pods.pod_record import PodRecord
+from livesize.agent.pods.termination_messages import TerminationMessages
 from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.shape import Shape
-from livesize.agent.volumes.keeper import PodVolumes
+from livesize.agent.volumes.pod_volumes import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.resources import containers_of, init_containers_of, sidecars_of
@@ -43,18 +43,18 @@ async def _first_failure() -> AsyncIterator[None]:
 class PodMachine:
     def __init__(
         self,
-        outside: Outside,
+        dependencies: AgentDependencies,
         record: PodRecord,
         shape: Shape,
         volumes: PodVolumes,
-        last_words: LastWords,
+        termination_messages: TerminationMessages,
     ) -> None:
-        self._outside = outside
-        self._last_words = last_words
+        self._dependencies = dependencies
+        self._termination_messages = termination_messages
         self._volumes = volumes
         self._record = record
         self._shape = shape
-        self._lifecycle = LifecycleHooks(outside)
+        self._lifecycle = LifecycleHooks(dependencies)
 
     @property
     def grace_seconds(self) -> float:
@@ -75,7 +75,7 @@ class PodMachine:
 
     async def make_group(self, entry: Allocation) -> None:
         limits = self._shape.pod_limits(entry)
-        await self._outside.runtime.create_pod(pod_config(self._record.pod, limits))
+        await self._dependencies.runtime.create_pod(pod_config(self._record.pod, limits))
 
     async def start(self, name: str, attempt: int, entry: Allocation, *, in_full: bool) -> None:
         """``in_full``: with all that is allocated, whatever else is being applied."""
@@ -83,23 +83,23 @@ class PodMachine:
         container = _container(pod, name)
         size = self._shape.start_size(entry, name, in_full=in_full)
         limits = self._shape.pod_limits(entry)
-        furnishing = await self._volumes.furnish(pod, container, entry, limits)
+        inputs = await self._volumes.prepare(pod, container, entry, limits)
         config = container_config(
             pod,
             container,
             entry,
             size.limits,
-            furnishing,
+            inputs,
             attempt=attempt,
         )
         scored = scored_size(pod, name, entry.size)
-        score = oom_score_adj(pod, scored, self._outside.machine.memory_bytes)
+        score = oom_score_adj(pod, scored, self._dependencies.machine.memory_bytes)
         config = msgspec.structs.replace(config, vm=size.vm, oom_score_adj=score)
         if size.vm is None:
             config = await self._with_files(pod, container, config)
-        await start_with_image(self._outside, pod, container, config)
-        self._outside.tell(pod, EventReason.CREATED, f"Created container {name}")
-        self._outside.tell(pod, EventReason.STARTED, f"Started container {name}")
+        await start_with_image(self._dependencies, pod, container, config)
+        self._dependencies.record_event(pod, EventReason.CREATED, f"Created container {name}")
+        self._dependencies.record_event(pod, EventReason.STARTED, f"Started container {name}")
         problem = await self._lifecycle.after_start(pod, container, self.grace_seconds)
         if problem:
             await self.stop(name, f"its postStart hook failed: {problem}")
@@ -108,10 +108,10 @@ class PodMachine:
         self, pod: Object, container: Object, config: ContainerConfig
     ) -> ContainerConfig:
         """With the files that are the pod's own, beside its volumes."""
-        more = await self._last_words.mount(pod, container, config.attempt)
+        more = await self._termination_messages.mount(pod, container, config.attempt)
         hosts = hosts_file(pod, config.hostname)
         if hosts and all(one.target != HOSTS_PATH for one in config.mounts):
-            store = self._outside.volumes
+            store = self._dependencies.volumes
             file = await store.prepare_file(uid_of(pod), "etc-hosts", hosts.encode(), 0o644)
             more = (*more, Mount(file, HOSTS_PATH))
         every = (*config.mounts, *more)  # one within another comes after it
@@ -128,13 +128,13 @@ class PodMachine:
     async def stop(self, name: str, why: str, grace: float | None = None) -> None:
         """``grace`` in seconds; None: the pod's."""
         message = f"Stopping container {name}: {why}"
-        self._outside.tell(self._record.pod, EventReason.KILLING, message)
+        self._dependencies.record_event(self._record.pod, EventReason.KILLING, message)
         pod = self._record.pod
         uid, grace_seconds = uid_of(pod), self.grace_seconds if grace is None else grace
 
         async def patiently() -> None:
             left_seconds = await self._lifecycle.before_stop(pod, name, grace_seconds)
-            await self._outside.runtime.stop_container(uid, name, left_seconds)
+            await self._dependencies.runtime.stop_container(uid, name, left_seconds)
 
         async with _first_failure(), asyncio.TaskGroup() as tasks:
             stopping = tasks.create_task(patiently())
@@ -147,7 +147,7 @@ class PodMachine:
         while (left_seconds := self._deletion_seconds()) is None or left_seconds >= grace_seconds:
             self._record.changed.clear()
             await self._record.changed.wait()
-        await self._outside.runtime.stop_container(uid, name, left_seconds)
+        await self._dependencies.runtime.stop_container(uid, name, left_seconds)
 
     async def stop_all(self, view: PodView, why: str) -> None:
         names = tuple(container.name for container in view.containers)
@@ -157,15 +157,15 @@ class PodMachine:
                     tasks.create_task(self.stop(name, why))
 
     async def remove(self, uid: str) -> None:
-        await self._outside.runtime.remove_pod(uid)
+        await self._dependencies.runtime.remove_pod(uid)
 
     async def remove_volumes(self, uid: str) -> None:
-        await self._outside.volumes.remove(uid)
+        await self._dependencies.volumes.remove(uid)
 
     def _with_addresses(self) -> Object:
         """Addresses are known before the first status is written."""
-        pod, host_ip = self._record.pod, self._outside.settings.host_ip
-        view = self._outside.runtime.pod(uid_of(pod))
+        pod, host_ip = self._record.pod, self._dependencies.settings.host_ip
+        view = self._dependencies.runtime.pod(uid_of(pod))
         pod_ip = (view.address if view is not None else "") or host_ip
         status = {**(pod.get("status") or {}), "hostIP": host_ip, "podIP": pod_ip}
         return evolve(pod, ("status",), status)

@@ -17,11 +17,10 @@ import msgspec
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot, all_run, observe_again, observe_pod
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
+from livesize.agent.observation import PodSnapshot, all_run, observe_again, observe_pod
 from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
 from livesize.agent.pods.history import StartHistory
-from livesize.agent.pods.last_words import LastWords
 from livesize.agent.pods.lost_groups import LostGroups
 from livesize.agent.pods.machine import PodMachine
 from livesize.agent.pods.plan import (
@@ -39,7 +38,8 @@ from livesize.agent.pods.plan import (
     is_initialized,
     plan_pod,
 )
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pod_record import PodRecord
+from livesize.agent.pods.termination_messages import TerminationMessages
 from livesize.agent.probes.health import WELL
 from livesize.agent.probes.plan import has_probes
 from livesize.agent.probes.watch import PodProbes
@@ -53,12 +53,12 @@ from livesize.agent.report import (
     starts_told,
     status_told,
 )
-from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodHands
-from livesize.agent.resize.drive import NEVER, NodeBooks, ResizeDriver
+from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodActions
+from livesize.agent.resize.driver import NEVER, NodeAdmission, ResizeDriver
 from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.shapes import shape_of
-from livesize.agent.volumes.keeper import PodVolumes
+from livesize.agent.volumes.pod_volumes import PodVolumes
 from livesize.api.hashes import container_hash_without_resources
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
@@ -85,26 +85,28 @@ class PodWorker:
 
     def __init__(
         self,
-        outside: Outside,
-        books: NodeBooks,
+        dependencies: AgentDependencies,
+        admission: NodeAdmission,
         pod: Object,
         secured: Allocation | None,
         room_appeared: Callable[[], None],
     ) -> None:
-        settings = outside.settings
+        settings = dependencies.settings
         self.uid = str(pod["metadata"]["uid"])
-        self._outside = outside
-        self._books = books
+        self._dependencies = dependencies
+        self._admission = admission
         self._room_appeared = room_appeared
-        self._entry = SecuredEntry(outside.checkpoint, secured)
-        self._record = PodRecord(outside, pod, self._entry)
+        self._entry = SecuredEntry(dependencies.checkpoint, secured)
+        self._record = PodRecord(dependencies, pod, self._entry)
         self._record.on_late_news = self.wake
-        self._shape = shape = shape_of(outside, self._record)
-        self._volumes = PodVolumes(outside, books.ledger.allocatable)
-        self._last_words = LastWords(outside)
-        self._lost_groups = LostGroups(outside.clock)
-        self._machine = PodMachine(outside, self._record, shape, self._volumes, self._last_words)
-        hands = PodHands(
+        self._shape = shape = shape_of(dependencies, self._record)
+        self._volumes = PodVolumes(dependencies, admission.ledger.allocatable)
+        self._termination_messages = TerminationMessages(dependencies)
+        self._lost_groups = LostGroups(dependencies.clock)
+        self._machine = PodMachine(
+            dependencies, self._record, shape, self._volumes, self._termination_messages
+        )
+        actions = PodActions(
             self._stop_for_size,
             self._machine.mounts_memory,
             self._machine.clear,
@@ -112,7 +114,9 @@ class PodWorker:
             self._build_status_with,
             room_appeared,
         )
-        self._driver = ResizeDriver(outside, books, self._record, self._entry, hands, shape)
+        self._driver = ResizeDriver(
+            dependencies, admission, self._record, self._entry, actions, shape
+        )
         self._crash_backoff = CrashBackoff(
             settings.crash_backoff_seconds, settings.crash_backoff_maximum_seconds
         )
@@ -122,14 +126,14 @@ class PodWorker:
         self._backoff = Backoff(
             settings.post_backoff_seconds,
             settings.post_backoff_maximum_seconds,
-            outside.context.random,
+            dependencies.context.random,
         )
         self._machine_backoff = Backoff(
             settings.resize_backoff_seconds,
             settings.resize_backoff_maximum_seconds,
-            outside.context.random,
+            dependencies.context.random,
         )
-        self._probes = PodProbes(outside, self._tell, self.wake)
+        self._probes = PodProbes(dependencies, self._record_event, self.wake)
         self._failures = 0
         self._ending: Ending | None = None
         self._wake = asyncio.Event()
@@ -157,7 +161,7 @@ class PodWorker:
         self._ending = Ending("Failed", verdict.reason, verdict.message)
         known = verdict.reason in list(EventReason)
         reason = EventReason(verdict.reason) if known else EventReason.FAILED
-        self._outside.tell(self._record.pod, reason, verdict.message)
+        self._dependencies.record_event(self._record.pod, reason, verdict.message)
         self._log.warning("pod rejected", reason=verdict.reason, message=verdict.message)
 
     def wake(self) -> None:
@@ -165,7 +169,7 @@ class PodWorker:
 
     def judged(self) -> None:
         """Its resize was judged. A new promise is written before it is planned."""
-        entry = self._books.ledger.get(self.uid)
+        entry = self._admission.ledger.get(self.uid)
         if entry is not None:
             self._entry.begin(entry)
         self._wake.set()
@@ -178,7 +182,9 @@ class PodWorker:
                 self._wake.clear()
                 wait_seconds = await self._guarded_turn()
                 if not self._finished:
-                    await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+                    await self._pause(
+                        min(wait_seconds, self._dependencies.settings.recheck_seconds)
+                    )
             self._probes.end()
 
     async def _pause(self, seconds: float) -> None:
@@ -254,7 +260,7 @@ class PodWorker:
     # Facts
 
     def _observe(self) -> PodSnapshot:
-        snapshot = observe_pod(self._outside.runtime, self.uid, self._outside.vms)
+        snapshot = observe_pod(self._dependencies.runtime, self.uid, self._dependencies.vms)
         self._follow_probes(snapshot)  # before anybody takes a new start for ready
         return snapshot
 
@@ -262,10 +268,13 @@ class PodWorker:
         """Not all that happens to a virtual machine is told: what was read long ago is read again,
         so that what somebody changed by hand is found. An idle turn always finds it that old; a
         turn that something woke seldom does, and so does not wait for the reading."""
-        vm, vms = snapshot.vm, self._outside.vms
+        vm, vms = snapshot.vm, self._dependencies.vms
         if vm is None or vms is None:
             return snapshot
-        if self._outside.clock.now() - vm.read_at < self._outside.settings.recheck_seconds:
+        if (
+            self._dependencies.clock.now() - vm.read_at
+            < self._dependencies.settings.recheck_seconds
+        ):
             return snapshot
         with contextlib.suppress(RuntimeCallError):
             await vms.refresh_vm(self.uid)
@@ -278,7 +287,7 @@ class PodWorker:
             restart_policy=policy_of_pod(pod),
             containers=self._container_facts(snapshot),
             has_group=snapshot.groups is not None,
-            now=self._outside.clock.now(),
+            now=self._dependencies.clock.now(),
             backoff=self._crash_backoff,
             starting=self._starting_facts(snapshot),
         )
@@ -289,7 +298,7 @@ class PodWorker:
             return Standing.LEAVING
         if is_terminal(pod):
             return Standing.ENDED
-        if self._books.ledger.get(self.uid) is None:
+        if self._admission.ledger.get(self.uid) is None:
             return Standing.ENDED if self._ending is not None else Standing.REJECTED
         return Standing.ADMITTED
 
@@ -349,8 +358,8 @@ class PodWorker:
             name = container["name"]
             self._probes.follow(container, views.get(name), status_told(pod, name))
 
-    def _tell(self, reason: EventReason, message: str) -> None:
-        self._outside.tell(self._record.pod, reason, message)
+    def _record_event(self, reason: EventReason, message: str) -> None:
+        self._dependencies.record_event(self._record.pod, reason, message)
 
     def _must_start_anew(self, container: Object, view: ContainerView | None) -> bool:
         """More than its size was changed; or a resize stopped it to start it again."""
@@ -358,17 +367,17 @@ class PodWorker:
             return False
         if view.hash_without_resources != container_hash_without_resources(container):
             return True
-        entry = self._books.ledger.get(self.uid)
+        entry = self._admission.ledger.get(self.uid)
         exited = view.phase is ContainerPhase.EXITED
         return exited and entry is not None and is_due(entry, view)
 
     # Running
 
     async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
-        if deadline_at(self._record.pod) <= self._outside.clock.now():
+        if deadline_at(self._record.pod) <= self._dependencies.clock.now():
             return await self._fail(EventReason.DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         wait_seconds = await self._run_in_time(run, snapshot)
-        left_seconds = deadline_at(self._record.pod) - self._outside.clock.now()
+        left_seconds = deadline_at(self._record.pod) - self._dependencies.clock.now()
         return max(0.0, min(left_seconds, wait_seconds))
 
     async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
@@ -377,7 +386,7 @@ class PodWorker:
         self._is_new = False
         if run.make_group:
             if snapshot.view is not None:
-                self._tell(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
+                self._record_event(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
                 self._log.warning("the pod's group was removed by another", uid=self.uid)
             await self._begin()
             snapshot = self._observe()
@@ -409,7 +418,7 @@ class PodWorker:
         return any(status_told(pod, one["name"]).get("ready") for one in containers_of(pod))
 
     def _allocation(self) -> Allocation:
-        entry = self._books.ledger.get(self.uid)
+        entry = self._admission.ledger.get(self.uid)
         assert entry is not None, "an admitted pod is in the ledger"
         return entry
 
@@ -427,7 +436,9 @@ class PodWorker:
         try:
             await self._run_steps("begin", [Step("checkpoint", checkpoint), Step("group", group)])
         except RuntimeCallError as failure:
-            self._outside.tell(self._record.pod, EventReason.FAILED_SANDBOX, str(failure))
+            self._dependencies.record_event(
+                self._record.pod, EventReason.FAILED_SANDBOX, str(failure)
+            )
             raise
 
     async def _start(self, start: Start) -> None:
@@ -447,8 +458,8 @@ class PodWorker:
         try:
             await self._run_steps("start", [Step(start.container, begin)])
         except RuntimeCallError as error:
-            failure = self._history.failed(start.container, error, self._outside.clock.now())
-            self._outside.tell(self._record.pod, EventReason.FAILED, failure.message)
+            failure = self._history.failed(start.container, error, self._dependencies.clock.now())
+            self._dependencies.record_event(self._record.pod, EventReason.FAILED, failure.message)
         else:
             self._history.started(start.container)
             self._log.info("container started", container=start.container, attempt=start.attempt)
@@ -467,8 +478,8 @@ class PodWorker:
         outcome = await run_steps(
             plan,
             steps,
-            clock=self._outside.clock,
-            points=self._outside.points,
+            clock=self._dependencies.clock,
+            points=self._dependencies.points,
             errors=WORLD_ERRORS + POST_ERRORS,
         )
         if outcome.failure is not None:
@@ -478,15 +489,15 @@ class PodWorker:
 
     async def _leave_ledger(self) -> None:
         """The pod needs nothing any more: what it had is free for others."""
-        self._books.judge.forget(self.uid)
-        if self._books.ledger.release(self.uid):
+        self._admission.judge.forget(self.uid)
+        if self._admission.ledger.release(self.uid):
             await self._entry.forget(self.uid)
             self._room_appeared()
 
     async def _fail(self, reason: EventReason, message: str) -> float:
         """The pod takes more of the machine than it may, or longer: it fails, for good."""
-        self._tell(reason, message)
-        view = self._outside.runtime.pod(self.uid)
+        self._record_event(reason, message)
+        view = self._dependencies.runtime.pod(self.uid)
         if view is not None:
             await self._machine.stop_all(view, message)
         self._ending = Ending("Failed", reason, message)
@@ -534,7 +545,7 @@ class PodWorker:
         """``groups``: what was read of them a moment ago."""
         if groups is None:
             return self._build_status()
-        snapshot = observe_again(self._outside.runtime, self.uid, groups)
+        snapshot = observe_again(self._dependencies.runtime, self.uid, groups)
         self._follow_probes(snapshot)
         return self._build_status(snapshot)
 
@@ -545,19 +556,19 @@ class PodWorker:
             StatusFacts(
                 pod=self._record.pod,
                 snapshot=snapshot,
-                allocation=self._books.ledger.get(self.uid),
+                allocation=self._admission.ledger.get(self.uid),
                 waiting=waiting,
                 initialized=initialized,
                 health={
                     name: self._probes.health(view) for name, view in snapshot.containers.items()
                 },
                 ended=self._history.ended,
-                messages=self._last_words.messages,
+                messages=self._termination_messages.messages,
                 ending=self._ending,
-                cgroup_version=self._outside.runtime.cgroup_version,
-                runtime_name=self._outside.machine.runtime_version.partition("://")[0],
-                host_ip=self._outside.settings.host_ip,
-                now=self._outside.clock.now(),
+                cgroup_version=self._dependencies.runtime.cgroup_version,
+                runtime_name=self._dependencies.machine.runtime_version.partition("://")[0],
+                host_ip=self._dependencies.settings.host_ip,
+                now=self._dependencies.clock.now(),
             )
         )
 
@@ -577,7 +588,9 @@ class PodWorker:
             return False
         look = look or self._observe()
         ended = self._history.ended.values()
-        await self._last_words.hear(self._record.pod, (*look.containers.values(), *ended))
+        await self._termination_messages.collect(
+            self._record.pod, (*look.containers.values(), *ended)
+        )
         changed = changed_status(self._record.pod, self._build_status(look))
         if changed:
             await self._record.patch_status(changed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.probes.checks import Asker
 from livesize.agent.probes.plan import parse_handler
 from livesize.api.objects import Object, lookup, uid_of
@@ -14,14 +14,14 @@ _LEAST_GRACE_SECONDS = 2.0  # after a preStop hook that took all of it
 
 
 class LifecycleHooks:
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
+    def __init__(self, dependencies: AgentDependencies) -> None:
+        self._dependencies = dependencies
 
     async def after_start(self, pod: Object, container: Object, seconds: float) -> str:
         """What went wrong; the container cannot go on without it."""
         problem = await self._run(pod, container, "postStart", seconds)
         if problem:
-            self._outside.tell(pod, EventReason.FAILED_POST_START, problem)
+            self._dependencies.record_event(pod, EventReason.FAILED_POST_START, problem)
         return problem
 
     async def before_stop(self, pod: Object, name: str, grace_seconds: float) -> float:
@@ -31,17 +31,17 @@ class LifecycleHooks:
         container = next((one for one in everyone if one["name"] == name), None)
         if container is None or grace_seconds <= 0:
             return grace_seconds
-        began = self._outside.clock.monotonic()
+        began = self._dependencies.clock.monotonic()
         problem = await self._run(pod, container, "preStop", grace_seconds)
         if problem:
-            self._outside.tell(pod, EventReason.FAILED_PRE_STOP, problem)
-        spent = self._outside.clock.monotonic() - began
+            self._dependencies.record_event(pod, EventReason.FAILED_PRE_STOP, problem)
+        spent = self._dependencies.clock.monotonic() - began
         return max(grace_seconds - spent, min(_LEAST_GRACE_SECONDS, grace_seconds))
 
     async def _run(self, pod: Object, container: Object, hook: str, seconds: float) -> str:
         given = lookup(container, "lifecycle", hook)
         handler = None if not given else parse_handler(given, container)
-        view = self._outside.runtime.pod(uid_of(pod))
+        view = self._dependencies.runtime.pod(uid_of(pod))
         started = () if view is None else view.containers
         runs = any(
             one.name == container["name"] and one.phase is ContainerPhase.RUNNING for one in started
@@ -49,10 +49,10 @@ class LifecycleHooks:
         if handler is None or view is None or not runs:
             return ""
         asker = Asker(
-            self._outside.runtime,
-            self._outside.clock,
+            self._dependencies.runtime,
+            self._dependencies.clock,
             uid_of(pod),
             container["name"],
-            view.address or self._outside.settings.host_ip,
+            view.address or self._dependencies.settings.host_ip,
         )
         return await asker.ask(handler, max(seconds, 1.0))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.probes.checks import Asker
 from livesize.agent.probes.health import WELL, Health
 from livesize.agent.probes.plan import Probe, ProbeKind, ProbeState, count, parse_probe
@@ -29,12 +29,12 @@ class PodProbes:
 
     def __init__(
         self,
-        outside: Outside,
-        tell: Callable[[EventReason, str], None],
+        dependencies: AgentDependencies,
+        record_event: Callable[[EventReason, str], None],
         wake: Callable[[], None],
     ) -> None:
-        self._outside = outside
-        self._tell = tell
+        self._dependencies = dependencies
+        self._record_event = record_event
         self._wake = wake
         self._tasks: asyncio.TaskGroup | None = None
         self._followed: dict[str, tuple[_Follower, asyncio.Task[None]]] = {}  # by container id
@@ -66,14 +66,16 @@ class PodProbes:
         if view.phase is not ContainerPhase.RUNNING or not probes:
             return
         address = self._address(view.pod_uid)
-        asker = Asker(self._outside.runtime, self._outside.clock, view.pod_uid, view.name, address)
+        asker = Asker(
+            self._dependencies.runtime, self._dependencies.clock, view.pod_uid, view.name, address
+        )
         same = str(told.get("containerID", "")).endswith(view.id)
         health = Health(
             started=ProbeKind.STARTUP not in probes or (same and bool(told.get("started"))),
             ready=not probes.keys() & {ProbeKind.STARTUP, ProbeKind.READINESS}
             or (same and bool(told.get("ready"))),
         )
-        follower = _Follower(asker, view.started_at, probes, health, self._tell, self._wake)
+        follower = _Follower(asker, view.started_at, probes, health, self._record_event, self._wake)
         self._followed[view.id] = follower, self._tasks.create_task(follower.run())
 
     def forget_others(self, ids: set[str]) -> None:
@@ -83,8 +85,8 @@ class PodProbes:
             task.cancel()
 
     def _address(self, pod_uid: str) -> str:
-        view = self._outside.runtime.pod(pod_uid)
-        return (view.address if view is not None else "") or self._outside.settings.host_ip
+        view = self._dependencies.runtime.pod(pod_uid)
+        return (view.address if view is not None else "") or self._dependencies.settings.host_ip
 
 
 @dataclass
@@ -93,7 +95,7 @@ class _Follower:
     started_at: float
     probes: dict[ProbeKind, Probe]
     health: Health
-    tell: Callable[[EventReason, str], None]
+    record_event: Callable[[EventReason, str], None]
     wake: Callable[[], None]
     _states: dict[ProbeKind, ProbeState] = field(default_factory=dict)
 
@@ -119,7 +121,7 @@ class _Follower:
             before = self._states.get(probe.kind, ProbeState())
             state = self._states[probe.kind] = count(probe, before, not problem)
             if problem and before.last is not False:
-                self.tell(EventReason.UNHEALTHY, f"{probe.kind} probe failed: {problem}")
+                self.record_event(EventReason.UNHEALTHY, f"{probe.kind} probe failed: {problem}")
             if state.verdict is not before.verdict:
                 self._judge(probe.kind, state.verdict, problem)
             if probe.kind is ProbeKind.STARTUP and state.verdict is not None:

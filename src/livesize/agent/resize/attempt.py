@@ -7,7 +7,7 @@
     pod:cpu …    the machine, in the order the plan of the pod's shape gives
     freed:cpu    the CPU it gave up is others' before anything waits for memory
     start:NAME
-    actuated     what was applied is in the books, and on disk soon
+    actuated     what was applied is in the ledger, and on disk soon
     report       Done, with allocated, actual as read back, the steps and their times, in one
                  request
 
@@ -28,9 +28,9 @@ import msgspec
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.agent.allocation.ledger import Allocation, Ledger
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.pods.plan import stop_order
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.agent.report import caught_up
 from livesize.agent.resize.answers import (
     accept_body,
@@ -74,7 +74,7 @@ class Restart(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class PodHands:
+class PodActions:
     """What an attempt asks of the pod's worker."""
 
     stop: Callable[[str], Awaitable[None]]
@@ -92,13 +92,13 @@ class AttemptOutcome(msgspec.Struct, frozen=True):
 
 @dataclass
 class ResizeAttempt:
-    outside: Outside
+    dependencies: AgentDependencies
     ledger: Ledger
     record: PodRecord
     target: Allocation
     work: MachineWork
     restarts: tuple[Restart, ...]
-    hands: PodHands
+    actions: PodActions
     entry: SecuredEntry
     line: ProgressLine
     _accepting: asyncio.Task[None] | None = None
@@ -114,15 +114,15 @@ class ResizeAttempt:
                 outcome = await run_steps(
                     "resize",
                     self._steps(tasks),
-                    clock=self.outside.clock,
-                    points=self.outside.points,
+                    clock=self.dependencies.clock,
+                    points=self.dependencies.points,
                     errors=WORLD_ERRORS + POST_ERRORS,
                     progress=self._records.append,
                 )
             finally:
                 failed_at_once = self._cancels_accept()
             if failed_at_once:
-                self.outside.tell(self.record.pod, *self._started())
+                self.dependencies.record_event(self.record.pod, *self._started())
             await self.line.end()
         return AttemptOutcome(outcome.records, outcome.failure)
 
@@ -133,7 +133,7 @@ class ResizeAttempt:
         if self._may_report() and phase_of(self.record.pod) not in _ACCEPTED:
             steps.append(Step("accept", self._accept_in(tasks)))
         steps += [self._stop(name) for name in self._stopping()]
-        mounts_memory = self.hands.mounts_memory
+        mounts_memory = self.actions.mounts_memory
         steps += [self._clear(one) for one in self.restarts if mounts_memory(one.container)]
         steps += self._machine_steps()
         steps += [self._start(one) for one in self.restarts]
@@ -173,7 +173,7 @@ class ResizeAttempt:
             self._accept_settled.set()
 
         async def begin_unless_done() -> None:
-            delay_seconds = self.outside.settings.accept_delay_seconds
+            delay_seconds = self.dependencies.settings.accept_delay_seconds
             if delay_seconds <= 0:
                 begin()
                 return
@@ -204,7 +204,7 @@ class ResizeAttempt:
         pod, target = self.record.pod, self.target
         try:
             await self.entry.durable()
-            self.outside.tell(pod, *self._started())
+            self.dependencies.record_event(pod, *self._started())
             await self.record.post_resizing(accept_body(pod, target))
         except TELL_ERRORS as failure:
             # The node's ledger is the truth: the resize goes on, and report tells it all.
@@ -221,7 +221,7 @@ class ResizeAttempt:
         stuck = phase_of(self.record.pod) is ResizePhase.ERROR and not progress.moved
         if stuck or not self._may_report():
             return
-        pod, status = self.record.pod, self.hands.build_status(None)
+        pod, status = self.record.pod, self.actions.build_status(None)
         body = progress_body(pod, self.target, progress, self._records, status)
         try:
             await self.record.post_resizing(body)
@@ -230,20 +230,20 @@ class ResizeAttempt:
 
     def _stop(self, container: str) -> Step:
         async def stop() -> None:
-            await self.hands.stop(container)
+            await self.actions.stop(container)
 
         return Step(f"stop:{container}", stop)
 
     def _clear(self, restart: Restart) -> Step:
         async def clear() -> None:
-            await self.hands.clear(restart.container)
+            await self.actions.clear(restart.container)
 
         return Step(f"clear:{restart.container}", clear)
 
     def _start(self, restart: Restart) -> Step:
         async def start() -> None:
             # At the size the pod's group was just made ready for: there may be a newer promise.
-            await self.hands.start(restart.container, restart.attempt, self.target)
+            await self.actions.start(restart.container, restart.attempt, self.target)
 
         return Step(f"start:{restart.container}", start)
 
@@ -266,7 +266,7 @@ class ResizeAttempt:
         self.ledger.record(applied)
         self.entry.note_applied(applied)
         if self.ledger.used != used:
-            self.hands.room_appeared()
+            self.actions.room_appeared()
 
     async def _report(self) -> None:
         started = [self._started()] if self._cancels_accept() else []
@@ -275,18 +275,18 @@ class ResizeAttempt:
             await self._accepting
         is_told = False
         try:
-            await self.entry.kept()
+            await self.entry.reportable_as_done()
             if self._may_report():  # no newer request came meanwhile: only the newest counts
                 await self._report_done(started)
                 is_told = True
         finally:
             for one in () if is_told else started:
-                self.outside.tell(self.record.pod, *one)
+                self.dependencies.record_event(self.record.pod, *one)
 
     async def _report_done(self, news: list[tuple[EventReason, str]]) -> None:
         pod = self.record.pod
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
-        status = caught_up(pod, self.hands.build_status(groups))
+        status = caught_up(pod, self.actions.build_status(groups))
         asked = [size["name"] for size in resize_state(pod).get("desired") or ()]
         waiting = yet_to_run({**pod, "status": status}, asked)
         if waiting:

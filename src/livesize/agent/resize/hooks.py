@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.outside import Outside
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.dependencies import AgentDependencies
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import EventReason
 from livesize.api.resize_hooks import Hook, has_hooks, hook_command, hook_seconds
@@ -30,8 +30,8 @@ Overtaken: TypeAlias = Callable[[], bool]
 
 
 class ResizeHooks:
-    def __init__(self, outside: Outside, record: PodRecord) -> None:
-        self._outside = outside
+    def __init__(self, dependencies: AgentDependencies, record: PodRecord) -> None:
+        self._dependencies = dependencies
         self._record = record
         self._done: set[tuple[int, Hook, str]] = set()
 
@@ -73,7 +73,9 @@ class ResizeHooks:
                 raise StepFailedError(f"the pre-shrink hook of container {name} says: {problem}")
             if problem:
                 message = f"the post-resize hook of container {name} says: {problem}"
-                self._outside.tell(self._record.pod, EventReason.FAILED_POST_RESIZE, message)
+                self._dependencies.record_event(
+                    self._record.pod, EventReason.FAILED_POST_RESIZE, message
+                )
             self._done = {one for one in self._done if one[0] == entry.generation}
             self._done.add((entry.generation, hook, name))
 
@@ -101,7 +103,7 @@ class ResizeHooks:
         """The last line of what it said, where it did not succeed."""
         pod = self._record.pod
         try:
-            result = await self._outside.runtime.run_command(
+            result = await self._dependencies.runtime.run_command(
                 entry.uid,
                 name,
                 hook_command(pod, hook, name),

@@ -1,7 +1,7 @@
-"""Carries word of how far a long step is, from the step to whoever posts it.
+"""Carries the progress of a long step from the step to the attempt, which posts it.
 
-A step tells as often as it likes; only the newest word is posted, if it is news, never two within
-a set distance, and never while another post of the same resize is under way.
+A step reports as often as it likes. The line posts only the newest progress, if it is news, never
+two within a set distance, and never while another post of the same resize is under way.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from livesize.agent.shape import Progress
 
 
 class ProgressLine:
-    """One for each attempt. What is told before ``begin`` or after ``end`` is not posted."""
+    """One for each attempt. It drops what a step reports before ``begin`` or after ``end``."""
 
     def __init__(self, distance_seconds: float) -> None:
         self._distance_seconds = distance_seconds
         self._newest: Progress | None = None
-        self._told: Progress | None = None
+        self._reported: Progress | None = None
         self._begin: Callable[[], asyncio.Task[None]] | None = None
         self._posting: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -27,10 +27,10 @@ class ProgressLine:
     def begin(self, tasks: asyncio.TaskGroup, post: Callable[[Progress], Awaitable[None]]) -> None:
         self._begin = lambda: tasks.create_task(self._post_all(post))
 
-    def tell(self, progress: Progress) -> None:
-        if self._begin is None or self._ended.is_set() or progress == self._told:
+    def report(self, progress: Progress) -> None:
+        if self._begin is None or self._ended.is_set() or progress == self._reported:
             return
-        self._newest = self._told = progress
+        self._newest = self._reported = progress
         if self._posting is None or self._posting.done():
             self._posting = self._begin()
 

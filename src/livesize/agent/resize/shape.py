@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.cpus.keeper import CpuKeeper
-from livesize.agent.observe import PodSnapshot
+from livesize.agent.cpus.pool import CpuPool
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.pods.config import (
     oom_score_adj,
     scored_size,
@@ -16,11 +16,11 @@ from livesize.agent.pods.config import (
     wanted_limits,
     wanted_pod_limits,
 )
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.agent.resize.apply import HeldLimits, group_steps
 from livesize.agent.resize.hooks import ResizeHooks
 from livesize.agent.resize.plan import PodObservation, plan_resize
-from livesize.agent.shape import MachineWork, Onlookers, StartSize
+from livesize.agent.shape import MachineWork, ProgressObserver, StartSize
 from livesize.agent.volumes.sizes import volume_steps
 from livesize.api.group_changes import SetCpu
 from livesize.api.kernel_units import KernelLimits
@@ -38,7 +38,7 @@ class ContainersShape:
     node_memory_bytes: int
     volumes: VolumeStore
     hooks: ResizeHooks
-    cpus: CpuKeeper | None = None
+    cpus: CpuPool | None = None
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
         return wanted_pod_limits(entry, self.runtime.cgroup_version)
@@ -54,7 +54,7 @@ class ContainersShape:
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        onlookers: Onlookers,
+        observer: ProgressObserver,
     ) -> MachineWork:
         assert snapshot.groups is not None
         staying = {
@@ -76,8 +76,8 @@ class ContainersShape:
         )
         changing = tuple(step.name for step in (*binding, *grow, *groups, *shrink))
         steps = [*binding, *grow, *groups, *self._score_steps(entry, staying), *shrink]
-        before = self.hooks.before(entry, staying, onlookers.is_overtaken)
-        after = self.hooks.after(entry, staying, onlookers.is_overtaken)
+        before = self.hooks.before(entry, staying, observer.is_overtaken)
+        after = self.hooks.after(entry, staying, observer.is_overtaken)
         of_cpu = sum(isinstance(step.after, SetCpu) for step in plan.steps)  # they come first
         cpu_steps = len(before) + len(binding) + len(grow) + of_cpu
         return MachineWork(

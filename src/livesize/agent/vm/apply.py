@@ -14,7 +14,7 @@ from typing import TypeAlias
 from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
 from livesize.agent.resize.apply import group_step
 from livesize.agent.resize.plan import SetGroup, shrinks
-from livesize.agent.shape import Onlookers, Progress
+from livesize.agent.shape import Progress, ProgressObserver
 from livesize.agent.vm.plan import (
     BringOnline,
     ChangeMemory,
@@ -85,7 +85,7 @@ class VmHands:
     target: VmTarget
     guest_seconds: float
     look_seconds: float  # so often a waiting step asks whether it has a point, and says how far
-    onlookers: Onlookers
+    observer: ProgressObserver
     failed: Callable[[str], None]
     marked: Callable[[str], None]
     bind: Callable[[BindingStep], Step]  # of its group; whoever keeps CPUs does it
@@ -312,7 +312,7 @@ async def _wait(hands: VmHands, holds: Callable[[VmView], bool], watched: _Watch
     The domain's notifications wake it; how far it is, is told between them."""
     begun = hands.runtime.vm(hands.uid)
     first = None if begun is None else watched.reached(begun)
-    is_overtaken = hands.onlookers.is_overtaken
+    is_overtaken = hands.observer.is_overtaken
     view = await hands.runtime.wait_vm(
         hands.uid, holds, min(hands.look_seconds, hands.guest_seconds)
     )
@@ -321,7 +321,7 @@ async def _wait(hands: VmHands, holds: Callable[[VmView], bool], watched: _Watch
         moved = reached != first
         if watched.urge is not None:
             await watched.urge(view)
-        hands.onlookers.tell(Progress(watched.step, watched.words(view), moved))
+        hands.observer.report(Progress(watched.step, watched.words(view), moved))
         view = await hands.runtime.wait_vm(
             hands.uid, lambda view: holds(view) or is_overtaken(), hands.look_seconds
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.observe import PodSnapshot
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.vm.sizes import vm_target
 from livesize.api.conditions import set_condition
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.cpus.plan import BindingStep
-from livesize.agent.observe import PodSnapshot
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.pods.config import smaller_limits
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
-from livesize.agent.shape import MachineWork, Onlookers, StartSize
+from livesize.agent.shape import MachineWork, ProgressObserver, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
 from livesize.agent.vm.plan import BringOnline, SetPins, VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
@@ -37,7 +37,7 @@ where nothing else keeps the machine busy, and telling the API does not stand in
 
 
 class VmShape:
-    def __init__(self, runtime: VmRuntime, record: PodRecord, outside: Outside) -> None:
+    def __init__(self, runtime: VmRuntime, record: PodRecord, outside: AgentDependencies) -> None:
         self._runtime = runtime
         self._record = record
         self._outside = outside
@@ -60,7 +60,7 @@ class VmShape:
         entry: Allocation,
         snapshot: PodSnapshot,
         leaving: AbstractSet[str],
-        onlookers: Onlookers,
+        observer: ProgressObserver,
     ) -> MachineWork:
         assert snapshot.groups is not None
         if VM_NAME in leaving or VM_NAME not in snapshot.groups.containers:
@@ -88,7 +88,7 @@ class VmShape:
             target=target,
             guest_seconds=self._outside.settings.guest_seconds,
             look_seconds=self._outside.settings.progress_seconds,
-            onlookers=onlookers,
+            observer=observer,
             failed=self._failed,
             marked=_nobody if entry.settled else partial(self._marked, entry.generation),
             bind=lambda planned: self._bind(entry.uid, planned),
@@ -170,7 +170,7 @@ class VmShape:
             f"{resource}: the pod's groups hold what generation {generation} needs;"
             " the domain is next"
         )
-        self._outside.tell(pod, EventReason.SAFE_TO_HOTPLUG, message, QUICK_SECONDS)
+        self._outside.record_event(pod, EventReason.SAFE_TO_HOTPLUG, message, QUICK_SECONDS)
 
 
 def _followed(plan: VmPlan, target: VmTarget) -> str:

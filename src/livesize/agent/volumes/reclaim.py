@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
 from livesize.api.errors import StatusError
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
@@ -31,14 +31,14 @@ _FINALIZERS = ("metadata", "finalizers")
 class FolderReclaimer:
     """``await run()`` until cancelled."""
 
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
-        self._queue: WorkQueue[str] = WorkQueue(outside.context)
+    def __init__(self, dependencies: AgentDependencies) -> None:
+        self._dependencies = dependencies
+        self._queue: WorkQueue[str] = WorkQueue(dependencies.context)
         self._volumes = Informer(
-            outside.client,
+            dependencies.client,
             PERSISTENT_VOLUMES,
-            Selection(labels=f"{NODE_LABEL}={outside.settings.node_name}"),
-            context=outside.context,
+            Selection(labels=f"{NODE_LABEL}={dependencies.settings.node_name}"),
+            context=dependencies.context,
             on_change=self._observe,
         )
 
@@ -53,7 +53,7 @@ class FolderReclaimer:
 
     def _plan(self, volume: Object) -> Rest | LetGo | RemoveFolder | Refuse:
         return plan_reclaim(
-            volume, self._outside.settings.node_name, self._outside.volumes.kept_root
+            volume, self._dependencies.settings.node_name, self._dependencies.volumes.kept_root
         )
 
     async def _reconcile(self, name: str) -> float | None:
@@ -73,34 +73,36 @@ class FolderReclaimer:
                 remove = Step("remove", lambda: self._remove(volume, folder))
                 return await self._run([remove, Step("let-go", let_go)])
             case Refuse(why=why):
-                self._outside.tell(volume, EventReason.VOLUME_FAILED_DELETE, why)
+                self._dependencies.record_event(volume, EventReason.VOLUME_FAILED_DELETE, why)
         return None
 
     async def _run(self, steps: list[Step]) -> float | None:
         """Return when to try again, where something was in the way."""
-        outside = self._outside
+        dependencies = self._dependencies
         outcome = await run_steps(
             "reclaim",
             steps,
-            clock=outside.clock,
-            points=outside.points,
+            clock=dependencies.clock,
+            points=dependencies.points,
             errors=(RuntimeCallError, StatusError, ConnectionError),
         )
         return None if outcome.done else _AGAIN_SECONDS
 
     async def _remove(self, volume: Object, folder: str) -> None:
         try:
-            await self._outside.volumes.remove_kept(folder)
+            await self._dependencies.volumes.remove_kept(folder)
             log.info("folder removed", volume=folder)
         except RuntimeCallError as failure:
-            self._outside.tell(volume, EventReason.VOLUME_FAILED_DELETE, str(failure))
+            self._dependencies.record_event(volume, EventReason.VOLUME_FAILED_DELETE, str(failure))
             raise
 
     async def _let_go(self, volume: Object) -> None:
         finalizers = lookup(volume, *_FINALIZERS, default=[])
         kept = [one for one in finalizers if one != FOLDER_FINALIZER]
         try:
-            await self._outside.client.update(PERSISTENT_VOLUMES, evolve(volume, _FINALIZERS, kept))
+            await self._dependencies.client.update(
+                PERSISTENT_VOLUMES, evolve(volume, _FINALIZERS, kept)
+            )
         except StatusError as refusal:
             if refusal.code not in (404, 409):  # gone, or changed: then it is seen again
                 raise

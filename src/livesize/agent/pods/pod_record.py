@@ -1,8 +1,9 @@
-"""Posts about one pod, and takes in the answers: each is the pod as the API server has it now.
+"""The agent's record of one pod's object: the newest known state, and all posts about the pod.
 
-Only the pod's worker posts, so there is one writer and the latest wins. ConnectionError and
-StatusError go to the caller, who tries again. Events about the pod go along with what is said of
-its resize: one request and one commit instead of several, and they tell no more than happened.
+Only the pod's worker posts, so there is one writer and the latest wins. Each answer is the pod as
+the API server has it now, and updates the record. ConnectionError and StatusError go to the
+worker, which tries again. Events about the pod go along with the reports of its resize: one
+request and one commit instead of several.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from livesize.agent.allocation.checkpoint import SecuredEntry
-from livesize.agent.outside import Outside
+from livesize.agent.dependencies import AgentDependencies
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
@@ -27,8 +28,8 @@ class PodRecord:
     """The newest known state of the pod's object, without derived fields. ``gone``: the API
     server has it no more; ``pod`` is then the last that was seen."""
 
-    def __init__(self, outside: Outside, pod: Object, entry: SecuredEntry) -> None:
-        self._outside = outside
+    def __init__(self, dependencies: AgentDependencies, pod: Object, entry: SecuredEntry) -> None:
+        self._dependencies = dependencies
         self._entry = entry
         self.pod = _stored(pod)
         self.gone = False
@@ -83,33 +84,35 @@ class PodRecord:
                 if foreign:
                     self.on_late_news()
 
-    async def post_resizing(self, body: Object, *told: tuple[EventReason, str]) -> None:
-        """``told``: events, reason and message, that are true once the API server has taken it.
-        What was promised is on disk before anybody hears of it; raises CheckpointError."""
+    async def post_resizing(self, body: Object, *events: tuple[EventReason, str]) -> None:
+        """``events``: reason and message of each, true once the API server has taken ``body``.
+        Waits until the promise is on disk; raises CheckpointError."""
         await self._entry.durable()
-        await self._post(body, told)
+        await self._post(body, events)
 
-    async def post_done(self, body: Object, *told: tuple[EventReason, str]) -> None:
-        """The same, but it need not be on disk yet: a node that loses power hears of it from the
-        API server, which has it all from here."""
-        await self._entry.kept()
-        await self._post(body, told)
+    async def post_done(self, body: Object, *events: tuple[EventReason, str]) -> None:
+        """The same, but the promise need not be on disk yet: a node that loses its power recalls it
+        from the API server, which has all of it from this post."""
+        await self._entry.reportable_as_done()
+        await self._post(body, events)
 
-    async def _post(self, body: Object, told: Sequence[tuple[EventReason, str]]) -> None:
-        pod, outside = self.pod, self._outside
+    async def _post(self, body: Object, reasons: Sequence[tuple[EventReason, str]]) -> None:
+        pod, dependencies = self.pod, self._dependencies
         is_done = body["phase"] == ResizePhase.DONE
-        makes_two = is_done and phase_of(pod) not in APPLYING  # Accepted is told on the way
-        riding = outside.recorder.ride(pod)
-        events = riding.events + [outside.compose(pod, *one) for one in told]
+        makes_two = (
+            is_done and phase_of(pod) not in APPLYING
+        )  # the API server writes Accepted first
+        riding = dependencies.recorder.ride(pod)
+        events = riding.events + [dependencies.compose_event(pod, *one) for one in reasons]
         if events:
             body = {**body, "events": events}
         try:
             await self._answered(
-                outside.client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body),
+                dependencies.client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body),
                 makes_two=makes_two,
             )
         except (ConnectionError, StatusError):
-            outside.recorder.left_behind(riding)
+            dependencies.recorder.left_behind(riding)
             raise
 
     async def patch_status(self, changed: Object) -> None:
@@ -121,7 +124,7 @@ class PodRecord:
             metadata["resourceVersion"] = version_of(pod)
         patch = {"metadata": metadata, "status": changed}
         await self._answered(
-            self._outside.client.patch(
+            self._dependencies.client.patch(
                 PODS, name_of(pod), patch, namespace=namespace_of(pod), subresource="status"
             )
         )
@@ -130,7 +133,7 @@ class PodRecord:
         """Let the object go; harmless where it is gone, or has made way for another."""
         pod = self.pod
         try:
-            answer = await self._outside.client.delete(
+            answer = await self._dependencies.client.delete(
                 PODS, name_of(pod), namespace_of(pod), grace_period_seconds=0, uid=uid_of(pod)
             )
             if lookup(answer, "metadata", "uid"):  # the pod, which a finalizer keeps
@@ -141,7 +144,7 @@ class PodRecord:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """No callback was set."""
 
 
 def _stored(pod: Object) -> Object:

@@ -1,10 +1,10 @@
-"""Binds containers to CPUs on the machine, and keeps the pool that most of them share.
+"""Binds containers to CPUs on the machine: exclusive CPUs, and the pool that all others share.
 
-A pod's worker binds its own containers to the CPUs they have alone; the pool belongs to all pods,
-so there is one keeper of it for the node. The pool is always computed from the ledger: from the
-moment in which a CPU is promised, nothing is bound to it any more but its owner. Whoever is to get
-a CPU alone first waits until everybody else has left it (``settle``), also those that are being
-started just then; a CPU that came free is shared again soon after.
+A pod's worker binds its own containers to their exclusive CPUs. The pool belongs to all pods, so
+the node has one ``CpuPool``. It always computes the pool from the ledger: from the moment in which
+the judge promises a CPU, nothing but its owner is bound to it. A container that is to get a CPU
+alone first waits until all others have left it (``settle``), also those that start just then. A
+CPU that came free is shared again soon after.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from livesize.runtime.interface import (
 log = get_logger("agent.cpus")
 
 
-class CpuKeeper:
+class CpuPool:
     """``shared``: what the pool is now. ``moved`` hears of which pod a container that shares was
     bound anew."""
 
@@ -112,7 +112,7 @@ class CpuKeeper:
                 return Step(planned.name, bind)
 
     async def settle(self) -> None:
-        """Everybody who shares is bound to the pool, and nobody to more."""
+        """Bind every container that shares to the pool, and to no more."""
         shared = set(self._shared())
         for cpus, started in tuple(self._starting.values()):
             if not shared.issuperset(cpus):

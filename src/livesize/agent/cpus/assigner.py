@@ -1,4 +1,4 @@
-"""Says for the judge who gets which CPUs, from what the ledger has promised."""
+"""Assigns CPUs to containers for the judge, from what the ledger has promised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livesize.agent.cpus.plan import (
 from livesize.api.objects import Object, uid_of
 
 
-class CpuBooks:
+class CpuAssigner:
     def __init__(self, supply: CpuSupply, ledger: Ledger) -> None:
         self._supply = supply
         self._ledger = ledger
@@ -33,5 +33,5 @@ class CpuBooks:
         return plan_exclusive(counts, before, held, others, self._supply)
 
     def shared(self) -> Cpus:
-        """What everybody else runs on; never empty."""
+        """The CPUs of all other containers; never empty."""
         return shared_pool(self._supply, self._ledger.entries())

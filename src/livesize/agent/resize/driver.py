@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.agent.allocation.ledger import Allocation, Ledger
+from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.judge import Judge
-from livesize.agent.observe import PodSnapshot
-from livesize.agent.outside import Outside
-from livesize.agent.pods.post import PodRecord
+from livesize.agent.observation import PodSnapshot
+from livesize.agent.pods.pod_record import PodRecord
 from livesize.agent.resize.answers import (
     accept_body,
     error_body,
@@ -29,13 +29,13 @@ from livesize.agent.resize.attempt import (
     TELL_ERRORS,
     WORLD_ERRORS,
     AttemptOutcome,
-    PodHands,
+    PodActions,
     ResizeAttempt,
     Restart,
 )
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.resize.restarts import Overdue, is_due, plan_restarts
-from livesize.agent.shape import MachineWork, Onlookers, Shape
+from livesize.agent.shape import MachineWork, ProgressObserver, Shape
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import EventReason
 from livesize.api.resize_deadline import OnDeadline, deadline_of, fallback_seconds
@@ -58,8 +58,8 @@ _FALLS_BACK = (
 
 
 @dataclass(frozen=True)
-class NodeBooks:
-    """The node-wide books: what was promised, and who judges."""
+class NodeAdmission:
+    """Shared by all pods of the node: the ledger of promises, and the judge."""
 
     ledger: Ledger
     judge: Judge
@@ -68,31 +68,31 @@ class NodeBooks:
 class ResizeDriver:
     def __init__(
         self,
-        outside: Outside,
-        books: NodeBooks,
+        dependencies: AgentDependencies,
+        admission: NodeAdmission,
         record: PodRecord,
         entry: SecuredEntry,
-        hands: PodHands,
+        actions: PodActions,
         shape: Shape,
     ) -> None:
-        settings = outside.settings
-        self._outside = outside
-        self._books = books
+        settings = dependencies.settings
+        self._dependencies = dependencies
+        self._admission = admission
         self._record = record
         self._entry = entry
-        self._hands = hands
+        self._actions = actions
         self._shape = shape
         self._resize_backoff = Backoff(
             settings.resize_backoff_seconds,
             settings.resize_backoff_maximum_seconds,
-            outside.context.random,
+            dependencies.context.random,
         )
         # A resize that only waits to be told goes on as soon as one that waits for the machine.
         longest_seconds = settings.resize_backoff_maximum_seconds
         self._post_backoff = Backoff(
             min(settings.post_backoff_seconds, longest_seconds),
             min(settings.post_backoff_maximum_seconds, longest_seconds),
-            outside.context.random,
+            dependencies.context.random,
         )
         self._generation = 0
         self._failures = 0
@@ -105,13 +105,13 @@ class ResizeDriver:
         target = self._decide_restarts(target, snapshot)
         restarts = _due_restarts(self._record.pod, target, snapshot)
         unfinished = not target.settled or self._is_asked(target)
-        wait_seconds = self._retry_at - self._outside.clock.monotonic()
+        wait_seconds = self._retry_at - self._dependencies.clock.monotonic()
         if unfinished and wait_seconds > 0:
             return wait_seconds
         leaving = {one.container for one in restarts}
-        line = ProgressLine(self._outside.settings.progress_seconds)
-        onlookers = Onlookers(lambda: self._is_overtaken(target), line.tell)
-        work = await self._shape.plan(target, snapshot, leaving, onlookers)
+        line = ProgressLine(self._dependencies.settings.progress_seconds)
+        observer = ProgressObserver(lambda: self._is_overtaken(target), line.report)
+        work = await self._shape.plan(target, snapshot, leaving, observer)
         if unfinished and work.waits_for:
             outcome = await self._hold(target, work.waits_for)
         elif unfinished:
@@ -128,7 +128,7 @@ class ResizeDriver:
         """Say that the resize was deferred or is infeasible, once for each verdict."""
         pod = self._record.pod
         uid = pod["metadata"]["uid"]
-        refusal, entry = self._books.judge.refusal(uid), self._books.ledger.get(uid)
+        refusal, entry = self._admission.judge.refusal(uid), self._admission.ledger.get(uid)
         if refusal is None or entry is None or self._record.gone:
             return
         state = resize_state(pod)
@@ -161,9 +161,9 @@ class ResizeDriver:
         if restarting == target.restarting:
             return target
         if overdue is Overdue.ALL:
-            self._outside.tell(pod, EventReason.RESIZE_RESTARTS, _FALLS_BACK)
+            self._dependencies.record_event(pod, EventReason.RESIZE_RESTARTS, _FALLS_BACK)
         target = target.with_restarts(restarting)
-        self._books.ledger.record(target)
+        self._admission.ledger.record(target)
         return target
 
     def _overdue(self, target: Allocation) -> Overdue:
@@ -183,11 +183,11 @@ class ResizeDriver:
     def _waited_for(self, seconds: float) -> bool:
         """Since it was asked. Times are written in whole seconds, rounded down."""
         asked = parse_time(resize_state(self._record.pod)["requestedTime"])
-        return self._outside.clock.now() > asked + 1 + seconds
+        return self._dependencies.clock.now() > asked + 1 + seconds
 
     def _is_overtaken(self, target: Allocation) -> bool:
         """A newer promise was made, or the pod is on its way out."""
-        current = self._books.ledger.get(target.uid)
+        current = self._admission.ledger.get(target.uid)
         leaving = lookup(self._record.pod, "metadata", "deletionTimestamp") or self._record.gone
         return bool(leaving) or current is None or not current.promises_the_same(target)
 
@@ -204,8 +204,8 @@ class ResizeDriver:
         outcome = await run_steps(
             "resize",
             steps,
-            clock=self._outside.clock,
-            points=self._outside.points,
+            clock=self._dependencies.clock,
+            points=self._dependencies.points,
             errors=WORLD_ERRORS + POST_ERRORS,
         )
         return AttemptOutcome(outcome.records, outcome.failure)
@@ -218,7 +218,7 @@ class ResizeDriver:
         pod = self._record.pod
         if phase_of(pod) not in APPLYING:
             told = event_message("started", pod, target.allocated, target.generation)
-            self._outside.tell(pod, EventReason.RESIZE_STARTED, told)
+            self._dependencies.record_event(pod, EventReason.RESIZE_STARTED, told)
         await self._record.post_resizing(accept_body(pod, target, why))
 
     async def _attempt(
@@ -229,13 +229,13 @@ class ResizeDriver:
         line: ProgressLine,
     ) -> AttemptOutcome:
         attempt = ResizeAttempt(
-            self._outside,
-            self._books.ledger,
+            self._dependencies,
+            self._admission.ledger,
             self._record,
             target,
             work,
             restarts,
-            self._hands,
+            self._actions,
             self._entry,
             line,
         )
@@ -250,8 +250,8 @@ class ResizeDriver:
         outcome = await run_steps(
             "drift",
             work.steps,
-            clock=self._outside.clock,
-            points=self._outside.points,
+            clock=self._dependencies.clock,
+            points=self._dependencies.points,
             errors=WORLD_ERRORS,
         )
         return AttemptOutcome(outcome.records, outcome.failure)
@@ -264,7 +264,7 @@ class ResizeDriver:
         is_post = isinstance(outcome.failure, POST_ERRORS)
         backoff = self._post_backoff if is_post else self._resize_backoff
         wait_seconds = backoff.seconds(self._failures)
-        self._retry_at = self._outside.clock.monotonic() + wait_seconds
+        self._retry_at = self._dependencies.clock.monotonic() + wait_seconds
         log.warning(
             "resize not done yet",
             pod=target.name,
@@ -301,8 +301,8 @@ class ResizeDriver:
             return
         if self._failures == 1:
             told = event_message("error", pod, target.allocated, target.generation, message)
-            self._outside.tell(pod, EventReason.RESIZE_ERROR, told)
-        body = error_body(pod, target, message, outcome.records, self._hands.build_status(None))
+            self._dependencies.record_event(pod, EventReason.RESIZE_ERROR, told)
+        body = error_body(pod, target, message, outcome.records, self._actions.build_status(None))
         try:
             await self._record.post_resizing(body)
         except TELL_ERRORS as refusal:

@@ -7,8 +7,8 @@ sentence: the container waits, and the worker asks again.
 from __future__ import annotations
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.outside import Outside
-from livesize.agent.pods.config import Furnishing
+from livesize.agent.dependencies import AgentDependencies
+from livesize.agent.pods.config import ContainerInputs
 from livesize.agent.volumes.claims import unbound_claims, wait_until_bound
 from livesize.agent.volumes.environment import Surroundings, environment
 from livesize.agent.volumes.sources import ConfigError, Sources, fetch_sources
@@ -33,8 +33,8 @@ log = get_logger("agent.volumes")
 
 
 class PodVolumes:
-    def __init__(self, outside: Outside, allocatable: Amounts) -> None:
-        self._outside = outside
+    def __init__(self, dependencies: AgentDependencies, allocatable: Amounts) -> None:
+        self._dependencies = dependencies
         self._allocatable: Object = {
             "cpu": format_cpu(allocatable.cpu_milli or 0),
             "memory": format_memory(allocatable.memory_bytes or 0),
@@ -44,9 +44,9 @@ class PodVolumes:
         self._sources: Sources | None = None
         self._waited_for: set[str] = set()
 
-    async def furnish(
+    async def prepare(
         self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
-    ) -> Furnishing:
+    ) -> ContainerInputs:
         """``limits``: of the pod's group. Raises ConfigError or VolumeError."""
         around = await self._with_claims(pod, entry)
         env = environment(container, around)
@@ -56,18 +56,18 @@ class PodVolumes:
             inside = mount_path(mount, "subPath", dict(env))
             if inside:
                 part = f"{container['name']}-{index}"
-                store, uid = self._outside.volumes, uid_of(pod)
+                store, uid = self._dependencies.volumes, uid_of(pod)
                 source = await store.prepare_part(uid, part, source, inside)
             read_only = read_only or bool(mount.get("readOnly"))
             mounts.append(Mount(source, mount["mountPath"], read_only))
-        self._refreshed_at = self._outside.clock.monotonic()
-        return Furnishing(env, tuple(mounts))
+        self._refreshed_at = self._dependencies.clock.monotonic()
+        return ContainerInputs(env, tuple(mounts))
 
     async def clear_memory(self, pod: Object, container: Object) -> None:
         """ARK: "If memory-backed emptyDir is in use, Kubelet will clear out any files in emptyDir
         upon Container restart". Kubernetes keeps them when a container ends by itself, so only a
         resize that restarts the container clears them; also those of an init container."""
-        store, uid = self._outside.volumes, uid_of(pod)
+        store, uid = self._dependencies.volumes, uid_of(pod)
         for name in sorted(_in_memory(pod, container)):
             if store.memory(uid, name) is not None:
                 await store.clear(uid, name)
@@ -77,8 +77,8 @@ class PodVolumes:
 
     async def refresh(self, pod: Object, entry: Allocation) -> None:
         """Files that come from objects follow them. What is missing now stays as it was."""
-        now = self._outside.clock.monotonic()
-        if now - self._refreshed_at < self._outside.settings.object_refresh_seconds:
+        now = self._dependencies.clock.monotonic()
+        if now - self._refreshed_at < self._dependencies.settings.object_refresh_seconds:
             return
         self._refreshed_at = now
         volumes = [one for one in volumes_of(pod).values() if _is_of_objects(one)]
@@ -88,20 +88,20 @@ class PodVolumes:
         for volume in volumes:
             try:
                 tree = wanted_volume(volume, around, 0)
-                await self._outside.volumes.prepare(uid_of(pod), tree)
+                await self._dependencies.volumes.prepare(uid_of(pod), tree)
             except (ConfigError, VolumeError) as failure:
                 log.warning("files not brought up to date", volume=volume["name"], why=str(failure))
 
     async def overfull(self, pod: Object) -> str:
         """Why the pod has to go: a volume on disk holds more than it may. Measured as seldom as
         files are refreshed."""
-        limits, now = disk_limits(pod), self._outside.clock.monotonic()
-        seconds = self._outside.settings.object_refresh_seconds
+        limits, now = disk_limits(pod), self._dependencies.clock.monotonic()
+        seconds = self._dependencies.settings.object_refresh_seconds
         if not limits or now - self._measured_at < seconds:
             return ""
         self._measured_at = now
         for name, limit in limits.items():
-            used = await self._outside.volumes.used_bytes(uid_of(pod), name)
+            used = await self._dependencies.volumes.used_bytes(uid_of(pod), name)
             if used > memory_bytes(limit):
                 return f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit}".'
         return ""
@@ -115,20 +115,20 @@ class PodVolumes:
         if not fresh:
             return around
         self._waited_for |= {uid_of(one) for one in fresh}
-        seconds = self._outside.settings.object_wait_seconds
-        await wait_until_bound(self._outside.client, fresh, seconds)
+        seconds = self._dependencies.settings.object_wait_seconds
+        await wait_until_bound(self._dependencies.client, fresh, seconds)
         return await self._surroundings(pod, entry)
 
     async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:
         sizes = {size["name"]: size for size in entry.sizes()}
         try:
-            sources: Sources = await fetch_sources(self._outside.client, pod)
+            sources: Sources = await fetch_sources(self._dependencies.client, pod)
         except ConnectionError:
             if self._sources is None:
                 raise
             sources = self._sources  # the API server is away: what was true before will do
         self._sources = sources
-        folders = self._outside.volumes.kept_root
+        folders = self._dependencies.volumes.kept_root
         return Surroundings(pod, sources, sizes, self._allocatable, folders)
 
     async def _source(
@@ -138,10 +138,10 @@ class PodVolumes:
         volume = volumes_of(pod).get(mount["name"])
         if volume is None:
             raise ConfigError(f"the pod has no volume {mount['name']!r}")
-        node_bytes = self._outside.machine.memory_bytes
+        node_bytes = self._dependencies.machine.memory_bytes
         size = memory_size(volume, limits.memory_limit_bytes, node_bytes)
         wanted = wanted_volume(volume, around, size)
-        path = await self._outside.volumes.prepare(uid_of(pod), wanted)
+        path = await self._dependencies.volumes.prepare(uid_of(pod), wanted)
         if not isinstance(wanted, FileTree):
             return path, bool(lookup(volume, "persistentVolumeClaim", "readOnly", default=False))
         return (f"{path}/..data" if _is_part(mount) else path), True
