@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from etcd_servers import Member, cluster, find_etcd
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.apiserver.keys import prefix_of
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli

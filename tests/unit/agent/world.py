@@ -15,12 +15,16 @@ from typing import Any
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.settings import AgentSettings
 from livesize.api.defaults import default_object
 from livesize.api.dialects import derive_dialects, strip_dialects
 from livesize.api.errors import StatusError, already_exists, conflict, not_found
 from livesize.api.kernel_units import CgroupVersion
-from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.patch import PatchType
@@ -83,7 +87,9 @@ class MemoryApi:
         self._check_up()
         return self._served(self._find(resource, name, namespace))
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+    async def list(
+        self, resource: Resource, selection: Selection = EVERYTHING, **_: Any
+    ) -> ObjectList:
         self._check_up()
         items = [
             self._served(obj) for key, obj in self.objects.items() if key[0] == resource.plural
@@ -353,7 +359,7 @@ class World:
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
-        self._checkpoint = await Checkpoint.open(self.path)
+        self._checkpoint = await open_checkpoint(self.path)
         self.agent = Agent(
             self.api,
             self._runtime,
@@ -391,7 +397,7 @@ class World:
 
     async def checkpointed(self) -> tuple[Allocation, ...]:
         """What a new agent would find; not while one runs."""
-        checkpoint = await Checkpoint.open(self.path)
+        checkpoint = await open_checkpoint(self.path)
         entries = await checkpoint.load()
         await checkpoint.close()
         return entries
