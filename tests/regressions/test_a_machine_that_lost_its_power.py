@@ -12,7 +12,7 @@ import pytest
 from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
-from livesize.main.refusals import in_one_sentence
+from livesize.main.wiring.startup_errors import in_one_sentence
 from livesize.runtime.interface import ContainerConfig, ContainerPhase, PodConfig
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records
