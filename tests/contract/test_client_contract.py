@@ -32,7 +32,8 @@ from livesize.api.objects import (
     version_of,
 )
 from livesize.api.patch import PatchType
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.direct import DirectClient

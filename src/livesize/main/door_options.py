@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import Records, TokenEntry, change_records
 from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import TlsFiles

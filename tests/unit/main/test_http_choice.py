@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import CertificateEntry, JoinEntry, Records, write_records
 from livesize.main.entry import cli
 from livesize.main.http_choice import check_http
