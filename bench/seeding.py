@@ -19,7 +19,8 @@ from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.preparing import prepare_create
 from livesize.apiserver.records import stored_bytes
-from livesize.main.layout import DataDirectory, prepare
+from livesize.machinery.data_directory import DataDirectory
+from livesize.main.wiring.folders import prepare
 from livesize.store.interface import Put
 from livesize.store.sqlite import SqliteStore
 

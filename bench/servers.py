@@ -26,8 +26,9 @@ from livesize.api.roles import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.tls import TlsFiles, ensure_tls
-from livesize.main.control_plane import ControlPlaneSettings
-from livesize.main.layout import DataDirectory, prepare
+from livesize.machinery.data_directory import DataDirectory
+from livesize.main.wiring.control_plane import ControlPlaneSettings
+from livesize.main.wiring.folders import prepare
 from livesize.runtime.ownership import read_identity
 
 BENCH_NODE = "bench"
@@ -73,7 +74,7 @@ async def control_plane(folder: Path) -> AsyncIterator[Door]:
         settings = ControlPlaneSettings(str(folder), listener.fileno(), None, None, "warning")
         text = msgspec.json.encode(settings).decode()
         async with _process(
-            "-m", "livesize.main.control_plane", text, pass_fds=(listener.fileno(),)
+            "-m", "livesize.main.wiring.control_plane", text, pass_fds=(listener.fileno(),)
         ):
             await _ready(door.address)
             yield door

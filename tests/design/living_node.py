@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.api.group_changes import GroupChange
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
@@ -22,11 +22,10 @@ from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.bound import BoundService
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
-from livesize.client.direct import DirectClient
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
@@ -156,7 +155,7 @@ class LivingNode:
     # Within
 
     def _client(self, identity: Identity) -> DirectClient:
-        return DirectClient(BoundService(self._service, identity))
+        return DirectClient(self._service, identity)
 
     async def _begin(self) -> None:
         self._background.append(asyncio.create_task(self._cache.run()))
@@ -173,7 +172,7 @@ class LivingNode:
     async def _start_agent(self) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
-        self._checkpoint = await Checkpoint.open(self._checkpoint_path)
+        self._checkpoint = await open_checkpoint(self._checkpoint_path)
         settings = quick_settings(
             0.004,
             allocatable_cpu_milli=self.cpu_milli,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.pod import PODS
@@ -24,8 +24,8 @@ from livesize.api.patch import PatchType
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig
-from livesize.client.direct import DirectClient
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.machinery.clock import SystemClock
@@ -56,7 +56,7 @@ class OneProcess:
         self.machine = machine
 
     def as_role(self, role: Role, node: str = "") -> DirectClient:
-        return DirectClient(self.server.door(Identity(f"the {role.value}", role, node)))
+        return self.server.client(Identity(f"the {role.value}", role, node))
 
     def container(self, name: str = "app", cpu: str = "100m", memory: str = "32Mi") -> Object:
         size = {"cpu": cpu, "memory": memory}
@@ -159,7 +159,7 @@ async def one_process(
 
         await runtime.open()
         stack.push_async_callback(runtime.close)
-        checkpoint = await Checkpoint.open(folder / "checkpoint.db")
+        checkpoint = await open_checkpoint(folder / "checkpoint.db")
         stack.push_async_callback(checkpoint.close)
         settings = AgentSettings(
             node_name=NODE,

@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from leaks import claim
 from livesize.api.kernel_units import KernelLimits
+from livesize.guest_images.kernel import default_cache_dir
+from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.machinery.context import system_context
-from livesize.runtime.guest.kernel import default_cache_dir
-from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.runtime.interface import ContainerConfig, PodConfig, Runtime
 from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 from livesize.runtime.vm import Accelerator

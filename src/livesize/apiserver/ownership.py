@@ -38,7 +38,8 @@ from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.roles import Role
 from livesize.api.vm_as_container import fold_part
-from livesize.apiserver.asked import Target, WriteOptions
+from livesize.api.write_options import WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
 
 BEFORE_FIRST_APPLY = "before-first-apply"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from livesize.cli.app import cli
-from livesize.main.cert_command import cert
-from livesize.main.clean_command import clean
-from livesize.main.guest import guest
-from livesize.main.join_command import join
-from livesize.main.part_commands import agent, apiserver, controllers, scheduler
-from livesize.main.part_options import part_options
-from livesize.main.settings_options import data_dir
-from livesize.main.settings_table import Part
-from livesize.main.store_command import store
-from livesize.main.token_command import token
-from livesize.main.units_command import units
+from livesize.main.commands.cert import cert
+from livesize.main.commands.clean import clean
+from livesize.main.commands.guest import guest
+from livesize.main.commands.join import join
+from livesize.main.commands.parts import agent, apiserver, controllers, scheduler
+from livesize.main.commands.store import store
+from livesize.main.commands.token import token
+from livesize.main.commands.units import units
+from livesize.main.settings.options import part_options
+from livesize.main.settings.shared_options import data_dir
+from livesize.main.settings.table import Part
 
 if TYPE_CHECKING:
     from livesize.cli.doctor.checks import Finding
@@ -42,7 +42,7 @@ def up(**settings: Any) -> None:
       livesize up --store etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
       KUBECONFIG=/var/lib/livesize/kubeconfig kubectl get pods
     """
-    from livesize.main.up import UpSettings, run_up
+    from livesize.main.wiring.up import UpSettings, run_up
 
     run_up(UpSettings(**settings))
 
@@ -53,7 +53,7 @@ def demo() -> None:
 
     Exit code 3 when only the container could be shown, because QEMU or libvirt is missing.
     """
-    from livesize.main.demo.command import run_demo
+    from livesize.demo.command import run_demo
 
     run_demo()
 
@@ -75,7 +75,7 @@ def import_image(archive: Path, name: str, data_dir: Path) -> None:
       docker save nginx:1 -o nginx.tar && livesize image import nginx.tar   (docker 25 or newer)
       skopeo copy docker://nginx:1 oci-archive:nginx.tar:nginx:1 && livesize image import nginx.tar
     """
-    from livesize.main.images import import_image
+    from livesize.main.commands.images import import_image
 
     click.echo(import_image(data_dir, archive, name))
 
@@ -84,7 +84,7 @@ def import_image(archive: Path, name: str, data_dir: Path) -> None:
 @_data_dir
 def list_images(data_dir: Path) -> None:
     """Print the names pods may use."""
-    from livesize.main.images import image_names
+    from livesize.main.commands.images import image_names
 
     for known in image_names(data_dir):
         click.echo(known)
@@ -108,7 +108,7 @@ def accelerator() -> list[Finding]:
 
 def containerd() -> list[Finding]:
     """For the doctor: what --runtime containerd would find."""
-    from livesize.main.containerd_probe import containerd
+    from livesize.main.commands.containerd_probe import containerd
 
     return [containerd()]
 

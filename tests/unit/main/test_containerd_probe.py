@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.main import containerd_probe
+from livesize.main.commands import containerd_probe
 
 
 def test_a_folder_that_this_user_may_not_list(monkeypatch: pytest.MonkeyPatch) -> None:

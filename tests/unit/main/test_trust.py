@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from livesize.main.door import trusts_editors
-from livesize.main.door_options import DoorOptions
+from livesize.main.wiring.apiserver import trusts_editors
+from livesize.main.wiring.apiserver_setup import DoorOptions
 
 
 @pytest.mark.parametrize(

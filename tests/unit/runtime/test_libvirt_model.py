@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.vm_pins import VmPins
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
+from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.facts import (
     parse_facts,

@@ -71,7 +71,9 @@ DISRUPTION_BUDGET = Kind(
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,
     has_generation=True,
-    roles=roles.combine(roles.EDITED, roles.STATUS),
+    roles=roles.combine(
+        roles.EDITED, roles.STATUS, {roles.Role.CONTROLLER: {"status": roles.COLLECT}}
+    ),
     columns=(
         NAME,
         Column("Min Available", _share("minAvailable")),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
+from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.model import Boot, DomainModel, KernelBoot, MemoryDevice
 from livesize.runtime.vm import Accelerator

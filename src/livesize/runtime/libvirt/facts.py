@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from livesize.api.vm_pins import VmPins
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL
+from livesize.runtime.guest_channels import AGENT_CHANNEL
 from livesize.runtime.libvirt.model import (
     accelerator_of,
     boot_memory,

@@ -27,7 +27,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.pod_groups import PodGroups
-from livesize.runtime.guest.vm_guest import CHANNEL
+from livesize.runtime.guest_channels import CHANNEL
 from livesize.runtime.interface import (
     ContainerGroup,
     ContainerPhase,
