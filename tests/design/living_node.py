@@ -123,7 +123,7 @@ class LivingNode:
         """As if it had been killed. It may find that the node has more, or less, than before."""
         await self._stop_agent()
         assert self.agent is not None
-        used = self.agent._books.ledger.used
+        used = self.agent._admission.ledger.used
         self.cpu_milli = cpu_milli
         self.bound = Amounts(max(cpu_milli, used.cpu_milli or 0), self.bound.memory_bytes)
         await self._start_agent()
@@ -134,7 +134,7 @@ class LivingNode:
         agent = self.agent
         if agent is None:
             return
-        used = agent._books.ledger.used
+        used = agent._admission.ledger.used
         for name, amount, bound in (
             ("cpu", used.cpu_milli or 0, self.bound.cpu_milli or 0),
             ("memory", used.memory_bytes or 0, self.bound.memory_bytes or 0),

@@ -255,7 +255,7 @@ class Operations(RuleBasedStateMachine):
     def _would_fit(self, pod: Object) -> str:
         """Whoever was refused does not fit: nobody waits for what is there."""
         assert self.node.agent is not None
-        ledger, uid = self.node.agent._books.ledger, uid_of(pod)
+        ledger, uid = self.node.agent._admission.ledger, uid_of(pod)
         entry = ledger.get(uid)
         if entry is None:
             return "not in the books"
@@ -277,7 +277,7 @@ class Operations(RuleBasedStateMachine):
         together = ZERO
         for pod in alive:
             together = add(together, footprint(pod))
-        used = self.node.agent._books.ledger.used
+        used = self.node.agent._admission.ledger.used
         if any(self._is_held(pod) for pod in alive):
             return ""  # the API counts by container, the books the whole pod, until it is applied
         return "" if together == used else f"{together} in the API, {used} in the books"

@@ -31,11 +31,11 @@ async def test_a_neighbour_grows_into_the_cpu_of_a_shrink_whose_memory_is_held(
     assert (world.quota_us(uid), world.quota_us(web)) == (100_000, 300_000)
 
     assert world.agent is not None
-    used = world.agent._books.ledger.used
+    used = world.agent._admission.ledger.used
     assert (used.cpu_milli, used.memory_bytes) == (4000, (512 + 64) * MIB)
     world.machine.use_memory(uid, "app", MIB)
     await world.phase("db", "Done")
-    assert world.agent._books.ledger.used.memory_bytes == (64 + 64) * MIB
+    assert world.agent._admission.ledger.used.memory_bytes == (64 + 64) * MIB
 
 
 async def test_so_it_is_with_a_virtual_machine(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_so_it_is_with_a_virtual_machine(tmp_path: Path) -> None:
     world.api.resize("db", "vm", cpu="1", memory="512Mi")
     await world.phase("db", "Error")
     assert world.agent is not None
-    entry = world.agent._books.ledger.get(uid)
+    entry = world.agent._admission.ledger.get(uid)
     assert entry is not None
     assert (entry.held.cpu_milli, entry.held.memory_bytes) == (1000, 2048 * MIB)
     assert world.quotas(uid) == (100_000, 100_000)
@@ -66,7 +66,7 @@ async def test_books_that_a_crash_leaves_are_put_right_by_the_next_agent(world: 
     await world.start()
     await world.phase("db", "Error")
     assert world.agent is not None
-    assert world.agent._books.ledger.used.cpu_milli == 1000
+    assert world.agent._admission.ledger.used.cpu_milli == 1000
 
 
 async def test_what_was_applied_does_not_pass_for_a_newer_promise(tmp_path: Path) -> None:

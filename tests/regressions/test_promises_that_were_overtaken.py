@@ -43,7 +43,7 @@ async def test_what_was_taken_back_at_once_leaves_no_room_taken(world: World) ->
     world.api.resize("db", "app", cpu="500m")
     await world.phase("db", "Done")
     assert world.agent is not None
-    ledger = world.agent._books.ledger
+    ledger = world.agent._admission.ledger
     entry = ledger.get(uid)
     assert entry is not None
     assert footprint_of(entry).cpu_milli == ledger.used.cpu_milli == 500

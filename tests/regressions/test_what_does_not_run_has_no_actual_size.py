@@ -99,7 +99,7 @@ async def test_room_that_was_given_up_is_others_before_it_runs(world: World) -> 
     world.api.resize("db", "app", cpu="1")
     await world.phase("db", "InProgress")
     assert world.agent is not None
-    ledger = world.agent._books.ledger
+    ledger = world.agent._admission.ledger
     await world.until(lambda: ledger.used.cpu_milli == 1000, "its footprint is the new one")
 
 

@@ -85,7 +85,7 @@ _CONFIG = _used("agent.pods.config")
 _PROBED = _used("agent.probes.plan")
 _VARIABLES = _used("agent.volumes.environment")
 _FILES = _used("agent.volumes.wanted")
-_NODE = AtNode("agent.admission.supported")
+_NODE = AtNode("agent.admission.support")
 _VM = _used("api.vm_size")
 _SOFT = Kept("a preference: the scheduler places by room, and breaks no rule by not weighing it")
 _TERM = _used("api.placement")
@@ -191,7 +191,7 @@ _POD_SPEC: Mapping[str, Row] = {
 _CONTAINER: Mapping[str, Row] = {
     "name": _CONFIG,
     "image": _CONFIG,
-    "imagePullPolicy": _used("agent.pods.pulling"),
+    "imagePullPolicy": _used("agent.pods.image_pull"),
     "command": _CONFIG,
     "args": _CONFIG,
     "workingDir": _CONFIG,
@@ -209,8 +209,8 @@ _CONTAINER: Mapping[str, Row] = {
     "readinessProbe": Inside("Probe"),
     "startupProbe": Inside("Probe"),
     "lifecycle": Inside("Lifecycle"),
-    "terminationMessagePath": _used("agent.pods.last_words"),
-    "terminationMessagePolicy": _used("agent.pods.last_words"),
+    "terminationMessagePath": _used("agent.pods.termination_messages"),
+    "terminationMessagePolicy": _used("agent.pods.termination_messages"),
     "securityContext": Inside("SecurityContext"),
     "stdin": _CONFIG,
     "stdinOnce": _CONFIG,
@@ -319,11 +319,11 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
     "ConfigMapEnvSource": _ENV_SOURCE,
     "SecretEnvSource": _ENV_SOURCE,
     "VolumeMount": {
-        "name": _used("agent.volumes.keeper"),
-        "mountPath": _used("agent.volumes.keeper"),
-        "readOnly": _used("agent.volumes.keeper"),
-        "subPath": _used("agent.volumes.keeper"),
-        "subPathExpr": _used("agent.volumes.keeper"),
+        "name": _used("agent.volumes.pod_volumes"),
+        "mountPath": _used("agent.volumes.pod_volumes"),
+        "readOnly": _used("agent.volumes.pod_volumes"),
+        "subPath": _used("agent.volumes.pod_volumes"),
+        "subPathExpr": _used("agent.volumes.pod_volumes"),
         "mountPropagation": Refused(
             "mounts made later do not pass between node and container: leave it out or say None",
             ("", "None"),
@@ -381,7 +381,7 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
     },
     "PersistentVolumeClaimVolumeSource": {
         "claimName": _used("agent.volumes.claims"),
-        "readOnly": _used("agent.volumes.keeper"),
+        "readOnly": _used("agent.volumes.pod_volumes"),
     },
     "DownwardAPIVolumeSource": {"items": Inside("DownwardAPIVolumeFile"), "defaultMode": _FILES},
     "DownwardAPIVolumeFile": {
