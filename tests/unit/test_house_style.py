@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -101,7 +102,8 @@ def test_adrs_are_numbered_without_gaps_and_have_the_four_parts() -> None:
 
 def test_every_document_that_is_linked_exists() -> None:
     broken: list[str] = []
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+    documents = (ROOT / "docs").rglob("*.md"), (ROOT / "examples").glob("*.md")
+    for path in (*ROOT.glob("*.md"), *itertools.chain(*documents)):
         targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
         missing = [target for target in targets if not (path.parent / target).exists()]
         broken += [f"{name(path)}: {target}" for target in missing]
