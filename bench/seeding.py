@@ -1,7 +1,7 @@
 """Puts many running pods into a store before a control plane starts on it.
 
-Through the door each would cost a request; here they are commits of a thousand. What is stored is
-what the door would have stored.
+Through the API server each would cost a request; here they are commits of a thousand. The store
+then holds what the API server would have stored.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from livesize.main.commands.unit_files import unit_name, unit_text
+from livesize.main.commands.units import unit_name, unit_text
 from livesize.main.entry import cli
 from livesize.main.settings.table import Part
 

@@ -32,7 +32,7 @@ def clean(data_dir: Path | None, node_name: str, yes: bool) -> None:
     if (data_dir is None) == (not node_name):
         raise click.UsageError("say whose: either --data-dir DIR or --node-name NAME")
     from livesize.main.commands.cleanup import clean as look_and_remove
-    from livesize.main.wiring.startup_errors import in_one_sentence
+    from livesize.main.wiring.startup_errors import reported_startup_errors
 
-    with in_one_sentence():
+    with reported_startup_errors():
         click.echo(look_and_remove(data_dir, node_name, remove=yes))

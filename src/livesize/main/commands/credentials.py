@@ -1,7 +1,7 @@
-"""Who may come in, changed from outside the server: by root, in the data directory.
+"""Makes and revokes tokens and certificates, as root, in the data directory of an API server.
 
-The server looks at the file again within a second, so all of this works while it runs, and just
-as well while it does not.
+The server reads the file again within a second. So all of this works while it runs, and just as
+well while it does not.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import click
 import msgspec
 
 from livesize.api.objects import Object
+from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority
-from livesize.apiserver.auth.identities import Identity, IdentityError, Role, make_identity
+from livesize.apiserver.auth.identities import Identity, IdentityError, make_identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
     JoinEntry,

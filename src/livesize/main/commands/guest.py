@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from livesize.main.settings.shared_options import data_dir
+from livesize.main.settings.options import data_dir
 
 
 @click.group()

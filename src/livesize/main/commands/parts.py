@@ -1,4 +1,4 @@
-"""The commands that run one part of Livesize each: apiserver, scheduler, controllers, agent."""
+"""The commands that run Livesize: `up` all of it, the others one part each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ import click
 
 from livesize.main.settings.options import part_options
 from livesize.main.settings.table import Part
+
+
+@click.command()
+@part_options(Part.UP)
+def up(**settings: Any) -> None:
+    """Start Livesize on this machine: API server, scheduler and node agent.
+
+    \b
+    Examples:
+      livesize up
+      livesize up --data-dir ./data --listen 127.0.0.1:0 --allocatable cpu=2,memory=4Gi
+      livesize up --store etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
+      KUBECONFIG=/var/lib/livesize/kubeconfig kubectl get pods
+    """
+    from livesize.main.wiring.up import UpOptions, run_up
+
+    run_up(UpOptions(**settings))
 
 
 @click.command()
@@ -22,9 +39,9 @@ def apiserver(**given: Any) -> None:
       livesize apiserver --config /etc/livesize/apiserver.yaml
     """
     from livesize.main.wiring.apiserver_process import run_apiserver
-    from livesize.main.wiring.apiserver_setup import DoorOptions
+    from livesize.main.wiring.apiserver_setup import ApiServerOptions
 
-    run_apiserver(DoorOptions(**given))
+    run_apiserver(ApiServerOptions(**given))
 
 
 @click.command()
@@ -70,6 +87,6 @@ def agent(**given: Any) -> None:
       livesize agent --server https://10.0.0.1:7443,https://10.0.0.2:7443
       livesize agent --kubeconfig ./worker-1.kubeconfig --allocatable cpu=2,memory=4Gi
     """
-    from livesize.main.wiring.agent_process import AgentCommand, run_agent
+    from livesize.main.wiring.agent_process import AgentOptions, run_agent
 
-    run_agent(AgentCommand(**given))
+    run_agent(AgentOptions(**given))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from livesize.main.settings.shared_options import data_dir
-from livesize.main.settings.store_options import etcd_options, store_option
+from livesize.main.settings.options import data_dir, etcd_options, store_option
 
 _data_dir = data_dir("The data directory of `livesize up`, whose store is meant by sqlite.")
 _replace = click.option(

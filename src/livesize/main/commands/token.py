@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from livesize.main.settings.shared_options import (
+from livesize.main.settings.options import (
     data_dir_option,
     expires_option,
     namespaces_option,

@@ -1,4 +1,7 @@
-"""`livesize units`: prints and installs the systemd units of the parts."""
+"""`livesize units`: prints and installs the systemd unit of each part.
+
+A unit is for the machine's service manager, or for a user's own.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,44 @@ import click
 
 from livesize.main.settings.table import Part
 
+CONFIG_DIRECTORY = "/etc/livesize"
+USER_CONFIG_DIRECTORY = "%E/livesize"  # ~/.config/livesize, as systemd writes it
+_MEANINGS = {
+    Part.UP: "Livesize on one machine",
+    Part.APISERVER: "Livesize API server",
+    Part.SCHEDULER: "Livesize scheduler",
+    Part.CONTROLLERS: "Livesize controllers",
+    Part.AGENT: "Livesize node agent",
+}
+# Containers and virtual machines outlive who started them; their processes are in the service's
+# group until they are moved to their own.
+_RUNS_PODS = ("KillMode=process", "Delegate=yes", "LimitNOFILE=1048576", "TasksMax=infinity")
+_USERS_PODS = ("KillMode=process", "TasksMax=infinity")
+# They give up root's rights by themselves, after what needs them.
+_ONLY_SPEAKS = ("ProtectHome=read-only", "PrivateTmp=yes", "LimitNOFILE=1048576")
+# A restart of the service, for a newer version above all, is no reason to end what it runs; the
+# agent keeps pods by itself.
+_ARGUMENTS = {Part.UP: " --keep"}
+_AFTER_NETWORK = "After=network-online.target\nWants=network-online.target\n"
+_TEMPLATE = """\
+[Unit]
+Description={meaning}
+{after}StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+ExecStart={program} {part}{arguments}
+Environment=LIVESIZE_CONFIG={folder}/{part}.yaml
+Restart=always
+RestartSec=1
+TimeoutStartSec=60
+TimeoutStopSec=60
+WatchdogSec=30
+{more}
+
+[Install]
+WantedBy={target}
+"""
 _part = click.argument("part", type=click.Choice([part.value for part in Part]))
 _program = click.option(
     "--program",
@@ -41,8 +82,6 @@ def print_unit(part: str, program: str, user: bool) -> None:
     Example:
       livesize units print agent
     """
-    from livesize.main.commands.unit_files import unit_text
-
     click.echo(unit_text(Part(part), program or _running(), user=user), nl=False)
 
 
@@ -63,8 +102,6 @@ def install(part: str, program: str, user: bool, directory: Path | None) -> None
     Example:
       livesize units install agent
     """
-    from livesize.main.commands.unit_files import unit_name, unit_text
-
     folder = directory or (Path.home() / USER_DIRECTORY if user else Path(SYSTEM_DIRECTORY))
     path = folder / unit_name(Part(part))
     try:
@@ -77,8 +114,6 @@ def install(part: str, program: str, user: bool, directory: Path | None) -> None
 
 
 def _next_steps(part: str, unit: str, *, user: bool) -> str:
-    from livesize.main.commands.unit_files import CONFIG_DIRECTORY
-
     folder = Path.home() / ".config/livesize" if user else Path(CONFIG_DIRECTORY)
     manager = "systemctl --user" if user else "systemctl"
     lines = [
@@ -92,3 +127,26 @@ def _next_steps(part: str, unit: str, *, user: bool) -> str:
 
 def _running() -> str:
     return str(Path(sys.argv[0]).absolute())
+
+
+def unit_name(part: Part) -> str:
+    return f"livesize-{part}.service"
+
+
+def unit_text(part: Part, program: str, *, user: bool = False) -> str:
+    """``program`` is the absolute path of livesize. Settings come from /etc/livesize/PART.yaml, of
+    a ``user`` from ~/.config/livesize."""
+    runs_pods = part in (Part.UP, Part.AGENT)
+    more: tuple[str, ...] = _RUNS_PODS if runs_pods else _ONLY_SPEAKS
+    if user:
+        more = _USERS_PODS if runs_pods else ()
+    return _TEMPLATE.format(
+        meaning=_MEANINGS[part],
+        part=part,
+        program=program,
+        arguments=_ARGUMENTS.get(part, ""),
+        after="" if user else _AFTER_NETWORK,
+        folder=USER_CONFIG_DIRECTORY if user else CONFIG_DIRECTORY,
+        more="\n".join(more),
+        target="default.target" if user else "multi-user.target",
+    )

@@ -27,7 +27,7 @@ from livesize.runtime.interface import MachineFacts, Runtime, RuntimeCallError
 from livesize.runtime.ownership import NodeIdentity
 
 USER_AGENT = f"livesize-agent/{VERSION}"
-MEMORY_KEPT_FOR_THE_HOST = 0.10
+HOST_MEMORY_SHARE = 0.10
 SCHEDULER_SECONDS = 0.2
 """Where the scheduler judges resizes, the node waits so long for its word."""
 
@@ -148,7 +148,7 @@ def _agent_settings(
 ) -> AgentSettings:
     memory, cpu = settings.allocatable.memory_bytes, settings.allocatable.cpu_milli
     if memory is None:
-        memory = int(machine.memory_bytes * (1 - MEMORY_KEPT_FOR_THE_HOST))
+        memory = int(machine.memory_bytes * (1 - HOST_MEMORY_SHARE))
     if cpu is None and cpus is not None:
         cpu = len(cpus.assignable) * 1000  # the reserved ones are the host's
     usual = AgentSettings(

@@ -39,13 +39,13 @@ from livesize.main.wiring.endpoint import keep_identity, open_tls_endpoint, port
 from livesize.main.wiring.folders import exclusive, prepare_agent
 from livesize.main.wiring.listeners import parse_listen
 from livesize.main.wiring.ownership import own_node
-from livesize.main.wiring.process_lifecycle import Lifetime, run_in_loop
+from livesize.main.wiring.process_lifecycle import ProcessLifecycle, run_in_loop
 from livesize.main.wiring.remote_process import connect_with
 from livesize.main.wiring.runtimes import check_runtime, parse_log_limits, rootless
-from livesize.main.wiring.startup_errors import in_one_sentence
+from livesize.main.wiring.startup_errors import reported_startup_errors
 
 
-class AgentCommand(msgspec.Struct, frozen=True):
+class AgentOptions(msgspec.Struct, frozen=True):
     """As the options say it."""
 
     data_dir: Path
@@ -79,7 +79,7 @@ class _Run(msgspec.Struct, frozen=True):
     endpoint: Endpoint | None
 
 
-def run_agent(command: AgentCommand) -> None:
+def run_agent(command: AgentOptions) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
     allocatable = parse_allocatable(command.allocatable)
     cpus = parse_cpu_policy(command.cpu_policy, command.reserved_cpus)
@@ -92,7 +92,7 @@ def run_agent(command: AgentCommand) -> None:
     name = _node_name(command.node_name, connection)
     address = command.node_ip or _address_towards(connection.server)
     set_up_logging(command.log_level, form=command.log_format)
-    with in_one_sentence(), rootless(runtime, directory):
+    with reported_startup_errors(), rootless(runtime, directory):
         prepare_agent(directory)
         with (
             exclusive(directory, directory.agent_lock),
@@ -106,7 +106,7 @@ def run_agent(command: AgentCommand) -> None:
             run_in_loop(functools.partial(_run, run))
 
 
-def _kubeconfig(command: AgentCommand, directory: DataDirectory) -> Path:
+def _kubeconfig(command: AgentOptions, directory: DataDirectory) -> Path:
     if command.kubeconfig:
         return Path(command.kubeconfig).absolute()
     if not directory.node_kubeconfig.exists():
@@ -143,28 +143,28 @@ def _address_towards(server: str) -> str:
 async def _run(run: _Run) -> None:
     context = system_context()
     clock = context.clock
-    lifetime = Lifetime(clock)
+    lifecycle = ProcessLifecycle(clock)
     client = await HttpClient.open(run.connection)
     try:
         async with (
             open_agent(run.directory, run.node, client, context) as agent,
             asyncio.TaskGroup() as group,
         ):
-            beating = group.create_task(lifetime.beat())
+            beating = group.create_task(lifecycle.beat())
             tasks = [
                 group.create_task(agent.run()),
                 group.create_task(_keep_certificate(run, client, clock)),
                 *(group.create_task(one) for one in _answering(run, agent, clock)),
             ]
-            lifetime.ready(
+            lifecycle.ready(
                 f"livesize agent is ready, node {run.node.name}, at {', '.join(client.servers)}."
             )
-            await lifetime.stopped()
+            await lifecycle.stopped()
             for task in tasks:
                 task.cancel()
             if run.stop_pods:
                 say_what_stops(agent, "Without --stop-pods they go on.")
-                await agent.stop_workloads(lifetime.hurry)
+                await agent.stop_workloads(lifecycle.hurry)
             beating.cancel()
     finally:
         await client.close()

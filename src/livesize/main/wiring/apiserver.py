@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from livesize.store.etcd.settings import EtcdSettings
 
 
-class DoorSettings(msgspec.Struct, frozen=True):
+class ApiServerSettings(msgspec.Struct, frozen=True):
     http: str = "uvicorn"
     audit_log: str = ""
     audit_level: str = "metadata"
@@ -37,22 +37,22 @@ class DoorSettings(msgspec.Struct, frozen=True):
         return self.store.store == "etcd"
 
 
-def folders_of(directory: DataDirectory, settings: DoorSettings) -> list[Path]:
-    """What the door must reach when root's rights are given up."""
+def folders_of(directory: DataDirectory, settings: ApiServerSettings) -> list[Path]:
+    """What the API server must reach when root's rights are given up."""
     audit = [Path(settings.audit_log).parent] if settings.audit_log else []
     return [directory.control, *audit]
 
 
-def trusts_editors(settings: DoorSettings, host: str) -> bool:
+def trusts_editors(settings: ApiServerSettings, host: str) -> bool:
     """With containers that are processes of a machine: where only this machine is answered, or the
     admin says so (design 5.6)."""
     return settings.trust_editors or is_loopback(host)
 
 
 @contextlib.asynccontextmanager
-async def open_door(
+async def open_api_server(
     directory: DataDirectory,
-    settings: DoorSettings,
+    settings: ApiServerSettings,
     listener: socket.socket,
     etcd: EtcdSettings | None,
     context: Context,
@@ -87,7 +87,7 @@ async def open_door(
         await store.close()
 
 
-def _local_node(directory: DataDirectory, settings: DoorSettings) -> LocalNode | None:
+def _local_node(directory: DataDirectory, settings: ApiServerSettings) -> LocalNode | None:
     from livesize.apiserver.streaming.endpoints import LocalNode
 
     name = settings.local_node

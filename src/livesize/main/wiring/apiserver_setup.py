@@ -1,12 +1,13 @@
-"""What is said and made before a door opens: its options and their checks, and the admin's way in.
+"""Checks and prepares an API server before it starts: its options, and the admin's credentials.
 
-``check_door`` refuses what cannot work before anything is touched; ``write_credentials`` lets the
-admin in. All of it is for whoever starts a door; main/wiring/apiserver.py serves.
+``check_api_server`` refuses what cannot work before anything is touched; ``write_credentials``
+makes the admin's token and kubeconfig. wiring/apiserver.py starts the server.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import secrets
 from collections.abc import Sequence
@@ -15,23 +16,31 @@ from pathlib import Path
 import click
 import msgspec
 
-from livesize.apiserver.auth.identities import Role
-from livesize.apiserver.auth.records import Records, TokenEntry, change_records
+from livesize.api.roles import Role
+from livesize.apiserver.auth.records import (
+    Records,
+    TokenEntry,
+    TokensUnreadableError,
+    change_records,
+    read_records,
+    without_expired,
+)
 from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import TlsFiles
 from livesize.client.kubeconfig import KubeconfigError, connection_from, write_kubeconfig
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.settings.table import listed
 from livesize.main.wiring.accounts import Account
-from livesize.main.wiring.apiserver import DoorSettings
+from livesize.main.wiring.apiserver import ApiServerSettings
 from livesize.main.wiring.folders import give_to, may_write
-from livesize.main.wiring.http_choice import check_http
 from livesize.main.wiring.stores import StoreChoice, read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.interface import StoreOpenError
 
+SHOWN = 3
 
-class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
+
+class ApiServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """As the options say it."""
 
     data_dir: Path
@@ -50,11 +59,11 @@ class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "text"
 
-    def door(self) -> DoorSettings:
+    def apiserver_settings(self) -> ApiServerSettings:
         """What they mean; files by names that are good wherever the process goes."""
         names = (self.etcd_ca, self.etcd_cert, self.etcd_key)
         files = (str(Path(name).absolute()) if name else "" for name in names)
-        return DoorSettings(
+        return ApiServerSettings(
             http=self.http,
             audit_log=self.audit_log,
             audit_level=self.audit_level,
@@ -65,13 +74,13 @@ class DoorOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def check_door(settings: DoorSettings, tokens: Path, now: float) -> None:
+def check_api_server(settings: ApiServerSettings, tokens: Path, now: float) -> None:
     """Raises ClickException for what would fail again and again."""
     etcd_settings(settings)
     check_http(settings.http, tokens, now)
 
 
-def etcd_settings(settings: DoorSettings) -> EtcdSettings | None:
+def etcd_settings(settings: ApiServerSettings) -> EtcdSettings | None:
     """With the keys, which only root may be able to read. None: the store is a file."""
     if not settings.shares_store:
         return None
@@ -133,3 +142,36 @@ def _admin_token(directory: DataDirectory) -> str:
     with contextlib.suppress(KubeconfigError):
         return connection_from(directory.kubeconfig).token
     return ""
+
+
+def check_http(http: str, tokens: Path, now: float) -> None:
+    """Raise where the web server is missing, or could not let in everybody who may come in.
+
+    granian speaks HTTP/2 and does not show the application who has proven to be whom by a client
+    certificate. So it is not started where a client has one that is still good, or may get one.
+    """
+    if http != "granian":
+        return
+    if importlib.util.find_spec("granian") is None:
+        raise click.ClickException(
+            "--http granian needs the extra: pip install 'livesize[h2]', or leave --http out"
+        )
+    locked_out = _by_certificate(tokens, now)
+    if locked_out:
+        more = "" if len(locked_out) <= SHOWN else f" and {len(locked_out) - SHOWN} more"
+        raise click.ClickException(
+            "--http granian cannot see client certificates, and some come in by one:"
+            f" {', '.join(locked_out[:SHOWN])}{more}; leave --http out, or give them tokens"
+            " (`livesize token create`) and revoke what they have (`livesize cert revoke NAME`,"
+            " `livesize token revoke NAME`)"
+        )
+
+
+def _by_certificate(tokens: Path, now: float) -> list[str]:
+    """Who has a good certificate, and join tokens, which become one."""
+    try:
+        records = without_expired(read_records(tokens) if tokens.exists() else Records(), now)
+    except TokensUnreadableError as failure:
+        raise click.ClickException(str(failure)) from failure
+    certified = {one.name for one in records.certificates if not one.revoked}
+    return sorted(certified) + sorted(one.name for one in records.joins)

@@ -19,7 +19,7 @@ import msgspec
 from livesize.machinery.children import wait_lifeline
 from livesize.machinery.data_directory import DataDirectory
 from livesize.machinery.privileges import drop_privileges
-from livesize.main.wiring.apiserver import DoorSettings, folders_of, open_door
+from livesize.main.wiring.apiserver import ApiServerSettings, folders_of, open_api_server
 from livesize.main.wiring.stores import read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.interface import StoreOpenError
@@ -41,17 +41,17 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     log_format: str = "text"
     holder: str = "up"
     resize_judge: str = "node"
-    door: DoorSettings = DoorSettings()
+    apiserver: ApiServerSettings = ApiServerSettings()
 
 
 def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=ControlPlaneSettings)
     directory = DataDirectory(Path(settings.directory))
     # Before the rights are gone: the key for etcd may be root's.
-    etcd = read_etcd_settings(settings.door.store) if settings.door.shares_store else None
+    etcd = read_etcd_settings(settings.apiserver.store) if settings.apiserver.shares_store else None
     if settings.user is not None:
         assert settings.group is not None
-        keep = folders_of(directory, settings.door)
+        keep = folders_of(directory, settings.apiserver)
         drop_privileges(settings.user, settings.group, keep=keep)
 
     import uvloop
@@ -77,7 +77,7 @@ async def _serve(
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     listener = socket.socket(fileno=settings.listener)
     async with (
-        open_door(directory, settings.door, listener, etcd, context) as server,
+        open_api_server(directory, settings.apiserver, listener, etcd, context) as server,
         asyncio.TaskGroup() as group,
     ):
         background = [
@@ -94,7 +94,8 @@ async def _serve(
 
 async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Context) -> None:
     """The scheduler and the controllers; where the store is shared, only while they lead."""
-    from livesize.apiserver.auth.identities import Identity, Role
+    from livesize.api.roles import Role
+    from livesize.apiserver.auth.identities import Identity
     from livesize.main.settings.table import Part
     from livesize.main.wiring.controllers import control
     from livesize.main.wiring.leader import lead
@@ -112,7 +113,7 @@ async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Cont
     async with asyncio.TaskGroup() as group:
         for part, work, identity in parts:
             client = server.client(identity)
-            if settings.door.shares_store:
+            if settings.apiserver.shares_store:
                 group.create_task(lead(part, settings.holder, work, client, context))
             else:
                 group.create_task(work(client, context))

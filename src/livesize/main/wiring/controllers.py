@@ -44,6 +44,6 @@ async def control(client: Client, context: Context) -> None:
 
 
 def run_controllers(**settings: Any) -> None:
-    from livesize.main.wiring.remote_process import run_peer
+    from livesize.main.wiring.remote_process import run_remote_process
 
-    run_peer(Part.CONTROLLERS, control, **settings)
+    run_remote_process(Part.CONTROLLERS, control, **settings)

@@ -1,5 +1,7 @@
-"""Work of which one at a time is done among several processes, whoever runs it: the scheduler's and
-the controllers', in `livesize up` on a shared store and in the commands of their own."""
+"""Runs the work of a scheduler or of the controllers while this process is their leader.
+
+`livesize up` does so on a shared store, `livesize scheduler` and `controllers` always.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ Work: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
 
 
 async def lead(part: Part, holder: str, work: Work, client: Client, context: Context) -> None:
-    """Do ``work`` whenever nobody else does it, until cancelled."""
+    """Do ``work`` while no other process leads, until cancelled."""
     terms = leader_terms(f"livesize-{part}", holder)
     record = ClientLease(client, terms.namespace, terms.name)
     await run_elected(record, terms, lambda: work(client, context), context=context)

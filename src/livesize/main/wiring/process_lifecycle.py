@@ -1,7 +1,7 @@
-"""How long a part runs: until SIGTERM or SIGINT; a second signal asks it to hurry.
+"""A process of Livesize runs until SIGTERM or SIGINT; a second signal makes it hurry.
 
-A service manager that asks to be told (systemd's Type=notify) hears when the part is ready, that it
-stops, and that its event loop still turns.
+It tells its service manager (systemd's Type=notify) when it is ready and when it stops, and sends
+the watchdog a beat as long as its event loop turns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from livesize.main.wiring.accounts import control_plane_account
 log = get_logger("main")
 
 
-class Lifetime:
+class ProcessLifecycle:
     """Made in the event loop, first thing: a signal during the start counts too."""
 
     def __init__(self, clock: Clock) -> None:
@@ -72,7 +72,7 @@ def run_in_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(main())
 
 
-def become_ordinary() -> None:
+def drop_root() -> None:
     """Where root has started us and nothing more needs its rights: be an ordinary user."""
     account = control_plane_account()
     if account is not None:

@@ -1,4 +1,4 @@
-"""Runs a part that speaks to an API server elsewhere: the scheduler, or the controllers."""
+"""Runs a scheduler or the controllers as a process that speaks to an API server elsewhere."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from livesize.machinery.context import system_context
 from livesize.machinery.telemetry import set_up_logging
 from livesize.main.settings.table import Part, listed
 from livesize.main.wiring.leader import Work, lead
-from livesize.main.wiring.process_lifecycle import Lifetime, become_ordinary, run_in_loop
+from livesize.main.wiring.process_lifecycle import ProcessLifecycle, drop_root, run_in_loop
 
 _ROLES = {Part.SCHEDULER: "scheduler", Part.CONTROLLERS: "controller"}
 
 
-def run_peer(
+def run_remote_process(
     part: Part, work: Work, *, kubeconfig: str, server: str, log_level: str, log_format: str
 ) -> None:
     """Run until SIGTERM or SIGINT; ``work`` is done while we lead."""
@@ -34,18 +34,18 @@ def run_peer(
         )
     connection = connect_with(Path(kubeconfig), server, f"livesize-{part}/{VERSION}")
     set_up_logging(log_level, form=log_format)
-    become_ordinary()  # the kubeconfig was the last file that is root's
+    drop_root()  # the kubeconfig was the last file that is root's
     run_in_loop(functools.partial(_run, part, work, connection))
 
 
 async def _run(part: Part, work: Work, connection: ConnectionConfig) -> None:
     context = system_context()
-    lifetime = Lifetime(context.clock)
+    lifecycle = ProcessLifecycle(context.clock)
     client = await HttpClient.open(connection)
     holder = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     try:
         words = f"livesize {part} is ready, at {', '.join(client.servers)}, as {holder}."
-        await lifetime.run(words, lead(part, holder, work, client, context))
+        await lifecycle.run(words, lead(part, holder, work, client, context))
     finally:
         await client.close()
 

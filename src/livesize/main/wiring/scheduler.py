@@ -17,7 +17,7 @@ async def schedule(client: Client, context: Context, resize_judge: str = "node")
 
 
 def run_scheduler(resize_judge: str, **settings: Any) -> None:
-    from livesize.main.wiring.remote_process import run_peer
+    from livesize.main.wiring.remote_process import run_remote_process
 
     work = functools.partial(schedule, resize_judge=resize_judge)
-    run_peer(Part.SCHEDULER, work, **settings)
+    run_remote_process(Part.SCHEDULER, work, **settings)

@@ -1,4 +1,4 @@
-"""What keeps a part from starting, told in one sentence (exit code 1)."""
+"""Errors that keep a process from starting: it prints one sentence and ends with exit code 1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REFUSALS = (
 
 
 @contextlib.contextmanager
-def in_one_sentence() -> Iterator[None]:
+def reported_startup_errors() -> Iterator[None]:
     """For everything a part does with its data directory."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which store, and where: the only place that picks one (options: store_options.py)."""
+"""Which store, and where: the only place that picks one (options: settings/options.py)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import msgspec
 
 from livesize.agent.agent import Agent
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import ensure_tls
@@ -50,10 +50,10 @@ from livesize.main.wiring.agent import (
     parse_node_name,
     say_what_stops,
 )
-from livesize.main.wiring.apiserver import DoorSettings
+from livesize.main.wiring.apiserver import ApiServerSettings
 from livesize.main.wiring.apiserver_setup import (
-    DoorOptions,
-    check_door,
+    ApiServerOptions,
+    check_api_server,
     keep_tokens,
     prepare_audit_log,
     write_credentials,
@@ -63,9 +63,9 @@ from livesize.main.wiring.endpoint import local_endpoint
 from livesize.main.wiring.folders import after_last_control_plane, exclusive, prepare
 from livesize.main.wiring.listeners import listen_on, own_address, parse_listen, server_url
 from livesize.main.wiring.ownership import own_node
-from livesize.main.wiring.process_lifecycle import Lifetime, run_in_loop
+from livesize.main.wiring.process_lifecycle import ProcessLifecycle, run_in_loop
 from livesize.main.wiring.runtimes import check_runtime, parse_log_limits, rootless
-from livesize.main.wiring.startup_errors import in_one_sentence
+from livesize.main.wiring.startup_errors import reported_startup_errors
 
 READY_SECONDS = 120.0
 """A machine that is emulated, or has far too much to do, takes a minute; starting it anew would
@@ -77,7 +77,7 @@ LAST_CHILD_SECONDS = 60.0
 log = get_logger("up")
 
 
-class UpSettings(DoorOptions, frozen=True, kw_only=True):
+class UpOptions(ApiServerOptions, frozen=True, kw_only=True):
     """As the options say it."""
 
     runtime: str = "process"
@@ -93,24 +93,24 @@ class UpSettings(DoorOptions, frozen=True, kw_only=True):
     keep: bool = False
 
 
-def run_up(settings: UpSettings) -> None:
+def run_up(options: UpOptions) -> None:
     """Run until SIGTERM or SIGINT. Wrong settings end in one sentence, before anything starts."""
-    host, port = parse_listen(settings.listen)
-    allocatable = parse_allocatable(settings.allocatable)
-    cpus = parse_cpu_policy(settings.cpu_policy, settings.reserved_cpus)
-    node_name = parse_node_name(settings.node_name)
-    door = settings.door()
-    logs = parse_log_limits(settings.container_log_max_size, settings.container_log_max_files)
-    driver = settings.cgroup_driver
-    runtime = check_runtime(settings.runtime, settings.runtime_endpoint, driver, logs)
-    directory = DataDirectory(settings.data_dir.absolute())
-    check_door(door, directory.tokens, SystemClock().now())
-    set_up_logging(settings.log_level, form=settings.log_format)
-    with in_one_sentence(), rootless(runtime, directory):
+    host, port = parse_listen(options.listen)
+    allocatable = parse_allocatable(options.allocatable)
+    cpus = parse_cpu_policy(options.cpu_policy, options.reserved_cpus)
+    node_name = parse_node_name(options.node_name)
+    apiserver = options.apiserver_settings()
+    logs = parse_log_limits(options.container_log_max_size, options.container_log_max_files)
+    driver = options.cgroup_driver
+    runtime = check_runtime(options.runtime, options.runtime_endpoint, driver, logs)
+    directory = DataDirectory(options.data_dir.absolute())
+    check_api_server(apiserver, directory.tokens, SystemClock().now())
+    set_up_logging(options.log_level, form=options.log_format)
+    with reported_startup_errors(), rootless(runtime, directory):
         account = control_plane_account()
         prepare(directory, account)
-        audit_log = prepare_audit_log(door.audit_log, account)
-        door = msgspec.structs.replace(door, audit_log=audit_log)
+        audit_log = prepare_audit_log(apiserver.audit_log, account)
+        apiserver = msgspec.structs.replace(apiserver, audit_log=audit_log)
         locks = (directory.lock, directory.agent_lock)
         with (
             exclusive(directory, *locks),
@@ -119,12 +119,12 @@ def run_up(settings: UpSettings) -> None:
             listen_on(host, port) as listener,
         ):
             address = own_address(listener)
-            judge = settings.resize_judge
+            judge = options.resize_judge
             node = NodeSettings(node_name, identity, address, runtime, allocatable, judge, cpus)
-            door = msgspec.structs.replace(door, local_node=node_name)
+            apiserver = msgspec.structs.replace(apiserver, local_node=node_name)
             with local_endpoint(directory, account) as endpoint:
-                up = _Up(settings, directory, account, (listener, child_lock), node, endpoint)
-                run_in_loop(functools.partial(up.run, door))
+                up = _Up(options, directory, account, (listener, child_lock), node, endpoint)
+                run_in_loop(functools.partial(up.run, apiserver))
 
 
 class _Up:
@@ -132,14 +132,14 @@ class _Up:
 
     def __init__(
         self,
-        settings: UpSettings,
+        options: UpOptions,
         directory: DataDirectory,
         account: Account | None,
         inherited: tuple[socket.socket, int],
         node: NodeSettings,
         endpoint: Endpoint,
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._directory = directory
         self._account = account
         self._listener, self._child_lock = inherited
@@ -149,47 +149,49 @@ class _Up:
         self._clock = self._context.clock
         self._server = server_url(self._listener)
 
-    async def run(self, door: DoorSettings) -> None:
-        lifetime = Lifetime(self._clock)
-        connection = self._write_credentials(door)
-        supervisor = self._supervisor(door)
+    async def run(self, apiserver: ApiServerSettings) -> None:
+        lifecycle = ProcessLifecycle(self._clock)
+        connection = self._write_credentials(apiserver)
+        supervisor = self._supervisor(apiserver)
         client = await HttpClient.open(connection)
         try:
             async with open_agent(self._directory, self._node, client, self._context) as agent:
-                await self._run_parts(supervisor, agent, lifetime)
+                await self._run_parts(supervisor, agent, lifecycle)
         finally:
             await client.close()
 
-    async def _run_parts(self, supervisor: Supervisor, agent: Agent, lifetime: Lifetime) -> None:
+    async def _run_parts(
+        self, supervisor: Supervisor, agent: Agent, lifecycle: ProcessLifecycle
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             control_plane = group.create_task(supervisor.run())
             running_agent = group.create_task(agent.run())
             endpoint = EndpointServer(self._endpoint, agent.runtime, self._clock)
             answering = group.create_task(endpoint.run())
-            saying = group.create_task(self._say_when_ready(supervisor, lifetime))
-            beating = group.create_task(lifetime.beat())
-            await lifetime.stopped()
+            saying = group.create_task(self._say_when_ready(supervisor, lifecycle))
+            beating = group.create_task(lifecycle.beat())
+            await lifecycle.stopped()
             saying.cancel()
             answering.cancel()
             running_agent.cancel()
-            if not self._settings.keep:
+            if not self._options.keep:
                 say_what_stops(agent, "With --keep they go on.")
-                await agent.stop_workloads(lifetime.hurry)
+                await agent.stop_workloads(lifecycle.hurry)
             supervisor.stop()
             await control_plane
             beating.cancel()
 
-    async def _say_when_ready(self, supervisor: Supervisor, lifetime: Lifetime) -> None:
+    async def _say_when_ready(self, supervisor: Supervisor, lifecycle: ProcessLifecycle) -> None:
         await supervisor.wait_ready()
-        lifetime.ready(
+        lifecycle.ready(
             f"Livesize is ready at {self._server}, node {self._node.name}.\n"
             f"  export KUBECONFIG={self._directory.kubeconfig}\n"
             f"  livesize get pods    (or kubectl get pods)",
         )
 
-    def _write_credentials(self, door: DoorSettings) -> ConnectionConfig:
+    def _write_credentials(self, apiserver: ApiServerSettings) -> ConnectionConfig:
         """The node's token is new at each start, and not kept."""
-        names = (str(self._listener.getsockname()[0]), *door.tls_names)
+        names = (str(self._listener.getsockname()[0]), *apiserver.tls_names)
         tls = ensure_tls(self._directory.tls, names, now=self._clock.now())
         token, name = secrets.token_urlsafe(32), self._node.name
         entry = TokenEntry(f"system:node:{name}", Role.NODE, hash_token(token), name)
@@ -202,18 +204,18 @@ class _Up:
             user_agent=USER_AGENT,
         )
 
-    def _supervisor(self, door: DoorSettings) -> Supervisor:
+    def _supervisor(self, apiserver: ApiServerSettings) -> Supervisor:
         inherited = self._listener.fileno()
         settings = ControlPlaneSettings(
             directory=str(self._directory.root),
             listener=inherited,
             user=self._account.uid if self._account else None,
             group=self._account.gid if self._account else None,
-            log_level=self._settings.log_level,
-            log_format=self._settings.log_format,
+            log_level=self._options.log_level,
+            log_format=self._options.log_format,
             holder=self._holder(),
-            resize_judge=self._settings.resize_judge,
-            door=door,
+            resize_judge=self._options.resize_judge,
+            apiserver=apiserver,
         )
         spec = ChildSpec(
             name="control-plane",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.main.commands import containerd_probe
+from livesize.main.commands import doctor_probes
 
 
 def test_a_folder_that_this_user_may_not_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,4 +15,4 @@ def test_a_folder_that_this_user_may_not_list(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
     monkeypatch.setattr(Path, "iterdir", refuse)
-    assert containerd_probe.observe_containerd().network is None
+    assert doctor_probes.observe_containerd().network is None
