@@ -14,7 +14,9 @@ PACKAGE = ROOT / "src" / "livesize"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 CODE = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")])
 FORBIDDEN = {"util", "utils", "helper", "helpers", "common", "manager", "base", "misc"}
-LONGEST_FILE = 800
+LONGEST_FILE, LONGEST_TEST = 600, 700
+LONGER = {"src/livesize/api/types.py", "src/livesize/runtime/libvirt/vm.py"}
+"""Still to be taken apart."""
 OPENING = re.compile(r'r?"""\S.{9}')  # the first line begins the sentence
 # Paths of one machine, and hosts that serve packages or images, do not belong into the project.
 # /proc/PID/root/ is a path of every machine.
@@ -46,12 +48,12 @@ def test_every_file_says_first_what_it_is_for() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    long = {name(path): count for path in CODE if (count := _lines(path)) > LONGEST_FILE}
-    assert long == {}
+    long = {name(path) for path in CODE if path.read_text().count("\n") > _most_lines(path)}
+    assert long == LONGER
 
 
-def _lines(path: Path) -> int:
-    return path.read_text().count("\n")
+def _most_lines(path: Path) -> int:
+    return LONGEST_TEST if name(path).startswith("tests/") else LONGEST_FILE
 
 
 def test_names_say_what_is_inside() -> None:
