@@ -39,11 +39,11 @@ from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.client.adapters import ClientLease, event_poster
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.pages import list_all
-from livesize.client.records import ClientLease, event_poster
 from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
 from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource

@@ -57,7 +57,7 @@ def namespace_option(command: Command) -> Command:
 def speak(kubeconfig: str, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:
     """Connect, do ``work``, disconnect."""
     from livesize.api.errors import StatusError
-    from livesize.client.http import UnreachableError
+    from livesize.client.http import ServerUnreachableError
     from livesize.client.kubeconfig import KubeconfigError, connection_from, find_kubeconfig
 
     try:
@@ -67,7 +67,7 @@ def speak(kubeconfig: str, work: Callable[[HttpClient], Awaitable[Result]]) -> R
         raise Failure(str(failure)) from failure
     try:
         return asyncio.run(_with_client(config, work))
-    except UnreachableError as failure:
+    except ServerUnreachableError as failure:
         raise Failure(unreachable_sentence(failure)) from failure
     except StatusError as refusal:
         raise Failure(refusal_sentence(refusal, path)) from refusal

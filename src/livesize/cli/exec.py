@@ -79,7 +79,7 @@ def exec_command(
     query.append(("tty", "true") if options["terminal"] else ("stderr", "true"))
 
     async def work(client: HttpClient) -> tuple[int, str]:
-        async with client.switched(path, query, PROTOCOLS) as socket:
+        async with client.websocket(path, query, PROTOCOLS) as socket:
             with _terminal() if options["terminal"] else contextlib.nullcontext():
                 return await _carry(socket, **options)
 
