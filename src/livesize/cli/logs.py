@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from livesize.api.kinds.pod import PODS
-from livesize.cli.completing import complete_target
+from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.targets import Duration, parse_pod
 
@@ -50,7 +50,7 @@ def logs(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
 def _query(options: dict[str, Any]) -> dict[str, str]:

@@ -18,10 +18,10 @@ PATIENCE_SECONDS = 2.0
 
 
 class Addresses:
-    """They are asked in turn, not at random: a client stays with the one that answers."""
+    """The client goes through them in turn, not at random, and stays with the one that answers."""
 
     def __init__(self, servers: Sequence[str]) -> None:
-        assert servers, "somebody must be asked"
+        assert servers, "a client needs a server"
         self._servers = tuple(servers)
         self._index = 0
         self._watches: dict[Callable[[], None], str] = {}
@@ -41,7 +41,7 @@ class Addresses:
             cut()
 
     def given_up(self, server: str, waited_seconds: float) -> None:
-        """Whoever asked ``server`` does not wait for its answer any longer."""
+        """A caller has stopped waiting for the answer of ``server``."""
         if waited_seconds >= PATIENCE_SECONDS:
             self.leave(server)
 

@@ -34,10 +34,10 @@ class ClosedError(ConnectionError):
     """It was closed on this side, on purpose."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Made by the event loop; ``on_lost`` is called when it has ended."""
 
-    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(self, on_lost: Callable[[HttpConnection], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._parser = HttpResponseParser(self)

@@ -1,4 +1,4 @@
-"""The newest commits, kept in memory, and the watchers that wait for the next one.
+"""The newest commits, in memory, and the watchers that wait for the next one.
 
 A watcher has no queue: it remembers the revision it has read up to and reads on from here. One
 that is too slow falls off the old end, and has to read from wherever the store keeps more. So a
@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from livesize.store.commits import Commit
 from livesize.store.interface import Change, Entry, StoreClosedError
-from livesize.store.judgement import Commit
 
 BATCH_CHANGES = 1_000
 """About as many changes a watcher gets at once; a revision is never split."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class StoreSnapshot(msgspec.Struct, frozen=True):
     """The current values, by key, and the newest revision."""
 
     revision: int

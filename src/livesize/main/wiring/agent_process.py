@@ -21,7 +21,7 @@ import msgspec
 from livesize.agent.agent import Agent
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.client.http import ConnectionConfig, HttpClient
-from livesize.client.joining import keep_certificate, node_of
+from livesize.client.node_join import keep_certificate, node_of
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import system_context
 from livesize.machinery.data_directory import DataDirectory
