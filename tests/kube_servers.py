@@ -1,5 +1,5 @@
 """A real Kubernetes API server for tests, on etcd: whoever has `kube-apiserver` has it
-(`scripts/kube-apiserver` builds one from Debian's sources)."""
+(`scripts/build-kubernetes` builds one from Debian's sources)."""
 
 from __future__ import annotations
 

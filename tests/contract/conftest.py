@@ -36,6 +36,6 @@ def _shared_kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kub
 def kubernetes(request: pytest.FixtureRequest, not_run: Callable[[str], NoReturn]) -> KubeServer:
     """Kubernetes' own API server, shared by the tests of a run."""
     if find_etcd() is None or find_kube_apiserver() is None:
-        not_run("needs kube-apiserver and etcd: scripts/kube-apiserver builds one")
+        not_run("needs etcd and kube-apiserver (scripts/build-kubernetes kube-apiserver)")
     server: KubeServer = request.getfixturevalue("_shared_kubernetes")
     return server

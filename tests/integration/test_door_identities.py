@@ -32,7 +32,7 @@ from livesize.client.node_join import (
     JoinError,
     JoinRequest,
     join,
-    keep_certificate,
+    maintain_certificate,
     node_of,
     renew,
     renewal_time,
@@ -323,7 +323,7 @@ async def test_a_certificate_is_changed_before_it_expires(tmp_path: Path) -> Non
         assert renewal_time(first) < SystemClock().now()
         quick = msgspec.structs.replace(first, request_seconds=1.0)
         async with client_of(quick) as client, asyncio.TaskGroup() as group:
-            keeping = group.create_task(keep_certificate(kubeconfig, client, SystemClock()))
+            keeping = group.create_task(maintain_certificate(kubeconfig, client, SystemClock()))
             async with asyncio.timeout(3):
                 while connection_from(kubeconfig) == first:
                     await asyncio.sleep(0.02)

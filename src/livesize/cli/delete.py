@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -118,7 +118,7 @@ async def _until_gone(client: HttpClient, deletion: Deletion, uid: str) -> None:
             return  # another object has taken the name
         try:
             stream = client.watch(deletion.resource, selection, resource_version=version_of(here))
-            async with aclosing(cast("Any", stream)):
+            async with aclosing(stream):
                 async for event in stream:
                     if event.type is WatchEventType.DELETED:
                         return

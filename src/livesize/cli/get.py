@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -173,7 +173,7 @@ async def _follow(
 ) -> None:
     while True:
         stream = client.watch(target.resource, view.selection(target), resource_version=version)
-        async with aclosing(cast("Any", stream)):
+        async with aclosing(stream):
             async for event in stream:
                 version = version_of(event.object) or version
                 if event.type is not WatchEventType.BOOKMARK:

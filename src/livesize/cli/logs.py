@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,7 +45,7 @@ def logs(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
     query = _query(options)
 
     async def work(client: HttpClient) -> None:
-        async with contextlib.aclosing(cast("Any", client.stream(path, query))) as pieces:
+        async with contextlib.aclosing(client.stream(path, query)) as pieces:
             async for piece in pieces:
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()

@@ -16,7 +16,7 @@ import contextlib
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -173,7 +173,7 @@ class HttpClient:
         *,
         resource_version: str,
         initial_events: bool = False,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         query = {
             **_selection_query(selection),
             "watch": "true",
@@ -271,7 +271,7 @@ class HttpClient:
         """POST to a path that is no object's."""
         return await self._request("POST", path, body)
 
-    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """GET what is no object and may go on for ever, as it comes."""
         server = self.server
         with self._reaching(server):

@@ -4,8 +4,8 @@
 hash with the one given. Only then, over a connection that the authority has proven, it sends the
 token. The key never leaves this machine.
 
-``keep_certificate`` is a task of the agent: when two thirds of the certificate's life are over it
-gets the next one, writes the kubeconfig anew, and gives it to the client.
+``maintain_certificate`` is a task of the agent: when two thirds of the certificate's life are over,
+it gets the next one, writes the kubeconfig anew, and gives it to the client.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def renewal_time(config: ConnectionConfig) -> float:
     return begin + (end - begin) * RENEW_AFTER
 
 
-async def keep_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -> None:
+async def maintain_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -> None:
     """Runs until cancelled. A server that does not answer is asked again every minute."""
     while True:
         config = connection_from(kubeconfig)

@@ -55,7 +55,7 @@ class Interrupted(CommandFailure):
     exit_code = 130
 
 
-class ResizeRequest(msgspec.Struct, frozen=True):
+class ResizeCommand(msgspec.Struct, frozen=True):
     """The command, read."""
 
     name: str
@@ -107,7 +107,7 @@ def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
       livesize resize pod/vm1 --cpu 4 --memory 2Gi --wait
     """
     sizes = {resource: _requested_size(resource, options) for resource in ResourceName}
-    request = ResizeRequest(
+    request = ResizeCommand(
         name=parse_pod(pod),
         namespace=default_namespace(kubeconfig, namespace),
         container=options["container"],
@@ -134,7 +134,7 @@ def _requested_size(resource: ResourceName, options: dict[str, Any]) -> Requeste
     return size
 
 
-async def _resize(client: HttpClient, request: ResizeRequest) -> None:
+async def _resize(client: HttpClient, request: ResizeCommand) -> None:
     began = SystemClock().monotonic()
     before, patch, answer = await _ask(client, request)
     if request.dry_run:
@@ -151,7 +151,7 @@ async def _resize(client: HttpClient, request: ResizeRequest) -> None:
         _show(request, patch, before, after, note or f"resized in {seconds:.2f} s")
 
 
-async def _ask(client: HttpClient, request: ResizeRequest) -> tuple[Object, ResizePatch, Object]:
+async def _ask(client: HttpClient, request: ResizeCommand) -> tuple[Object, ResizePatch, Object]:
     """The pod before, what was sent, and the pod as the server has it then. A change of what is
     there is worked out anew where somebody else has changed the pod meanwhile."""
     for left in reversed(range(_TRIES)):
@@ -192,7 +192,7 @@ def _nothing(_waiting: ResizeWaiting) -> None:
 
 
 async def _wait(
-    client: HttpClient, request: ResizeRequest, patch: ResizePatch, before: Object, answer: Object
+    client: HttpClient, request: ResizeCommand, patch: ResizePatch, before: Object, answer: Object
 ) -> tuple[Object, str]:
     """The pod as it is when the resize is done, and what else there is to say."""
     following = ResizeFollower(client, SystemClock(), answer, patch)
@@ -221,7 +221,7 @@ async def _wait(
 
 
 def _standing(
-    request: ResizeRequest, following: ResizeFollower, patch: ResizePatch, before: Object, why: str
+    request: ResizeCommand, following: ResizeFollower, patch: ResizePatch, before: Object, why: str
 ) -> str:
     """Where a resize stands that is not waited for any more, and the way back."""
     state = "unknown"
@@ -236,7 +236,7 @@ def _standing(
 
 
 def _show(
-    request: ResizeRequest, patch: ResizePatch, before: Object, after: Object, what: str
+    request: ResizeCommand, patch: ResizePatch, before: Object, after: Object, what: str
 ) -> None:
     match request.form:
         case Format.JSON | Format.YAML:

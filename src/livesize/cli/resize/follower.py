@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any, cast
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
@@ -74,7 +73,7 @@ class ResizeFollower:
             namespace=namespace_of(self.pod), fields=f"metadata.name={name_of(self.pod)}"
         )
         stream = self._client.watch(PODS, selection, resource_version=version_of(self.pod))
-        async with aclosing(cast("Any", stream)):
+        async with aclosing(stream):
             async for event in stream:
                 if event.type is WatchEventType.DELETED:
                     raise _gone(self.pod)
