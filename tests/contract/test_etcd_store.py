@@ -35,9 +35,9 @@ from livesize.store.interface import (
     Put,
     StoreClosedError,
     StoreOpenError,
+    StoreSnapshot,
     StoreUnavailableError,
 )
-from livesize.store.snapshot import StoreSnapshot
 
 pytestmark = pytest.mark.door
 CLOCK = SystemClock()

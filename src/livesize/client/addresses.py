@@ -1,8 +1,8 @@
-"""Which of several API servers is asked: one, until it cannot be reached; then the next.
+"""Chooses one of several API servers: the same, until it cannot be reached; then the next.
 
-A server that takes connections and does not answer is left too: when a request has waited for
-PATIENCE_SECONDS and whoever asked gives up. Watches at a server that is left are cut, because one
-that hangs would otherwise never be known from one that has nothing to tell.
+The client also leaves a server that takes connections and does not answer: when a request has
+waited for PATIENCE_SECONDS and its caller gives up. It cuts the watches at a server that it leaves,
+because a watch that hangs looks like one without news.
 """
 
 from __future__ import annotations

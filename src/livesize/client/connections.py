@@ -50,7 +50,7 @@ class BusyError(Exception):
 
 
 class ConnectionIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: the same at every server. ``tls`` is for servers with https."""
+    """The client's own, the same at every server. ``tls`` is for servers with https."""
 
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None = None
@@ -80,7 +80,7 @@ class Connections:
         return made
 
     def close(self, why: str) -> None:
-        """Cut everything; whoever is waiting is told ``why``."""
+        """Cut everything; callers that wait get ClosedError with ``why``."""
         self._closed_because = why
         servers, self._servers = self._servers, {}
         for server in servers.values():

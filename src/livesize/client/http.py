@@ -71,7 +71,7 @@ _REASONS = {
 
 class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server is and who we are. ``server`` is https://, http:// or unix:///path;
-    ``others`` are asked when it does not answer, with the same scheme and the same identity."""
+    ``others``, of the same scheme, stand in when it does not answer."""
 
     server: str
     others: tuple[str, ...] = ()
@@ -294,9 +294,9 @@ class HttpClient:
 
         server = self.server
         with self._reaching(server):
-            self._connections.to(server)  # who was closed opens nothing
+            self._connections.to(server)  # a closed client opens nothing
             opening = open_websocket(_identity(self._config), server, path, query, protocols)
-            # A refusal has a body, which a WebSocket's handshake would not show: it is asked for.
+            # A refusal has a body, which a WebSocket's handshake does not show: a GET does.
             try:
                 async with opening as opened:
                     yield opened

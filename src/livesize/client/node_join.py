@@ -100,7 +100,7 @@ def renewal_time(config: ConnectionConfig) -> float:
 
 
 async def maintain_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -> None:
-    """Runs until cancelled. A server that does not answer is asked again every minute."""
+    """Runs until cancelled. It tries again every minute where the server does not answer."""
     while True:
         config = connection_from(kubeconfig)
         due = renewal_time(config) - clock.now()

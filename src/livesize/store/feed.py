@@ -90,7 +90,7 @@ class Feed:
             self._drop(revision - self.floor)
 
     def end(self, why: str) -> None:
-        """Nothing more will come: who waits, now or later, gets StoreClosedError."""
+        """Nothing more will come: watchers that wait, now or later, get StoreClosedError."""
         self._ended = why
         for futures in self._waiting.values():
             for future in futures:
@@ -102,7 +102,7 @@ class Feed:
             raise StoreClosedError(self._ended)
 
     def _wake(self, commit: Commit) -> None:
-        """Who was woken by an earlier commit has not come to take itself out yet."""
+        """A watcher that an earlier commit woke has not taken itself out yet."""
         keys = [change.entry.key for change in commit]
         for prefix, futures in self._waiting.items():
             asleep = [future for future in futures if not future.done()]

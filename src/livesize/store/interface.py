@@ -57,6 +57,13 @@ class Listing(msgspec.Struct, frozen=True):
     more: bool = False
 
 
+class StoreSnapshot(msgspec.Struct, frozen=True):
+    """The current values, by key, and the newest revision: what backups and copies are made of."""
+
+    revision: int
+    values: tuple[tuple[str, bytes], ...]
+
+
 class ChangeKind(enum.StrEnum):
     PUT = "put"
     DELETE = "delete"
@@ -81,7 +88,7 @@ class ConflictError(Exception):
 
 
 class CompactedError(Exception):
-    """The revision asked for is no longer kept."""
+    """The store no longer has this revision."""
 
     def __init__(self, compact_revision: int) -> None:
         super().__init__(f"revisions up to {compact_revision} are no longer kept")

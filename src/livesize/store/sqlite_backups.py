@@ -16,8 +16,7 @@ import apsw
 
 from livesize.store.commits import WRITES_LIMIT
 from livesize.store.epochs import epoch_of_copy, first_revision
-from livesize.store.interface import Change, ChangeKind, Entry, StoreOpenError
-from livesize.store.snapshot import StoreSnapshot
+from livesize.store.interface import Change, ChangeKind, Entry, StoreOpenError, StoreSnapshot
 from livesize.store.sqlite_connection import (
     Transaction,
     connect_to_read,

@@ -164,6 +164,6 @@ def _make_room(log: str) -> None:
                 os.pwrite(descriptor, zeros[: WAL_ROOM_BYTES - start], start)
             os.fdatasync(descriptor)
         except OSError:
-            os.ftruncate(descriptor, length)  # the disk is full: what is left is for who needs it
+            os.ftruncate(descriptor, length)  # the disk is full: leave what is free to others
     finally:
         os.close(descriptor)

@@ -30,8 +30,7 @@ import msgspec
 
 from livesize.store.commits import WRITES_LIMIT, Commit
 from livesize.store.epochs import epoch_of_copy, first_revision
-from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
-from livesize.store.snapshot import StoreSnapshot
+from livesize.store.interface import Change, ChangeKind, CompactedError, Entry, StoreSnapshot
 from livesize.store.sqlite_connection import (
     BUSY_MILLISECONDS,
     PAGE_BYTES,

@@ -35,7 +35,7 @@ BATCH_REQUESTS = 1_024
 CHECKPOINT_QUIET_BYTES = 1024 * 1024
 CHECKPOINT_BUSY_BYTES = 10 * 1024 * 1024
 QUIET_SECONDS = 0.05
-"""Whoever commits while the log is copied waits, so it is done early, in a pause, and quickly; the
+"""Commits wait while the log is copied, so it is done early, in a pause, and quickly; the
 whole of a long log takes 15 ms."""
 HERE_BYTES = 64 * 1024
 """What is larger takes longer than a sync, whatever the disk. Deleted keys count with their last
@@ -79,7 +79,7 @@ Settled: TypeAlias = tuple[Sequence[CommitRequest], WriteFailure | None]
 
 
 class WriterListener(Protocol):
-    """Who is told, in the loop."""
+    """What the writer calls, in the loop."""
 
     def settle(self, requests: Sequence[CommitRequest], failure: WriteFailure | None) -> None:
         """One transaction was written, or not. Requests come in the order they were put."""
@@ -206,7 +206,7 @@ class Writer:
         return tasks
 
     def _is_busy(self, tasks: Sequence[Task]) -> bool:
-        """Something was asked since the last turn."""
+        """Something was queued since the last turn."""
         known, self._seen_here = self._seen_here, self._written_here
         return bool(tasks) or known != self._written_here
 

@@ -22,9 +22,9 @@ from livesize.store.interface import (
     Put,
     Store,
     StoreOpenError,
+    StoreSnapshot,
 )
 from livesize.store.memory import MemoryStore
-from livesize.store.snapshot import StoreSnapshot
 from livesize.store.sqlite import SqliteLimits, SqliteStore
 from livesize.store.sqlite_backups import backup_sqlite, read_sqlite, write_backup, write_sqlite
 

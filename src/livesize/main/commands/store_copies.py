@@ -15,8 +15,7 @@ from livesize.machinery.data_directory import DataDirectory
 from livesize.main.wiring.stores import StoreChoice, read_etcd_settings
 from livesize.store.epochs import epoch_at
 from livesize.store.etcd.settings import EtcdSettings
-from livesize.store.interface import StoreOpenError
-from livesize.store.snapshot import StoreSnapshot
+from livesize.store.interface import StoreOpenError, StoreSnapshot
 from livesize.store.sqlite_backups import backup_sqlite, read_sqlite, write_backup, write_sqlite
 
 Words: TypeAlias = tuple[str, Path, dict[str, str]]

@@ -17,8 +17,7 @@ from livesize.store.etcd.messages import Message
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 from livesize.store.etcd.txn import delete, put, read, txn_request
-from livesize.store.interface import StoreOpenError, StoreUnavailableError
-from livesize.store.snapshot import StoreSnapshot
+from livesize.store.interface import StoreOpenError, StoreSnapshot, StoreUnavailableError
 
 PART_BYTES = 512 * 1024
 PART_OPERATIONS = 100

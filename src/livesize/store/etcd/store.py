@@ -190,7 +190,7 @@ class EtcdStore:
         self, checks: Sequence[RawCheck], writes: Sequence[Write], lost: UncertainError
     ) -> int:
         """Whether the commit whose answer was lost has happened: then all is as it wrote it.
-        What cannot be told is the caller's to find out; it must not be done twice."""
+        Where it is not certain, the caller finds out; the store must not write twice."""
         known = {check.key: check.mod_revision for check in checks}
         operations = [read(self._layout.key(write.key)) for write in writes]
         answers = await self._txn((), operations)
@@ -257,7 +257,7 @@ class EtcdStore:
         *,
         at: int = 0,
     ) -> Sequence[Message]:
-        """The answers to the operations. ``at`` is the revision asked for, for the refusal."""
+        """The answers to the operations. ``at`` is the revision to read, for the refusal."""
         all_checks = [RawCheck(self._layout.epoch, self._epoch.zero), *checks]
         try:
             with self._refusals(at):

@@ -53,7 +53,7 @@ class Watches:
             await self._link.pause()
 
     async def find_compacted(self) -> int:
-        """The revision of the last compaction; etcd tells only those who ask for too much."""
+        """The revision of the last compaction; etcd says it only in refusing a revision."""
         try:
             async with contextlib.aclosing(self._events(1)) as groups:
                 await anext(groups, None)
