@@ -6,7 +6,7 @@ import pytest
 
 from livesize.agent.judge import Judge
 from livesize.agent.observation import PodSnapshot
-from livesize.agent.pods.worker import PodWorker
+from livesize.agent.pods.status_reporter import StatusReporter
 from livesize.api.objects import Object, name_of
 from unit.agent.world import World, container
 
@@ -33,15 +33,15 @@ async def test_a_bug_while_a_failure_is_told_ends_no_agent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a turn could not do is told after it, where nothing caught what that raised."""
-    real, told = PodWorker._report_status, []
+    real, told = StatusReporter.report, []
 
-    async def report(self: PodWorker, *look: PodSnapshot) -> bool:
+    async def report(self: StatusReporter, *look: PodSnapshot) -> bool:
         if name_of(self._record.pod) == "odd":
             told.append(look)
             raise ValueError("a bug")
         return await real(self, *look)
 
-    monkeypatch.setattr(PodWorker, "_report_status", report)
+    monkeypatch.setattr(StatusReporter, "report", report)
     world.machine.create_error = "no room for groups"
     await world.start()
     await world.api.run_pod("odd", container())

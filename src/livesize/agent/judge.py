@@ -36,6 +36,7 @@ from livesize.agent.cpus.assigner import CpuAssigner
 from livesize.agent.cpus.plan import Assigned, Assignment, TooFew, not_whole
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
 from livesize.api.reasons import Reason
+from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_state import (
     UNFINISHED,
     ResizePhase,
@@ -44,12 +45,11 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resize_wish import Wish
 from livesize.api.resources import ResourceName, init_containers_of, resizable_of, size_of, stays
 from livesize.api.runtime_powers import NO_POWERS, Powers
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedResize(msgspec.Struct, frozen=True):
     """A resize that was not accepted: Deferred or Infeasible, and why."""
 
     generation: int
@@ -73,10 +73,10 @@ class Judge:
         self._powers = powers
         self._runs_vms = runs_vms
         self._cpus = cpus
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals: dict[str, RefusedResize] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
 
-    def refusal(self, uid: str) -> Refusal | None:
+    def refusal(self, uid: str) -> RefusedResize | None:
         return self._refusals.get(uid)
 
     def admit(self, pod: Object, *, already_runs: bool) -> Admission:
@@ -174,18 +174,22 @@ class Judge:
                 self.forget(entry.uid)
             case Defer():
                 why = refusal_words(pod, verdict, entry.allocated)
-                self._refuse(entry.uid, Refusal(generation, ResizePhase.DEFERRED, why, arrival))
+                self._refuse(
+                    entry.uid, RefusedResize(generation, ResizePhase.DEFERRED, why, arrival)
+                )
             case Infeasible():
                 entry = self._accept_other(pod, entry, desired)
                 why = refusal_words(pod, verdict, entry.allocated)
-                self._refuse(entry.uid, Refusal(generation, ResizePhase.INFEASIBLE, why, arrival))
+                self._refuse(
+                    entry.uid, RefusedResize(generation, ResizePhase.INFEASIBLE, why, arrival)
+                )
 
     def _accept_other(
         self, pod: Object, entry: Allocation, desired: tuple[Object, ...]
     ) -> Allocation:
         """A wish for one resource that the node can never hold does not block the other: that is
         judged alone (decisions 9). The generation stays unaccepted."""
-        if resize_state(pod).get("action") == Wish.RESTART:
+        if resize_state(pod).get("action") == RequestedAction.RESTART:
             return entry  # what is done in part would not restart
         for resource in ResourceName:
             part = with_resource(entry.allocated, desired, resource)
@@ -217,7 +221,7 @@ class Judge:
     def _assign(self, pod: Object, sizes: tuple[Object, ...]) -> Assignment:
         return Assigned({}) if self._cpus is None else self._cpus.assign(pod, sizes)
 
-    def _refuse(self, uid: str, refusal: Refusal) -> None:
+    def _refuse(self, uid: str, refusal: RefusedResize) -> None:
         """A verdict that stands is not given again, though its numbers may have changed."""
         before = self._refusals.get(uid)
         stands = before is not None and (before.generation, before.phase) == (

@@ -8,6 +8,7 @@ from livesize.agent.resize.plan import PodObservation
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.resources import containers_of, init_containers_of
+from livesize.machinery.clock import Clock
 from livesize.runtime.interface import (
     ContainerGroup,
     ContainerPhase,
@@ -79,3 +80,32 @@ def observe_pod(runtime: Runtime, uid: str, vms: VmRuntime | None = None) -> Pod
     groups = PodObservation(pod, containers)
     vm = vms.vm(uid) if vms is not None and containers else None
     return PodSnapshot(view, groups, vm if vm is not None and vm.running else None)
+
+
+LOST_SECONDS = 0.6
+"""Longer than containerd takes to say that a container has ended, and why."""
+
+
+class LostGroups:
+    """Which containers run without a control group: another process removed it, or moved them out.
+    A runtime may remove the group of a container that has ended, and report the end a moment
+    later. So only a container that still runs after that moment is lost."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}  # by the container's id
+
+    def is_lost(self, view: ContainerView, snapshot: PodSnapshot) -> bool:
+        if not has_lost_group(view, snapshot):
+            self._since.pop(view.id, None)
+            return False
+        now = self._clock.monotonic()
+        return now - self._since.setdefault(view.id, now) >= LOST_SECONDS
+
+    def wait_seconds(self, snapshot: PodSnapshot) -> float:
+        """Until the next one that has no group counts as lost; infinity: all have theirs."""
+        views = snapshot.containers.values()
+        missing = {view.id for view in views if has_lost_group(view, snapshot)}
+        self._since = {one: since for one, since in self._since.items() if one in missing}
+        first = min(self._since.values(), default=float("inf"))
+        return max(0.0, first + LOST_SECONDS - self._clock.monotonic())

@@ -14,8 +14,7 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observation import PodSnapshot
-from livesize.agent.probes.health import WELL, Health
-from livesize.agent.readiness import unmet_gates
+from livesize.agent.probes.plan import WELL, ContainerHealth
 from livesize.agent.vm.report import (
     build_vm_status,
     is_safe_to_hotplug,
@@ -24,7 +23,7 @@ from livesize.agent.vm.report import (
     with_mark,
 )
 from livesize.agent.vm.sizes import overhead_of
-from livesize.api.conditions import set_conditions
+from livesize.api.conditions import find_condition, set_conditions
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, report_actual, to_kernel
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.qos import qos_class
@@ -53,7 +52,7 @@ _READY = ConditionType.READY.value
 _OWN_CONDITIONS = (_SCHEDULED, _READY_TO_START, _INITIALIZED, _CONTAINERS_READY, _READY)
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingReason(msgspec.Struct, frozen=True):
     """Why a container does not run now, though it should."""
 
     reason: str
@@ -72,7 +71,7 @@ class StatusFacts(msgspec.Struct, frozen=True):
     pod: Object
     snapshot: PodSnapshot
     allocation: Allocation | None
-    waiting: Mapping[str, Waiting]
+    waiting: Mapping[str, WaitingReason]
     ending: Ending | None
     cgroup_version: CgroupVersion
     runtime_name: str
@@ -80,7 +79,7 @@ class StatusFacts(msgspec.Struct, frozen=True):
     now: float
     ended: Mapping[str, ContainerView] = {}  # the newest end of each container that was seen
     initialized: bool = True  # init containers have done their work
-    health: Mapping[str, Health] = {}  # what probes say, by container
+    health: Mapping[str, ContainerHealth] = {}  # what probes say, by container
     messages: Mapping[str, str] = {}  # what those that have ended say of it, by their id
 
 
@@ -276,7 +275,7 @@ def _states(
     waiting = facts.waiting.get(name)
     if view is None:
         begun = Reason.CONTAINER_CREATING if facts.initialized else Reason.POD_INITIALIZING
-        shown = waiting or Waiting(begun)
+        shown = waiting or WaitingReason(begun)
         if facts.ending is not None and told.get("containerID"):
             return _lost_state(told)
         if facts.ending is not None and waiting is None:
@@ -302,7 +301,7 @@ def _lost_state(told: Object) -> tuple[Object, Object]:
     return {"terminated": ended}, last
 
 
-def _waiting(waiting: Waiting) -> Object:
+def _waiting(waiting: WaitingReason) -> Object:
     shown: Object = {"reason": str(waiting.reason)}
     return {**shown, "message": waiting.message} if waiting.message else shown
 
@@ -428,3 +427,17 @@ def _is_safe_to_hotplug(facts: StatusFacts) -> bool:
         return False
     version = facts.cgroup_version
     return is_safe_to_hotplug(facts.pod, facts.allocation, facts.snapshot, version)
+
+
+def unmet_gates(pod: Object) -> list[str]:
+    """A sentence for each gate whose condition is not True, in Kubernetes' words."""
+    found = []
+    for gate in lookup(pod, "spec", "readinessGates", default=[]):
+        name = gate.get("conditionType", "")
+        condition = find_condition(pod, name)
+        if condition is None:
+            found.append(f'corresponding condition of pod readiness gate "{name}" does not exist.')
+        elif condition.get("status") != "True":
+            status = condition.get("status")
+            found.append(f'the status of pod readiness gate "{name}" is not "True", but {status}')
+    return found

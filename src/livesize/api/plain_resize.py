@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from livesize.api.kept import kept
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
 from livesize.api.quantity import MAXIMUM_CHARACTERS, canonical, parse_quantity
@@ -27,7 +27,7 @@ Sizes: TypeAlias = dict[str, Object]
 """New amounts, canonical, by the name of the container; what they do not name stays."""
 
 
-class Resized(msgspec.Struct, frozen=True):
+class PlainResize(msgspec.Struct, frozen=True):
     """``changed``: the containers that have another size than before."""
 
     spec: Object
@@ -57,7 +57,7 @@ def parse_sizes(patch: Any) -> Sizes | None:
     return sizes or None
 
 
-def resize_plainly(stored: Object, sizes: Sizes) -> Resized | None:
+def resize_plainly(stored: Object, sizes: Sizes) -> PlainResize | None:
     """The spec of ``stored`` with these sizes."""
     spec: Object = stored["spec"]
     if "virtualMachine" in spec or spec.get("resources") or unsupported(stored):
@@ -80,7 +80,7 @@ def resize_plainly(stored: Object, sizes: Sizes) -> Resized | None:
             changed.append(name)
     if found != list(sizes):
         return None  # not all are there, or the patch would move them
-    resized = Resized({**spec, "containers": containers} if changed else spec, changed)
+    resized = PlainResize({**spec, "containers": containers} if changed else spec, changed)
     return resized if _keeps_class(stored, resized.spec) else None
 
 
@@ -105,7 +105,7 @@ def _parse_resources(resources: Any) -> Object | None:
     return parsed
 
 
-@kept(4096, longest=MAXIMUM_CHARACTERS)
+@bounded_cache(4096, longest=MAXIMUM_CHARACTERS)
 def _amount(text: str) -> str:
     """As it is stored; empty for one that is refused. Kept, because sizes repeat."""
     return "" if validate_quantity(text, "") else canonical(text)

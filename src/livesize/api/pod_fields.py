@@ -123,7 +123,7 @@ _POD_SPEC: Mapping[str, Row] = {
     "virtualMachine": Inside("PodVirtualMachine"),
     "restartPolicy": _used("api.restart_policy"),
     "terminationGracePeriodSeconds": _used("agent.pods.machine"),
-    "activeDeadlineSeconds": _used("agent.pods.deadline"),
+    "activeDeadlineSeconds": _used("agent.pods.plan"),
     "dnsPolicy": Refused(
         "containers get the node's own /etc/resolv.conf: leave it out, or say Default",
         # There is no DNS of the cluster; where there is none, Kubernetes falls back to Default too.
@@ -441,8 +441,8 @@ POD_FIELDS: Mapping[str, Mapping[str, Row]] = {
             _SOFT,
         ),
     },
-    "HostAlias": {"ip": _used("agent.pods.hosts"), "hostnames": _used("agent.pods.hosts")},
-    "PodReadinessGate": {"conditionType": _used("agent.readiness")},
+    "HostAlias": {"ip": _used("agent.pods.config"), "hostnames": _used("agent.pods.config")},
+    "PodReadinessGate": {"conditionType": _used("agent.report")},
     "PodOS": {"name": Refused(_WINDOWS.detail, ("", "linux"))},
     "PodVirtualMachine": {
         "kernel": Inside("KernelBoot"),

@@ -14,7 +14,7 @@ import math
 import re
 from typing import Any, TypeAlias
 
-from livesize.api.kept import kept
+from livesize.api.bounded_cache import bounded_cache
 
 NANO = 10**9
 MAXIMUM_CHARACTERS = 64
@@ -210,7 +210,7 @@ def canonical_quantities(quantities: Any) -> Any:
     }
 
 
-@kept(4096, longest=MAXIMUM_CHARACTERS)
+@bounded_cache(4096, longest=MAXIMUM_CHARACTERS)
 def _canonical_text(text: str) -> Any:
     return canonical_quantity(text)
 

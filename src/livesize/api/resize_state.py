@@ -14,6 +14,7 @@ from collections.abc import Collection
 from livesize.api.errors import conflict
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of, version_of
+from livesize.api.requested_action import RequestedAction, requested_action_of
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_phase import (
     APPLYING,
@@ -27,8 +28,7 @@ from livesize.api.resize_phase import (
     ResizePhase,
     check_transition,
 )
-from livesize.api.resize_wish import Wish, wish_of
-from livesize.api.resizing import Answer, parse_resizing
+from livesize.api.resizing import ResizeReport, parse_resizing
 from livesize.api.resources import resizable_of, same_size, size_of
 
 __all__ = [
@@ -148,10 +148,10 @@ def asked_state(
     if deadline_of(new_spec_pod) is not None:
         state["requestedTime"] = now
         state["previous"] = _previous(stored_pod, allocated)
-    wish = wish_of(new_spec_pod)
-    if wish is not None:
-        state["action"] = wish.value
-    if wish is Wish.IN_PLACE_PREFERRED:
+    action = requested_action_of(new_spec_pod)
+    if action is not None:
+        state["action"] = action.value
+    if action is RequestedAction.IN_PLACE_PREFERRED:
         state["requestedTime"] = now
     return state
 
@@ -223,7 +223,7 @@ def accepted_on_the_way(stored_pod: Object, answered_pod: Object) -> Object | No
     return evolve(stored_pod, _STATE, state)
 
 
-def _answered(state: Object, answer: Answer, now: str) -> Object:
+def _answered(state: Object, answer: ResizeReport, now: str) -> Object:
     moved = state.get("phase") != answer.phase
     answered: Object = {
         **state,
@@ -239,7 +239,7 @@ def _answered(state: Object, answer: Answer, now: str) -> Object:
     return answered
 
 
-def _allocated_after(pod: Object, answer: Answer) -> list[Object]:
+def _allocated_after(pod: Object, answer: ResizeReport) -> list[Object]:
     sizes = allocated_sizes(pod)
     if answer.allocated is not None:
         given = {size["name"]: size for size in answer.allocated}
@@ -249,7 +249,7 @@ def _allocated_after(pod: Object, answer: Answer) -> list[Object]:
     return list(sizes.values())
 
 
-def _check_addressed(pod: Object, answer: Answer) -> None:
+def _check_addressed(pod: Object, answer: ResizeReport) -> None:
     """The answer is for this pod, and for what it asks now."""
     name, state = name_of(pod), resize_state(pod)
     asked, judged = state.get("generation", 0), answer.generation

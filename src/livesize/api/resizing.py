@@ -3,7 +3,7 @@
     {kind: Resizing, metadata {uid?}, request {requestStatus, newResources?},      (IBM)
      generation?, phase?, reason?, message?, allocated?, steps?, status?}          (ours)
 
-After this nobody has to look at the body again: an ``Answer`` is well formed.
+After this nobody has to look at the body again: an ``ResizeReport`` is well formed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
 _ANSWERS = (RequestStatus.ACCEPTED, RequestStatus.REJECTED, RequestStatus.DONE)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ResizeReport(msgspec.Struct, frozen=True):
     """What the scheduler or the node says about the resize that was asked. None: not said."""
 
     phase: ResizePhase
@@ -38,13 +38,13 @@ class Answer(msgspec.Struct, frozen=True):
     status: Object
 
 
-def parse_resizing(pod: Object, body: Object, *, from_node: bool) -> Answer:
+def parse_resizing(pod: Object, body: Object, *, from_node: bool) -> ResizeReport:
     """The answer; raises StatusError: 422 for a body we cannot read, 403 where a scheduler says
     what only the pod's node may say."""
     errors = [] if _is_plain(pod, body) else _shape_errors(pod, body)
     if errors:
         raise invalid("Resizing", "", name_of(pod), errors)
-    answer = Answer(
+    answer = ResizeReport(
         phase=_phase(pod, body, from_node=from_node),
         uid=lookup(body, "metadata", "uid", default=""),
         generation=body.get("generation"),
@@ -100,7 +100,7 @@ def _status(given: Object) -> Object:
     return kept
 
 
-def _check_scheduler(pod: Object, answer: Answer) -> None:
+def _check_scheduler(pod: Object, answer: ResizeReport) -> None:
     if answer.phase not in SCHEDULER_PHASES:
         why = f"only the pod's node may say that a resize is {answer.phase}"
         raise forbidden(PODS, name_of(pod), why)

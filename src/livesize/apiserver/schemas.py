@@ -17,7 +17,7 @@ import jsonschema_rs
 import msgspec
 
 from livesize.api import types
-from livesize.api.kept import kept
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, unshared
 from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, parse_quantity
@@ -171,7 +171,7 @@ def _needed(name: str) -> Object:
     return needed
 
 
-@kept(4096, longest=MAXIMUM_CHARACTERS)
+@bounded_cache(4096, longest=MAXIMUM_CHARACTERS)
 def _is_quantity(text: str) -> bool:
     try:
         parse_quantity(text)

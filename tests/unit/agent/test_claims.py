@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.agent.volumes.claims import claimed_volume
-from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
-from livesize.agent.volumes.sources import ConfigError, Sources
+from livesize.agent.volumes.plan import (
+    KeepVolume,
+    Refuse,
+    ReleaseVolume,
+    RemoveFolder,
+    plan_reclaim,
+)
+from livesize.agent.volumes.sources import ContainerConfigError, Sources
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.objects import Object, evolve, lookup, without
@@ -92,7 +98,7 @@ DISK = kept_for_data()
     ],
 )
 def test_what_a_pod_waits_for_is_said(found: Sources, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ContainerConfigError, match=says):
         claimed_volume(NAMED, POD, found, KEPT)
 
 
@@ -106,12 +112,12 @@ def leaving(**changes: Any) -> Object:
 @pytest.mark.parametrize(
     ("disk", "plan"),
     [
-        (OURS, Rest),
+        (OURS, KeepVolume),
         (leaving(), RemoveFolder),
-        (leaving(metadata__finalizers=[FOLDER_FINALIZER, VOLUME_PROTECTION]), Rest),
-        (leaving(metadata__finalizers=[]), Rest),
-        (leaving(metadata__labels={"livesize.dev/node": "another"}), Rest),
-        (leaving(spec__persistentVolumeReclaimPolicy="Retain"), LetGo),
+        (leaving(metadata__finalizers=[FOLDER_FINALIZER, VOLUME_PROTECTION]), KeepVolume),
+        (leaving(metadata__finalizers=[]), KeepVolume),
+        (leaving(metadata__labels={"livesize.dev/node": "another"}), KeepVolume),
+        (leaving(spec__persistentVolumeReclaimPolicy="Retain"), ReleaseVolume),
         (leaving(spec__local={"path": "/etc"}), Refuse),
         (leaving(spec__local={"path": "/var/claims/../claims/pvc-uid-data"}), Refuse),
         (leaving(metadata__annotations={}), Refuse),

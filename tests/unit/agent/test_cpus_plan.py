@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.agent.allocation.ledger import Allocation
-from livesize.agent.cpus.pins import plan_pins
 from livesize.agent.cpus.plan import (
     Assigned,
     Bind,
@@ -24,6 +23,7 @@ from livesize.agent.cpus.plan import (
     not_whole,
     plan_binding,
     plan_exclusive,
+    plan_pins,
     settle_loaded,
     shared_pool,
     start_cpus,

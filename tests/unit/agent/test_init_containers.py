@@ -7,7 +7,7 @@ import pytest
 
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.objects import Object, lookup
-from livesize.api.pod_words import pod_status_word
+from livesize.api.pod_summary import pod_status_text
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import World, container
 
@@ -30,7 +30,7 @@ async def test_each_runs_to_its_end_before_the_next(world: World) -> None:
     await world.until(lambda: "state" in statuses(world, "db").get("one", {}), "status is told")
     await world.until(lambda: "running" in statuses(world, "db")["one"]["state"], "the first runs")
     pod = world.api.pod("db")
-    assert pod_status_word(pod) == "Init:0/2"
+    assert pod_status_text(pod) == "Init:0/2"
     assert pod["status"]["phase"] == "Pending"
     assert pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "PodInitializing"
     condition = find_condition(pod, "Initialized")
@@ -56,7 +56,7 @@ async def test_one_that_fails_is_tried_again_and_the_word_says_so(world: World) 
         lambda: statuses(world, "db").get("init", {}).get("restartCount") == 1, "tried again"
     )
     await world.until(
-        lambda: pod_status_word(world.api.pod("db")) == "Init:CrashLoopBackOff", "it is told"
+        lambda: pod_status_text(world.api.pod("db")) == "Init:CrashLoopBackOff", "it is told"
     )
     world.machine.behaviours[PREPARE] = Behaviour(exit_code=0)
     await world.running("db")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from livesize.agent.admission.support import unsupported_field
-from livesize.agent.pods.deadline import deadline_at
-from livesize.agent.pods.hosts import hosts_file
+from livesize.agent.pods.config import hosts_file
+from livesize.agent.pods.plan import deadline_at
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.objects import Object, lookup
 from livesize.api.runtime_powers import Powers

@@ -12,17 +12,17 @@ from livesize.agent.pods.plan import (
     ContainerFacts,
     CrashBackoff,
     Exited,
-    Finish,
+    FinishPod,
+    Idle,
     Missing,
     PodFacts,
     PodPlan,
-    Remove,
-    Rest,
-    Run,
+    RemovePod,
     Running,
+    RunPod,
     Standing,
-    Start,
-    Stop,
+    StartContainer,
+    StopContainer,
     is_initialized,
     plan_pod,
     starts_at,
@@ -60,62 +60,64 @@ def exited(code: int = 1, ago: float = 0.0, name: str = "app", **more: object) -
     ("given", "plan"),
     [
         pytest.param(
-            facts(missing(), has_group=False), Run(True, (Start("app", 0),), None), id="new pod"
+            facts(missing(), has_group=False),
+            RunPod(True, (StartContainer("app", 0),), None),
+            id="new pod",
         ),
-        pytest.param(facts(running()), Run(False, (), None), id="all is well"),
+        pytest.param(facts(running()), RunPod(False, (), None), id="all is well"),
         pytest.param(
             facts(exited(exits_in_a_row=1)),
-            Run(False, (Start("app", 1),), None),
+            RunPod(False, (StartContainer("app", 1),), None),
             id="the first exit restarts at once",
         ),
         pytest.param(
             facts(exited(ago=4, exits_in_a_row=2, attempt=1)),
-            Run(False, (), 6.0),
+            RunPod(False, (), 6.0),
             id="the second waits ten seconds from the exit",
         ),
         pytest.param(
             facts(exited(ago=20, exits_in_a_row=3, attempt=2)),
-            Run(False, (Start("app", 3),), None),
+            RunPod(False, (StartContainer("app", 3),), None),
             id="the third twenty",
         ),
         pytest.param(
             facts(exited(ago=0, exits_in_a_row=50)),
-            Run(False, (), 300.0),
+            RunPod(False, (), 300.0),
             id="never more than five minutes",
         ),
         pytest.param(
             facts(missing(not_before=NOW + 7)),
-            Run(False, (), 7.0),
+            RunPod(False, (), 7.0),
             id="a start that failed waits before the next try",
         ),
         pytest.param(
             facts(exited(0), running("side"), policy=ON_FAILURE),
-            Run(False, (), None),
+            RunPod(False, (), None),
             id="OnFailure leaves a success alone",
         ),
         pytest.param(
             facts(exited(0), exited(0, name="side"), policy=ON_FAILURE),
-            Finish(succeeded=True),
+            FinishPod(succeeded=True),
             id="all succeeded",
         ),
         pytest.param(
             facts(exited(0), exited(3, name="side"), policy=NEVER),
-            Finish(succeeded=False),
+            FinishPod(succeeded=False),
             id="one failed for good",
         ),
         pytest.param(
             facts(running(definition_changed=True, attempt=4)),
-            Run(False, (Start("app", 5, stop_first=True),), None),
+            RunPod(False, (StartContainer("app", 5, stop_first=True),), None),
             id="a changed definition restarts",
         ),
         pytest.param(
             facts(exited(0, definition_changed=True), policy=NEVER),
-            Run(False, (Start("app", 1),), None),
+            RunPod(False, (StartContainer("app", 1),), None),
             id="what a resize stopped starts again whatever the policy",
         ),
-        pytest.param(facts(running(), standing=Standing.LEAVING), Remove(), id="deleted"),
-        pytest.param(facts(missing(), standing=Standing.REJECTED), Rest(), id="rejected"),
-        pytest.param(facts(exited(), standing=Standing.ENDED), Rest(), id="ended for good"),
+        pytest.param(facts(running(), standing=Standing.LEAVING), RemovePod(), id="deleted"),
+        pytest.param(facts(missing(), standing=Standing.REJECTED), Idle(), id="rejected"),
+        pytest.param(facts(exited(), standing=Standing.ENDED), Idle(), id="ended for good"),
     ],
 )
 def test_rules(given: PodFacts, plan: PodPlan) -> None:
@@ -146,90 +148,90 @@ SIDECAR = first(running("side"), stays=True)
     [
         pytest.param(
             with_init([first(missing("one")), first(missing("two"))], missing()),
-            Run(False, (Start("one", 0),), None),
+            RunPod(False, (StartContainer("one", 0),), None),
             id="the first init container alone",
         ),
         pytest.param(
             with_init([first(exited(0, name="one")), first(missing("two"))], missing()),
-            Run(False, (Start("two", 0),), None),
+            RunPod(False, (StartContainer("two", 0),), None),
             id="then the second",
         ),
         pytest.param(
             with_init([first(running("one")), first(missing("two"))], missing()),
-            Run(False, (), None),
+            RunPod(False, (), None),
             id="which waits for the first",
         ),
         pytest.param(
             with_init([first(exited(0, name="one"))], missing()),
-            Run(False, (Start("app", 0),), None),
+            RunPod(False, (StartContainer("app", 0),), None),
             id="then the others",
         ),
         pytest.param(
             with_init([first(exited(2, name="one", exits_in_a_row=1))], missing()),
-            Run(False, (Start("one", 1),), None),
+            RunPod(False, (StartContainer("one", 1),), None),
             id="one that failed is tried again",
         ),
         pytest.param(
             with_init([first(exited(2, name="one"))], missing(), policy=NEVER),
-            Finish(succeeded=False),
+            FinishPod(succeeded=False),
             id="unless the pod never restarts anything",
         ),
         pytest.param(
             with_init([first(missing("one"))], running()),
-            Run(False, (), None),
+            RunPod(False, (), None),
             id="not again once the pod has begun",
         ),
         pytest.param(
             with_init([first(running("side"), stays=True, has_started=False)], missing()),
-            Run(False, (), None),
+            RunPod(False, (), None),
             id="a sidecar has to have started",
         ),
         pytest.param(
             with_init([SIDECAR], missing()),
-            Run(False, (Start("app", 0),), None),
+            RunPod(False, (StartContainer("app", 0),), None),
             id="and is not waited for any longer",
         ),
         pytest.param(
             with_init([first(exited(0, name="side", exits_in_a_row=1), stays=True)], running()),
-            Run(False, (Start("side", 1),), None),
+            RunPod(False, (StartContainer("side", 1),), None),
             id="a sidecar restarts whatever its exit code",
         ),
         pytest.param(
             with_init([SIDECAR, first(running("log"), stays=True)], exited(0), policy=NEVER),
-            Run(
+            RunPod(
                 False,
                 (),
                 None,
                 (
-                    Stop("log", "the pod's containers have ended"),
-                    Stop("side", "the pod's containers have ended"),
+                    StopContainer("log", "the pod's containers have ended"),
+                    StopContainer("side", "the pod's containers have ended"),
                 ),
             ),
             id="sidecars are stopped last, the last one first",
         ),
         pytest.param(
             with_init([first(exited(143, name="side"), stays=True)], exited(0), policy=NEVER),
-            Finish(succeeded=True),
+            FinishPod(succeeded=True),
             id="and do not count",
         ),
         pytest.param(
             with_init([first(exited(0, name="one"), before_boot=True)], lost()),
-            Run(False, (Start("one", 1),), None),
+            RunPod(False, (StartContainer("one", 1),), None),
             id="after a start of the machine they run again, before the others",
         ),
         pytest.param(
             with_init([first(exited(0, name="one", attempt=1))], lost()),
-            Run(False, (Start("app", 1),), None),
+            RunPod(False, (StartContainer("app", 1),), None),
             id="and then the others",
         ),
         pytest.param(
             with_init([first(exited(0, name="one"), before_boot=True)], lost(), policy=NEVER),
-            Finish(succeeded=False),
+            FinishPod(succeeded=False),
             id="but not where nothing may restart",
         ),
         pytest.param(
             facts(running(unhealthy="its liveness probe failed")),
-            Run(False, (), None, (Stop("app", "its liveness probe failed"),)),
+            RunPod(False, (), None, (StopContainer("app", "its liveness probe failed"),)),
             id="what is not alive is stopped, and its exit counts as any other",
         ),
     ],
@@ -253,49 +255,51 @@ def test_an_init_container_that_has_succeeded_waits_for_no_restart(code: int) ->
     ("given", "plan"),
     [
         pytest.param(
-            facts(exited(1, own_policy=NEVER)), Finish(succeeded=False), id="its own policy: never"
+            facts(exited(1, own_policy=NEVER)),
+            FinishPod(succeeded=False),
+            id="its own policy: never",
         ),
         pytest.param(
             facts(exited(0, own_policy=NEVER), running("other")),
-            Run(False, (), None),
+            RunPod(False, (), None),
             id="which does not end the others",
         ),
         pytest.param(
             facts(exited(0, own_policy=ALWAYS, exits_in_a_row=1), policy=NEVER),
-            Run(False, (Start("app", 1),), None),
+            RunPod(False, (StartContainer("app", 1),), None),
             id="its own policy: always",
         ),
         pytest.param(
-            facts(exited(0, own_policy=ON_FAILURE)), Finish(succeeded=True), id="on failure only"
+            facts(exited(0, own_policy=ON_FAILURE)), FinishPod(succeeded=True), id="on failure only"
         ),
         pytest.param(
             facts(exited(42, own_policy=NEVER, rules=ON_42, exits_in_a_row=1), policy=NEVER),
-            Run(False, (Start("app", 1),), None),
+            RunPod(False, (StartContainer("app", 1),), None),
             id="a rule goes before either policy",
         ),
         pytest.param(
             facts(exited(42, ago=4, own_policy=NEVER, rules=ON_42, exits_in_a_row=2)),
-            Run(False, (), 6.0),
+            RunPod(False, (), 6.0),
             id="and waits like any other restart",
         ),
         pytest.param(
             facts(exited(1, own_policy=NEVER, rules=ON_42), policy=NEVER),
-            Finish(succeeded=False),
+            FinishPod(succeeded=False),
             id="a rule for another exit code",
         ),
         pytest.param(
             facts(exited(42, own_policy=NEVER, rules=NOT_ON_42), policy=NEVER),
-            Finish(succeeded=False),
+            FinishPod(succeeded=False),
             id="not in: the code",
         ),
         pytest.param(
             facts(exited(1, own_policy=NEVER, rules=NOT_ON_42, exits_in_a_row=1), policy=NEVER),
-            Run(False, (Start("app", 1),), None),
+            RunPod(False, (StartContainer("app", 1),), None),
             id="not in: all others",
         ),
         pytest.param(
             with_init([first(exited(2, name="one"), own_policy=NEVER)], missing()),
-            Finish(succeeded=False),
+            FinishPod(succeeded=False),
             id="an init container that never restarts fails its pod",
         ),
         pytest.param(
@@ -304,12 +308,12 @@ def test_an_init_container_that_has_succeeded_waits_for_no_restart(code: int) ->
                 missing(),
                 policy=NEVER,
             ),
-            Run(False, (Start("one", 1),), None),
+            RunPod(False, (StartContainer("one", 1),), None),
             id="one that restarts on failure does so in a pod that never does",
         ),
         pytest.param(
             with_init([first(exited(0, name="one"), own_policy=NEVER, rules=NOT_ON_42)], missing()),
-            Run(False, (Start("app", 0),), None),
+            RunPod(False, (StartContainer("app", 0),), None),
             id="one that has succeeded is done, whatever its rules say",
         ),
         pytest.param(
@@ -317,7 +321,7 @@ def test_an_init_container_that_has_succeeded_waits_for_no_restart(code: int) ->
                 [first(exited(42, name="one", exits_in_a_row=1), own_policy=NEVER, rules=ON_42)],
                 missing(),
             ),
-            Run(False, (Start("one", 1),), None),
+            RunPod(False, (StartContainer("one", 1),), None),
             id="one that fails by a rule is tried again",
         ),
     ],
@@ -357,13 +361,13 @@ def test_what_runs_is_left_alone_and_every_wait_ends(
     plan = plan_pod(facts(*found, policy=policy))
     states_of = {one.name: one.state for one in found}
     match plan:
-        case Run(starts=starts, wait_seconds=wait_seconds):
+        case RunPod(starts=starts, wait_seconds=wait_seconds):
             assert all(not isinstance(states_of[start.container], Running) for start in starts)
             assert wait_seconds is None or 0 < wait_seconds <= BACKOFF.maximum_seconds
-        case Finish():
+        case FinishPod():
             assert all(isinstance(state, Exited) for state in states_of.values())
             assert policy is not ALWAYS
-        case Remove() | Rest():
+        case RemovePod() | Idle():
             pytest.fail("an admitted pod is neither removed nor left alone")
 
 
@@ -388,8 +392,8 @@ def test_nothing_starts_before_all_that_comes_before_it(
 ) -> None:
     given = with_init(found, *apps, policy=policy)
     plan = plan_pod(given)
-    if not isinstance(plan, Run):
-        assert isinstance(plan, Finish)
+    if not isinstance(plan, RunPod):
+        assert isinstance(plan, FinishPod)
         assert not any(isinstance(one.state, Running) for one in found)
         return
     begun = any(not isinstance(one.state, Missing) for one in apps)

@@ -19,7 +19,7 @@ from livesize.agent.pods.config import (
 from livesize.agent.report import (
     Ending,
     StatusFacts,
-    Waiting,
+    WaitingReason,
     actual_resources,
     build_status,
     changed_status,
@@ -27,7 +27,7 @@ from livesize.agent.report import (
 )
 from livesize.agent.resize.answers import event_message, failure_words
 from livesize.agent.resize.plan import PodObservation
-from livesize.agent.volumes.environment import Surroundings, environment
+from livesize.agent.volumes.environment import ReferenceContext, environment
 from livesize.api.conditions import find_condition
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, to_kernel
 from livesize.api.objects import Object, evolve
@@ -111,7 +111,7 @@ def facts(found: ContainerView | None, the_pod: Object | None = None, **more: An
         pytest.param(
             facts(
                 view(ContainerPhase.EXITED, exit_code=1, finished_at=5.0),
-                waiting={"app": Waiting("CrashLoopBackOff")},
+                waiting={"app": WaitingReason("CrashLoopBackOff")},
             ),
             "Running",
             "waiting",
@@ -227,13 +227,13 @@ def test_variables_are_expanded_as_kubernetes_does() -> None:
     ]
     made = pod(env=env, command=["run", "$(B)"], args=["$(POD)"])
     container = made["spec"]["containers"][0]
-    around = Surroundings(made, {}, {}, {})
+    references = ReferenceContext(made, {}, {}, {})
     config = container_config(
         made,
         container,
         ALLOCATION,
         KernelLimits(1, None, None),
-        ContainerInputs(environment(container, around)),
+        ContainerInputs(environment(container, references)),
         attempt=2,
     )
     assert dict(config.env) == {"A": "one", "B": "one-$(NOPE)-$(A)", "POD": "db"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from livesize.agent.volumes.environment import Surroundings, environment
+from livesize.agent.volumes.environment import ReferenceContext, environment
 from livesize.agent.volumes.fields import field_value, resource_value
-from livesize.agent.volumes.sources import ConfigError
+from livesize.agent.volumes.sources import ContainerConfigError
 from livesize.agent.volumes.wanted import memory_size, wanted_volume
 from livesize.api.kinds.config_map import CONFIG_MAPS
 from livesize.api.kinds.secret import SECRETS
@@ -40,7 +40,7 @@ SIZES = {"app": {"name": "app", "requests": {"cpu": "300m"}, "limits": {"memory"
 NODE = {"cpu": "4", "memory": "16Gi"}
 SETTINGS: Object = {"metadata": {"name": "settings"}, "data": {"colour": "blue", "1st": "one"}}
 KEYS: Object = {"metadata": {"name": "keys"}, "data": {"pin": base64.b64encode(b"42").decode()}}
-AROUND = Surroundings(
+AROUND = ReferenceContext(
     POD, {("configmaps", "settings"): SETTINGS, ("secrets", "keys"): KEYS}, SIZES, NODE
 )
 
@@ -81,7 +81,7 @@ def test_where_a_variable_comes_from(source: Object, value: str | None) -> None:
     ],
 )
 def test_what_is_missing_is_said(source: Object, problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
+    with pytest.raises(ContainerConfigError, match=problem):
         environment({"name": "app", "env": [source]}, AROUND)
 
 

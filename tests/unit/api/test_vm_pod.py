@@ -22,7 +22,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
-from livesize.api.pod_words import pod_status_word
+from livesize.api.pod_summary import pod_status_text
 from livesize.api.resize_policy import ResizeAction, action_for
 from livesize.api.resize_state import apply_resizing, bind_allocated, request_resize
 from livesize.api.resources import Amounts, container_resources, containers_of, parse_resources
@@ -210,7 +210,7 @@ def test_the_table_shows_a_vm_like_any_pod() -> None:
 )
 def test_the_words_for_a_vm(status: Object, word: str, ready: bool) -> None:
     pod = evolve(with_status(stored_pod(), **status), ("status", "phase"), "Running")
-    assert pod_status_word(pod) == word
+    assert pod_status_text(pod) == word
     assert [one["ready"] for one in statuses_of(pod)] == [ready]
 
 

@@ -18,9 +18,9 @@ from livesize.api.accounting import Fits, NeverFits, NoRoomNow, fits, fits_growi
 from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class
 from livesize.api.reasons import Reason
+from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_phase import ResizePhase
 from livesize.api.resize_state import order_of_request, phase_of, resize_state
-from livesize.api.resize_wish import Wish
 from livesize.api.resources import Amounts, ResourceName, is_vm
 from livesize.api.runtime_powers import NO_POWERS, Powers
 
@@ -101,7 +101,7 @@ def refusal_words(pod: Object, verdict: Defer | Infeasible, allocated: Sequence[
     if isinstance(verdict, Infeasible):
         had = "; ".join(_size_words(size) for size in allocated)
         sentences.append(f"Ask for less, or take it back by asking for what is allocated: {had}")
-    if resize_state(pod).get("action") == Wish.IN_PLACE_PREFERRED:
+    if resize_state(pod).get("action") == RequestedAction.IN_PLACE_PREFERRED:
         sentences.append("A restart gives this node no more room: only another node helps")
     return ". ".join(sentences)
 

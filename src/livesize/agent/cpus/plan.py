@@ -26,6 +26,7 @@ from livesize.api.cpu_list import format_cpu_list
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
 from livesize.api.resources import parse_resources, sidecars_of
+from livesize.api.vm_pins import VmPins
 
 MILLI = 1000
 
@@ -252,3 +253,17 @@ def _is_waiting(name: str, now: Mapping[str, set[int]], wanted: Mapping[str, Cpu
 def _cpu_of(size: Object) -> tuple[int | None, int | None]:
     resources = parse_resources(size)
     return resources.requests.cpu_milli, resources.limits.cpu_milli
+
+
+def plan_pins(cpus: Cpus, plugged_vcpus: int, *, alone: bool) -> VmPins:
+    """The CPUs of a virtual machine's threads. ``cpus``: what the VM may run on; those it has alone
+    in the order in which it got them.
+
+    A VM that has its CPUs alone has as many of them as vCPUs, and each vCPU gets one. A VM that
+    grows keeps its CPUs and plugs in the next vCPU; one that shrinks keeps the oldest and switches
+    off the highest. So no vCPU that stays ever moves. vCPUs that are plugged in and switched off,
+    and QEMU's own threads, may use the whole set. All threads of a VM that shares have the pool."""
+    everything = tuple(sorted(cpus))
+    own = [(cpu,) for cpu in cpus] if alone else []
+    others = [everything] * max(0, plugged_vcpus - len(own))
+    return VmPins(tuple((*own, *others)[:plugged_vcpus]), everything)

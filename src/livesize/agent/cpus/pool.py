@@ -16,8 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from livesize.agent.allocation.ledger import Allocation, Ledger
-from livesize.agent.cpus.pins import plan_pins
-from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, NarrowPool, plan_binding, start_cpus
+from livesize.agent.cpus.plan import (
+    Bind,
+    BindingStep,
+    Cpus,
+    NarrowPool,
+    plan_binding,
+    plan_pins,
+    start_cpus,
+)
 from livesize.api.group_changes import SetCpus
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.machinery.telemetry import get_logger

@@ -218,3 +218,18 @@ def _security(pod: Object, container: Object, field: str) -> object:
     """A container's own word wins over its pod's."""
     own = lookup(container, "securityContext", field)
     return lookup(pod, "spec", "securityContext", field) if own is None else own
+
+
+HOSTS_PATH = "/etc/hosts"
+_HEAD = "# Made by Livesize: the pod itself, and the entries of its spec.hostAliases.\n"
+
+
+def hosts_file(pod: Object, hostname: str) -> str:
+    """Empty: it names none, and its containers have the file that the runtime makes."""
+    aliases = lookup(pod, "spec", "hostAliases", default=[])
+    if not aliases:
+        return ""
+    address = lookup(pod, "status", "podIP") or "127.0.1.1"
+    lines = [("127.0.0.1", "localhost"), ("::1", "localhost"), (address, hostname)]
+    lines += [(one["ip"], *(one.get("hostnames") or ())) for one in aliases]
+    return _HEAD + "".join("\t".join(line) + "\n" for line in lines)

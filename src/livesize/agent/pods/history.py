@@ -14,8 +14,8 @@ from livesize.agent.pods.plan import (
     policy_of,
     starts_at,
 )
-from livesize.agent.report import Waiting
-from livesize.agent.volumes.sources import ConfigError
+from livesize.agent.report import WaitingReason
+from livesize.agent.volumes.sources import ContainerConfigError
 from livesize.api.reasons import Reason
 from livesize.api.restart_policy import RestartPolicy
 from livesize.runtime.interface import (
@@ -78,7 +78,7 @@ class StartHistory:
         """The container could not be started; the next try waits, longer each time."""
         before = self._failures.get(name)
         failures = 1 if before is None else before.failures + 1
-        is_config = isinstance(error, ConfigError)
+        is_config = isinstance(error, ContainerConfigError)
         wait_seconds = self._object_seconds if is_config else self._backoff.seconds(failures + 1)
         failure = StartFailure(_reason(error), str(error), failures, now + wait_seconds)
         self._failures[name] = failure
@@ -86,19 +86,19 @@ class StartHistory:
 
     def waiting(
         self, containers: tuple[ContainerFacts, ...], policy: RestartPolicy
-    ) -> dict[str, Waiting]:
+    ) -> dict[str, WaitingReason]:
         """Why each container that should run does not run."""
-        shown: dict[str, Waiting] = {}
+        shown: dict[str, WaitingReason] = {}
         for container in containers:
             failure = self._failures.get(container.name)
             if failure is not None:
-                shown[container.name] = Waiting(failure.reason, failure.message)
+                shown[container.name] = WaitingReason(failure.reason, failure.message)
             elif self._will_restart(container, policy_of(container, policy)):
                 seconds = self._backoff.seconds(container.exits_in_a_row)
                 if not seconds:
                     continue  # it starts again at once: until then it has ended
                 message = f"back-off {seconds:g}s restarting container {container.name}"
-                shown[container.name] = Waiting(Reason.CRASH_LOOP_BACK_OFF, message)
+                shown[container.name] = WaitingReason(Reason.CRASH_LOOP_BACK_OFF, message)
         return shown
 
     def _will_restart(self, container: ContainerFacts, policy: RestartPolicy) -> bool:
@@ -122,7 +122,7 @@ def _reason(error: Exception) -> Reason:
     match error:
         case ImageMissingError():
             return Reason.IMAGE_MISSING
-        case ConfigError() | StartRefusedError():
+        case ContainerConfigError() | StartRefusedError():
             return Reason.CONFIG_FAILED
         case _:
             return Reason.CREATE_FAILED

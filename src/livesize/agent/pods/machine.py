@@ -14,18 +14,27 @@ import msgspec
 
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.dependencies import AgentDependencies
-from livesize.agent.pods.config import container_config, oom_score_adj, pod_config, scored_size
-from livesize.agent.pods.hosts import HOSTS_PATH, hosts_file
+from livesize.agent.pods.config import (
+    HOSTS_PATH,
+    container_config,
+    hosts_file,
+    oom_score_adj,
+    pod_config,
+    scored_size,
+)
 from livesize.agent.pods.image_pull import start_with_image
 from livesize.agent.pods.plan import stop_order
 from livesize.agent.pods.pod_record import PodRecord
 from livesize.agent.pods.termination_messages import TerminationMessages
 from livesize.agent.probes.lifecycle import LifecycleHooks
+from livesize.agent.resize.hooks import ResizeHooks
+from livesize.agent.resize.shape import ContainersShape
 from livesize.agent.shape import Shape
+from livesize.agent.vm.shape import VmShape
 from livesize.agent.volumes.pod_volumes import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
 from livesize.api.reasons import EventReason
-from livesize.api.resources import containers_of, init_containers_of, sidecars_of
+from livesize.api.resources import containers_of, init_containers_of, is_vm, sidecars_of
 from livesize.runtime.interface import ContainerConfig, Mount, PodView
 
 _DEFAULT_GRACE_SECONDS = 30.0
@@ -169,6 +178,20 @@ class PodMachine:
         pod_ip = (view.address if view is not None else "") or host_ip
         status = {**(pod.get("status") or {}), "hostIP": host_ip, "podIP": pod_ip}
         return evolve(pod, ("status",), status)
+
+
+def shape_of(dependencies: AgentDependencies, record: PodRecord) -> Shape:
+    """A VM on a node without virtual machines was not let in, and only rests or is removed."""
+    if is_vm(record.pod) and dependencies.vms is not None:
+        return VmShape(dependencies.vms, record, dependencies)
+    return ContainersShape(
+        dependencies.runtime,
+        record,
+        dependencies.machine.memory_bytes,
+        dependencies.volumes,
+        ResizeHooks(dependencies, record),
+        dependencies.cpus,
+    )
 
 
 def _container(pod: Object, name: str) -> Object:

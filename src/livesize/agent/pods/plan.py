@@ -23,7 +23,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.api.objects import Object, lookup
 from livesize.api.restart_policy import RestartPolicy, RestartRule, restarts
+from livesize.api.times import parse_time
 
 
 class Standing(enum.StrEnum):
@@ -90,7 +92,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     starting: tuple[ContainerFacts, ...] = ()  # init containers and sidecars, in their order
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartContainer(msgspec.Struct, frozen=True):
     """``stop_first``: it still runs with the old definition."""
 
     container: str
@@ -98,7 +100,7 @@ class Start(msgspec.Struct, frozen=True):
     stop_first: bool = False
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopContainer(msgspec.Struct, frozen=True):
     """``grace_seconds`` None: the pod's."""
 
     container: str
@@ -106,42 +108,42 @@ class Stop(msgspec.Struct, frozen=True):
     grace_seconds: float | None = None
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class RunPod(msgspec.Struct, frozen=True, tag=True):
     """Make the group where it is missing, stop and then start these; look again after the wait."""
 
     make_group: bool
-    starts: tuple[Start, ...]
+    starts: tuple[StartContainer, ...]
     wait_seconds: float | None
-    stops: tuple[Stop, ...] = ()
+    stops: tuple[StopContainer, ...] = ()
 
 
-GO_ON = Run(make_group=False, starts=(), wait_seconds=None)
+GO_ON = RunPod(make_group=False, starts=(), wait_seconds=None)
 """All of it runs, and nothing is to be started or stopped."""
 
 
-class Finish(msgspec.Struct, frozen=True, tag=True):
+class FinishPod(msgspec.Struct, frozen=True, tag=True):
     """Every container has ended for good."""
 
     succeeded: bool
 
 
-class Remove(msgspec.Struct, frozen=True, tag=True):
+class RemovePod(msgspec.Struct, frozen=True, tag=True):
     """Stop what runs, take the pod off the machine, and let its object go."""
 
 
-class Rest(msgspec.Struct, frozen=True, tag=True):
+class Idle(msgspec.Struct, frozen=True, tag=True):
     """Nothing to do until the object changes."""
 
 
-PodPlan: TypeAlias = Run | Finish | Remove | Rest
+PodPlan: TypeAlias = RunPod | FinishPod | RemovePod | Idle
 
 
 def plan_pod(facts: PodFacts) -> PodPlan:
     match facts.standing:
         case Standing.LEAVING:
-            return Remove()
+            return RemovePod()
         case Standing.REJECTED | Standing.ENDED:
-            return Rest()
+            return Idle()
         case Standing.ADMITTED:
             return _plan_admitted(facts)
 
@@ -200,11 +202,11 @@ def _plan_admitted(facts: PodFacts) -> PodPlan:
     later = [time for time in times.values() if facts.now < time < float("inf")]
     wait_seconds = min(later) - facts.now if later else None
     stops = tuple(
-        Stop(one.name, one.unhealthy, one.stop_seconds)
+        StopContainer(one.name, one.unhealthy, one.stop_seconds)
         for one in (*facts.starting, *facts.containers)
         if isinstance(one.state, Running) and one.unhealthy
     )
-    return Run(not facts.has_group, starts, wait_seconds, stops)
+    return RunPod(not facts.has_group, starts, wait_seconds, stops)
 
 
 def _ending(facts: PodFacts) -> bool | None:
@@ -222,9 +224,9 @@ def _close(facts: PodFacts, succeeded: bool) -> PodPlan:
     """Sidecars are not waited for: they end with what they are beside."""
     left = [one.name for one in facts.starting if isinstance(one.state, Running)]
     if not left:
-        return Finish(succeeded)
-    stops = tuple(Stop(name, "the pod's containers have ended") for name in reversed(left))
-    return Run(not facts.has_group, (), None, stops)
+        return FinishPod(succeeded)
+    stops = tuple(StopContainer(name, "the pod's containers have ended") for name in reversed(left))
+    return RunPod(not facts.has_group, (), None, stops)
 
 
 def _candidates(facts: PodFacts) -> list[ContainerFacts]:
@@ -266,16 +268,30 @@ def _has_failed_for_good(init_container: ContainerFacts, facts: PodFacts) -> boo
     return _exit_code(init_container) != 0 and time == float("inf")
 
 
-def _start(container: ContainerFacts) -> Start:
+def _start(container: ContainerFacts) -> StartContainer:
     match container.state:
         case Missing(starts=starts):
-            return Start(container.name, starts)
+            return StartContainer(container.name, starts)
         case Running():
-            return Start(container.name, container.attempt + 1, stop_first=True)
+            return StartContainer(container.name, container.attempt + 1, stop_first=True)
         case Exited():
-            return Start(container.name, container.attempt + 1)
+            return StartContainer(container.name, container.attempt + 1)
 
 
 def _exit_code(container: ContainerFacts) -> int:
     assert isinstance(container.state, Exited)
     return container.state.exit_code
+
+
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+
+
+def deadline_at(pod: Object) -> float:
+    """Infinity: it has none, or has not begun; what is begun now is told first."""
+    seconds, started = (
+        lookup(pod, "spec", "activeDeadlineSeconds"),
+        lookup(pod, "status", "startTime"),
+    )
+    if seconds is None or not started:
+        return float("inf")
+    return parse_time(started) + float(seconds)

@@ -45,6 +45,11 @@ class PodRecord:
         self.changed.set()
 
     @property
+    def is_leaving(self) -> bool:
+        """It is being deleted, or gone."""
+        return self.gone or bool(lookup(self.pod, "metadata", "deletionTimestamp"))
+
+    @property
     def is_let_go(self) -> bool:
         """We have let it go, and others' finalizers keep it."""
         metadata = self.pod["metadata"]

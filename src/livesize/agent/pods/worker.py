@@ -1,9 +1,12 @@
-"""The one owner of one pod on this node: looks, plans, acts, reports; then waits to be woken.
+"""The one owner of one pod on this node: observes, plans, acts, reports; then waits for a wake.
 
 Each turn begins with what the machine and the object say now, so a turn may be cut off anywhere
-and the next one goes on. Woken by a change of the object, an event of the machine or a verdict of
-the judge; besides that it looks every ``recheck_seconds``, so that a limit changed by hand is
-driven back to what was allocated.
+and the next one goes on. A change of the object, an event of the machine and a verdict of the judge
+wake the worker. Besides that it looks every ``recheck_seconds``, so that it drives a limit changed
+by hand back to what was allocated.
+
+The worker has its parts do the work: the observer looks (observer.py), ``PodMachine`` acts
+(machine.py), the driver resizes (agent/resize/driver.py), the reporter posts (status_reporter.py).
 """
 
 from __future__ import annotations
@@ -12,68 +15,47 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-import msgspec
-
 from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.dependencies import AgentDependencies
-from livesize.agent.observation import PodSnapshot, all_run, observe_again, observe_pod
-from livesize.agent.pods.deadline import DEADLINE_MESSAGE, deadline_at
+from livesize.agent.observation import PodSnapshot
 from livesize.agent.pods.history import StartHistory
-from livesize.agent.pods.lost_groups import LostGroups
-from livesize.agent.pods.machine import PodMachine
+from livesize.agent.pods.machine import PodMachine, shape_of
+from livesize.agent.pods.observer import PodObserver, crash_backoff
 from livesize.agent.pods.plan import (
-    GO_ON,
-    ContainerFacts,
-    CrashBackoff,
-    Finish,
-    PodFacts,
-    PodPlan,
-    Remove,
-    Rest,
-    Run,
-    Standing,
-    Start,
-    is_initialized,
-    plan_pod,
+    DEADLINE_MESSAGE,
+    FinishPod,
+    Idle,
+    RemovePod,
+    RunPod,
+    StartContainer,
+    deadline_at,
 )
 from livesize.agent.pods.pod_record import PodRecord
+from livesize.agent.pods.status_reporter import StatusReporter
 from livesize.agent.pods.termination_messages import TerminationMessages
-from livesize.agent.probes.health import WELL
-from livesize.agent.probes.plan import has_probes
 from livesize.agent.probes.watch import PodProbes
 from livesize.agent.report import (
     Ending,
-    StatusFacts,
-    Waiting,
-    build_status,
-    changed_status,
     ending_of,
-    starts_told,
     status_told,
 )
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodActions
 from livesize.agent.resize.driver import NEVER, NodeAdmission, ResizeDriver
-from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.restarts import is_due
-from livesize.agent.shapes import shape_of
 from livesize.agent.volumes.pod_volumes import PodVolumes
-from livesize.api.hashes import container_hash_without_resources
-from livesize.api.objects import Object, lookup, name_of, namespace_of
+from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.reasons import EventReason
-from livesize.api.resize_state import is_terminal
-from livesize.api.resources import containers_of, init_containers_of, stays
-from livesize.api.restart_policy import own_policy, own_rules, policy_of_pod
+from livesize.api.resources import containers_of
 from livesize.machinery.steps import Backoff, Step, run_steps
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.interface import ContainerPhase, ContainerView, GoneError, RuntimeCallError
+from livesize.runtime.interface import GoneError, RuntimeCallError
 
 log = get_logger("agent.pods")
 
 STOPPED_SECONDS = 2.0
 """So long an agent that stops waits for the API server to hear that nothing runs."""
-GROUP_LOST = "another process removed its control group, so it has no limits any more"
 POD_GROUP_LOST = (
     "Another process removed the pod's control group; the agent makes it again, and starts"
     " containers as the pod's restartPolicy says"
@@ -99,29 +81,30 @@ class PodWorker:
         self._entry = SecuredEntry(dependencies.checkpoint, secured)
         self._record = PodRecord(dependencies, pod, self._entry)
         self._record.on_late_news = self.wake
-        self._shape = shape = shape_of(dependencies, self._record)
+        shape = shape_of(dependencies, self._record)
         self._volumes = PodVolumes(dependencies, admission.ledger.allocatable)
-        self._termination_messages = TerminationMessages(dependencies)
-        self._lost_groups = LostGroups(dependencies.clock)
-        self._machine = PodMachine(
-            dependencies, self._record, shape, self._volumes, self._termination_messages
+        messages = TerminationMessages(dependencies)
+        self._machine = PodMachine(dependencies, self._record, shape, self._volumes, messages)
+        self._probes = PodProbes(dependencies, self._record_event, self.wake)
+        self._history = StartHistory(
+            crash_backoff(settings), settings.crash_forgotten_seconds, settings.object_wait_seconds
+        )
+        self._observer = PodObserver(
+            dependencies, admission.ledger, self._record, self._history, self._probes
+        )
+        self._reporter = StatusReporter(
+            dependencies, admission.ledger, self._record, self._observer, messages
         )
         actions = PodActions(
             self._stop_for_size,
             self._machine.mounts_memory,
             self._machine.clear,
             self._start_at_size,
-            self._build_status_with,
+            self._reporter.build_with,
             room_appeared,
         )
         self._driver = ResizeDriver(
             dependencies, admission, self._record, self._entry, actions, shape
-        )
-        self._crash_backoff = CrashBackoff(
-            settings.crash_backoff_seconds, settings.crash_backoff_maximum_seconds
-        )
-        self._history = StartHistory(
-            self._crash_backoff, settings.crash_forgotten_seconds, settings.object_wait_seconds
         )
         self._backoff = Backoff(
             settings.post_backoff_seconds,
@@ -133,9 +116,7 @@ class PodWorker:
             settings.resize_backoff_maximum_seconds,
             dependencies.context.random,
         )
-        self._probes = PodProbes(dependencies, self._record_event, self.wake)
         self._failures = 0
-        self._ending: Ending | None = None
         self._wake = asyncio.Event()
         self._last_look: PodSnapshot | None = None  # when all of it had ended
         self._is_new = True  # has not looked at the pod yet
@@ -144,8 +125,7 @@ class PodWorker:
 
     @property
     def is_leaving(self) -> bool:
-        deleted = lookup(self._record.pod, "metadata", "deletionTimestamp")
-        return self._record.gone or bool(deleted)
+        return self._record.is_leaving
 
     # What the agent tells this worker; none of it waits.
 
@@ -158,7 +138,7 @@ class PodWorker:
         self._wake.set()
 
     def reject(self, verdict: Reject) -> None:
-        self._ending = Ending("Failed", verdict.reason, verdict.message)
+        self._observer.ending = Ending("Failed", verdict.reason, verdict.message)
         known = verdict.reason in list(EventReason)
         reason = EventReason(verdict.reason) if known else EventReason.FAILED
         self._dependencies.record_event(self._record.pod, reason, verdict.message)
@@ -216,183 +196,53 @@ class PodWorker:
     async def _try_to_report(self) -> None:
         """Where nothing else depends on it; the next turn tells what could not be told."""
         try:
-            await self._report_status()
+            await self._reporter.report()
         except WORLD_ERRORS + POST_ERRORS as failure:
             self._log.warning("status not posted", reason=str(failure))
         except Exception:
             log.exception("the status of a pod was not told", pod=name_of(self._record.pod))
 
     async def _turn(self) -> float:
-        snapshot = self._observe()
-        match self._plan(snapshot):
-            case Remove():
+        snapshot = self._observer.observe()
+        match self._observer.plan(snapshot):
+            case RemovePod():
                 await self._remove(snapshot)
-            case Rest():
+            case Idle():
                 await self._leave_ledger()
-                await self._report_status()
-            case Finish(succeeded=succeeded):
-                self._ending = Ending("Succeeded" if succeeded else "Failed")
+                await self._reporter.report()
+            case FinishPod(succeeded=succeeded):
+                self._observer.ending = Ending("Succeeded" if succeeded else "Failed")
                 await self._leave_ledger()
-                await self._report_status()
-            case Run() as run:
+                await self._reporter.report()
+            case RunPod() as run:
                 return await self._run_pod(run, snapshot)
         return NEVER
-
-    def _plan(self, snapshot: PodSnapshot) -> PodPlan:
-        """As nearly always nothing is to be started or stopped, and that is quickly seen."""
-        return GO_ON if self._goes_on(snapshot) else plan_pod(self._facts(snapshot))
-
-    def _goes_on(self, snapshot: PodSnapshot) -> bool:
-        if self._probes.any or snapshot.groups is None or not self._is_running(snapshot):
-            return False
-        pod, views = self._record.pod, snapshot.containers
-        if len(snapshot.groups.containers) != len(views):
-            return False
-        changed = [
-            one for one in containers_of(pod) if self._must_start_anew(one, views.get(one["name"]))
-        ]
-        return not changed and self._standing() is Standing.ADMITTED
-
-    def _is_running(self, snapshot: PodSnapshot) -> bool:
-        """Every container, and none has anything before it."""
-        return not self._history.any_failed and all_run(self._record.pod, snapshot)
-
-    # Facts
-
-    def _observe(self) -> PodSnapshot:
-        snapshot = observe_pod(self._dependencies.runtime, self.uid, self._dependencies.vms)
-        self._follow_probes(snapshot)  # before anybody takes a new start for ready
-        return snapshot
-
-    async def _read_again(self, snapshot: PodSnapshot) -> PodSnapshot:
-        """Not all that happens to a virtual machine is told: what was read long ago is read again,
-        so that what somebody changed by hand is found. An idle turn always finds it that old; a
-        turn that something woke seldom does, and so does not wait for the reading."""
-        vm, vms = snapshot.vm, self._dependencies.vms
-        if vm is None or vms is None:
-            return snapshot
-        if (
-            self._dependencies.clock.now() - vm.read_at
-            < self._dependencies.settings.recheck_seconds
-        ):
-            return snapshot
-        with contextlib.suppress(RuntimeCallError):
-            await vms.refresh_vm(self.uid)
-        return self._observe()
-
-    def _facts(self, snapshot: PodSnapshot) -> PodFacts:
-        pod = self._record.pod
-        return PodFacts(
-            standing=self._standing(),
-            restart_policy=policy_of_pod(pod),
-            containers=self._container_facts(snapshot),
-            has_group=snapshot.groups is not None,
-            now=self._dependencies.clock.now(),
-            backoff=self._crash_backoff,
-            starting=self._starting_facts(snapshot),
-        )
-
-    def _standing(self) -> Standing:
-        pod = self._record.pod
-        if self.is_leaving:
-            return Standing.LEAVING
-        if is_terminal(pod):
-            return Standing.ENDED
-        if self._admission.ledger.get(self.uid) is None:
-            return Standing.ENDED if self._ending is not None else Standing.REJECTED
-        return Standing.ADMITTED
-
-    def _container_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
-        views = snapshot.containers
-        return tuple(
-            self._facts_of(container, views.get(container["name"]), snapshot, changes=True)
-            for container in containers_of(self._record.pod)
-        )
-
-    def _starting_facts(self, snapshot: PodSnapshot) -> tuple[ContainerFacts, ...]:
-        """An init container that has done its work is not asked to do it another way."""
-        views = snapshot.containers
-        return tuple(
-            msgspec.structs.replace(
-                self._facts_of(one, views.get(one["name"]), snapshot, changes=stays(one)),
-                is_init=True,
-                stays=stays(one),
-            )
-            for one in init_containers_of(self._record.pod)
-        )
-
-    def _facts_of(
-        self, container: Object, view: ContainerView | None, snapshot: PodSnapshot, *, changes: bool
-    ) -> ContainerFacts:
-        facts = self._history.facts(
-            container["name"],
-            view,
-            definition_changed=changes and self._must_start_anew(container, view),
-            starts=starts_told(self._record.pod, container["name"]),
-        )
-        if view is not None and self._lost_groups.is_lost(view, snapshot):
-            return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)
-        if container.get("restartPolicy") is not None:
-            facts = msgspec.structs.replace(
-                facts, own_policy=own_policy(container), rules=own_rules(container)
-            )
-        health = self._probes.health(view)
-        if health is WELL:
-            return facts
-        return msgspec.structs.replace(
-            facts,
-            has_started=health.started,
-            unhealthy=health.unhealthy,
-            stop_seconds=health.grace_seconds,
-        )
-
-    def _follow_probes(self, snapshot: PodSnapshot) -> None:
-        pod, views = self._record.pod, snapshot.containers
-        if self._probes.any:
-            self._probes.forget_others({view.id for view in views.values() if _runs(view)})
-        if self.is_leaving:
-            return
-        for container in (*containers_of(pod), *init_containers_of(pod)):
-            if not has_probes(container):
-                continue
-            name = container["name"]
-            self._probes.follow(container, views.get(name), status_told(pod, name))
 
     def _record_event(self, reason: EventReason, message: str) -> None:
         self._dependencies.record_event(self._record.pod, reason, message)
 
-    def _must_start_anew(self, container: Object, view: ContainerView | None) -> bool:
-        """More than its size was changed; or a resize stopped it to start it again."""
-        if view is None:
-            return False
-        if view.hash_without_resources != container_hash_without_resources(container):
-            return True
-        entry = self._admission.ledger.get(self.uid)
-        exited = view.phase is ContainerPhase.EXITED
-        return exited and entry is not None and is_due(entry, view)
-
     # Running
 
-    async def _run_pod(self, run: Run, snapshot: PodSnapshot) -> float:
+    async def _run_pod(self, run: RunPod, snapshot: PodSnapshot) -> float:
         if deadline_at(self._record.pod) <= self._dependencies.clock.now():
             return await self._fail(EventReason.DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         wait_seconds = await self._run_in_time(run, snapshot)
         left_seconds = deadline_at(self._record.pod) - self._dependencies.clock.now()
         return max(0.0, min(left_seconds, wait_seconds))
 
-    async def _run_in_time(self, run: Run, snapshot: PodSnapshot) -> float:
+    async def _run_in_time(self, run: RunPod, snapshot: PodSnapshot) -> float:
         if self._is_new and self._is_told_ready() and (run.make_group or run.starts):
-            await self._report_status(snapshot)  # of the start before: it takes a while to be so
+            await self._reporter.report(snapshot)  # of the start before: it takes a while to be so
         self._is_new = False
         if run.make_group:
             if snapshot.view is not None:
                 self._record_event(EventReason.SANDBOX_CHANGED, POD_GROUP_LOST)
                 self._log.warning("the pod's group was removed by another", uid=self.uid)
             await self._begin()
-            snapshot = self._observe()
+            snapshot = self._observer.observe()
         if snapshot.groups is None:
             raise GoneError(f"the group of pod {self.uid} cannot be read, though it was made")
-        snapshot = await self._read_again(snapshot)
+        snapshot = await self._observer.read_again(snapshot)
         for stop in run.stops:
             await self._machine.stop(stop.container, stop.why, stop.grace_seconds)
         resize_seconds = await self._driver.drive(self._allocation(), snapshot)
@@ -403,13 +253,13 @@ class PodWorker:
         too_full = await self._volumes.overfull(self._record.pod)
         if too_full:
             return await self._fail(EventReason.EVICTED, too_full)
-        look = self._observe()
-        if await self._report_status(look):
-            look = self._observe()  # that took its time
-        match self._plan(look):
-            case Run(starts=(), stops=(), wait_seconds=wait_seconds):
+        look = self._observer.observe()
+        if await self._reporter.report(look):
+            look = self._observer.observe()  # that took its time
+        match self._observer.plan(look):
+            case RunPod(starts=(), stops=(), wait_seconds=wait_seconds):
                 next_seconds = NEVER if wait_seconds is None else wait_seconds
-                return min(resize_seconds, next_seconds, self._lost_groups.wait_seconds(look))
+                return min(resize_seconds, next_seconds, self._observer.lost_group_seconds(look))
             case _:
                 return 0.0  # something ended meanwhile
 
@@ -441,10 +291,10 @@ class PodWorker:
             )
             raise
 
-    async def _start(self, start: Start) -> None:
+    async def _start(self, start: StartContainer) -> None:
         """One container that cannot start keeps none of the others from starting."""
         entry = self._allocation()
-        view = self._observe().containers.get(start.container)
+        view = self._observer.observe().containers.get(start.container)
         if view is not None and view.attempt >= start.attempt:
             return  # the resize of this very turn has started it
 
@@ -466,7 +316,7 @@ class PodWorker:
 
     async def _stop_for_size(self, name: str) -> None:
         await self._machine.stop(name, "it gets its new size by a restart")
-        self._history.saw(self._observe().containers.get(name))
+        self._history.saw(self._observer.observe().containers.get(name))
 
     async def _start_at_size(self, name: str, attempt: int, entry: Allocation) -> None:
         if self.is_leaving:
@@ -500,9 +350,9 @@ class PodWorker:
         view = self._dependencies.runtime.pod(self.uid)
         if view is not None:
             await self._machine.stop_all(view, message)
-        self._ending = Ending("Failed", reason, message)
+        self._observer.ending = Ending("Failed", reason, message)
         await self._leave_ledger()
-        await self._report_status()
+        await self._reporter.report()
         return NEVER
 
     async def _remove(self, snapshot: PodSnapshot) -> None:
@@ -512,7 +362,7 @@ class PodWorker:
 
             async def stop() -> None:
                 await self._machine.stop_all(view, "the pod is deleted")
-                self._last_look = self._observe()
+                self._last_look = self._observer.observe()
                 with contextlib.suppress(*POST_ERRORS):
                     await self._report_end()
 
@@ -530,72 +380,11 @@ class PodWorker:
     async def _report_end(self) -> None:
         """Its containers have ended, and none is started again."""
         look = self._last_look or PodSnapshot(None, None)
-        self._ending = self._ending or ending_of(self._record.pod, look)
-        await self._report_status(look)
+        self._observer.ending = self._observer.ending or ending_of(self._record.pod, look)
+        await self._reporter.report(look)
 
     async def report_stopped(self) -> None:
         """The agent stops, and has stopped what ran: nobody is told any longer that it is ready."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOPPED_SECONDS):
                 await self._try_to_report()
-
-    # Reporting
-
-    def _build_status_with(self, groups: PodObservation | None) -> Object:
-        """``groups``: what was read of them a moment ago."""
-        if groups is None:
-            return self._build_status()
-        snapshot = observe_again(self._dependencies.runtime, self.uid, groups)
-        self._follow_probes(snapshot)
-        return self._build_status(snapshot)
-
-    def _build_status(self, look: PodSnapshot | None = None) -> Object:
-        snapshot = look or self._observe()
-        waiting, initialized = self._waiting(snapshot)
-        return build_status(
-            StatusFacts(
-                pod=self._record.pod,
-                snapshot=snapshot,
-                allocation=self._admission.ledger.get(self.uid),
-                waiting=waiting,
-                initialized=initialized,
-                health={
-                    name: self._probes.health(view) for name, view in snapshot.containers.items()
-                },
-                ended=self._history.ended,
-                messages=self._termination_messages.messages,
-                ending=self._ending,
-                cgroup_version=self._dependencies.runtime.cgroup_version,
-                runtime_name=self._dependencies.machine.runtime_version.partition("://")[0],
-                host_ip=self._dependencies.settings.host_ip,
-                now=self._dependencies.clock.now(),
-            )
-        )
-
-    def _waiting(self, snapshot: PodSnapshot) -> tuple[dict[str, Waiting], bool]:
-        """Why containers do not run that should, and whether the init containers are through."""
-        if self._is_running(snapshot):
-            return {}, True
-        facts = self._facts(snapshot)
-        containers = (*facts.starting, *facts.containers)
-        if self._ending is not None:
-            return {}, is_initialized(facts)  # nothing will start again
-        return self._history.waiting(containers, facts.restart_policy), is_initialized(facts)
-
-    async def _report_status(self, look: PodSnapshot | None = None) -> bool:
-        """Tell what is news; False: nothing was."""
-        if self._record.gone or is_terminal(self._record.pod):
-            return False
-        look = look or self._observe()
-        ended = self._history.ended.values()
-        await self._termination_messages.collect(
-            self._record.pod, (*look.containers.values(), *ended)
-        )
-        changed = changed_status(self._record.pod, self._build_status(look))
-        if changed:
-            await self._record.patch_status(changed)
-        return bool(changed)
-
-
-def _runs(view: ContainerView) -> bool:
-    return view.phase is ContainerPhase.RUNNING

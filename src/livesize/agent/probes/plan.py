@@ -141,3 +141,15 @@ def _port(port: str | int | None, container: Object) -> int:
         if one.get("name") == port:
             return int(one.get("containerPort") or UNKNOWN_PORT)
     return int(port) if port and port.isdigit() else UNKNOWN_PORT
+
+
+class ContainerHealth(msgspec.Struct, frozen=True):
+    """What is known of one start. ``unhealthy``: why it has to be stopped."""
+
+    started: bool = True
+    ready: bool = True
+    unhealthy: str = ""
+    grace_seconds: float | None = None  # to end within, where it is unhealthy; None: the pod's
+
+
+WELL = ContainerHealth()

@@ -14,8 +14,15 @@ import msgspec
 
 from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.probes.checks import Asker
-from livesize.agent.probes.health import WELL, Health
-from livesize.agent.probes.plan import Probe, ProbeKind, ProbeState, count, parse_probe
+from livesize.agent.probes.plan import (
+    WELL,
+    ContainerHealth,
+    Probe,
+    ProbeKind,
+    ProbeState,
+    count,
+    parse_probe,
+)
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.machinery.telemetry import get_logger
@@ -52,7 +59,7 @@ class PodProbes:
         """Whether any container is asked."""
         return bool(self._followed)
 
-    def health(self, view: ContainerView | None) -> Health:
+    def health(self, view: ContainerView | None) -> ContainerHealth:
         """Of a start that has no probes: well."""
         followed = None if view is None else self._followed.get(view.id)
         return WELL if followed is None else followed[0].health
@@ -70,7 +77,7 @@ class PodProbes:
             self._dependencies.runtime, self._dependencies.clock, view.pod_uid, view.name, address
         )
         same = str(told.get("containerID", "")).endswith(view.id)
-        health = Health(
+        health = ContainerHealth(
             started=ProbeKind.STARTUP not in probes or (same and bool(told.get("started"))),
             ready=not probes.keys() & {ProbeKind.STARTUP, ProbeKind.READINESS}
             or (same and bool(told.get("ready"))),
@@ -94,7 +101,7 @@ class _Follower:
     asker: Asker
     started_at: float
     probes: dict[ProbeKind, Probe]
-    health: Health
+    health: ContainerHealth
     record_event: Callable[[EventReason, str], None]
     wake: Callable[[], None]
     _states: dict[ProbeKind, ProbeState] = field(default_factory=dict)

@@ -38,10 +38,10 @@ from livesize.agent.resize.restarts import Overdue, is_due, plan_restarts
 from livesize.agent.shape import MachineWork, ProgressObserver, Shape
 from livesize.api.objects import Object, lookup
 from livesize.api.reasons import EventReason
+from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_deadline import OnDeadline, deadline_of, fallback_seconds
 from livesize.api.resize_phase import APPLYING
 from livesize.api.resize_state import UNFINISHED, ResizePhase, phase_of, resize_state
-from livesize.api.resize_wish import Wish
 from livesize.api.resources import init_containers_of, resizable_of, size_of
 from livesize.api.times import parse_time
 from livesize.machinery.steps import Backoff, Step, StepWaitsError, run_steps
@@ -175,7 +175,7 @@ class ResizeDriver:
         if deadline is not None and deadline.action is OnDeadline.RESTART:
             return Overdue.CHANGED if self._waited_for(deadline.seconds) else Overdue.NOTHING
         failing = phase_of(pod) is ResizePhase.ERROR
-        preferred = failing and state.get("action") == Wish.IN_PLACE_PREFERRED
+        preferred = failing and state.get("action") == RequestedAction.IN_PLACE_PREFERRED
         seconds = fallback_seconds(pod) if preferred else None
         late = seconds is not None and self._waited_for(seconds)
         return Overdue.ALL if late else Overdue.NOTHING

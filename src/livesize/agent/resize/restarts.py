@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.pods.config import started_hash
 from livesize.api.objects import Object
+from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_policy import ResizeAction, action_for, is_always_live, strongest
 from livesize.api.resize_state import resize_state
-from livesize.api.resize_wish import Wish
 from livesize.api.resources import parse_resources, resizable_of, same_size
 from livesize.runtime.interface import ContainerPhase, ContainerView
 
@@ -78,8 +78,8 @@ def _changed(pod: Object, entry: Allocation) -> list[Object]:
 
 def _demanded(pod: Object, entry: Allocation) -> list[Object]:
     containers = resizable_of(pod)
-    wished = _wishes_restart(pod, entry)
-    if not wished and all(map(is_always_live, containers)):
+    requested = _requests_restart(pod, entry)
+    if not requested and all(map(is_always_live, containers)):
         return []
     actions = {
         container["name"]: action_for(
@@ -90,7 +90,7 @@ def _demanded(pod: Object, entry: Allocation) -> list[Object]:
         for container in containers
     }
     action = strongest(actions.values())
-    if action is ResizeAction.RESTART_POD or (action is not None and wished):
+    if action is ResizeAction.RESTART_POD or (action is not None and requested):
         return containers
     return [
         container
@@ -99,7 +99,10 @@ def _demanded(pod: Object, entry: Allocation) -> list[Object]:
     ]
 
 
-def _wishes_restart(pod: Object, entry: Allocation) -> bool:
+def _requests_restart(pod: Object, entry: Allocation) -> bool:
     """The resize that this promise answers was asked with that wish."""
     state = resize_state(pod)
-    return state.get("generation") == entry.generation and state.get("action") == Wish.RESTART
+    return (
+        state.get("generation") == entry.generation
+        and state.get("action") == RequestedAction.RESTART
+    )

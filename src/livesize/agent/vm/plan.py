@@ -28,8 +28,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.agent.cpus.pins import plan_pins
-from livesize.agent.cpus.plan import Bind, BindingStep, Cpus
+from livesize.agent.cpus.plan import Bind, BindingStep, Cpus, plan_pins
 from livesize.agent.resize.plan import PodObservation, SetGroup, shrinks
 from livesize.agent.vm.memory.facts import MemoryFacts, base_of, is_seen, unseen_bytes
 from livesize.agent.vm.memory.interface import (

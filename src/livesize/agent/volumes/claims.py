@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
-from livesize.agent.volumes.sources import ConfigError, Sources
+from livesize.agent.volumes.sources import ContainerConfigError, Sources
 from livesize.api.errors import StatusError
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
@@ -61,21 +61,25 @@ def claimed_volume(
     volume: Object, pod: Object, sources: Sources, folders: str
 ) -> HostPath | KeptFolder:
     """What the claim of a pod's ``volume`` stands for; ``folders``: where this machine keeps them.
-    ConfigError: there is nothing yet, or not here; the sentence says what to do."""
+    ContainerConfigError: there is nothing yet, or not here; the sentence says what to do."""
     name = str(lookup(volume, "persistentVolumeClaim", "claimName", default=""))
     claim = sources.get((CLAIMS, name))
     if claim is None:
-        raise ConfigError(f'persistentvolumeclaim "{name}" not found: make it')
+        raise ContainerConfigError(f'persistentvolumeclaim "{name}" not found: make it')
     if _is_too_late(pod, claim):
-        raise ConfigError(f'persistentvolumeclaim "{name}" is being deleted: make it again')
+        raise ContainerConfigError(
+            f'persistentvolumeclaim "{name}" is being deleted: make it again'
+        )
     if not _has_volume(claim):
-        raise ConfigError(
+        raise ContainerConfigError(
             f'persistentvolumeclaim "{name}" is {lookup(claim, "status", "phase")}, not bound to a'
             " volume yet: its events say why"
         )
     found = sources.get((VOLUMES, volume_name(claim)))
     if found is None or not is_bound_to(claim, found):
-        raise ConfigError(f'persistentvolumeclaim "{name}": volume {volume_name(claim)} is gone')
+        raise ContainerConfigError(
+            f'persistentvolumeclaim "{name}": volume {volume_name(claim)} is gone'
+        )
     _check_here(found, pod, sources)
     group = lookup(pod, "spec", "securityContext", "fsGroup")
     return _on_machine(volume["name"], found, group, folders)
@@ -95,19 +99,21 @@ def _check_here(found: Object, pod: Object, sources: Sources) -> None:
     name = str(lookup(pod, "spec", "nodeName", default=""))
     node = sources.get((NODES.plural, name), {})
     if not reaches(found, NodeFacts(name, lookup(node, "metadata", "labels", default={}))):
-        raise ConfigError(
+        raise ContainerConfigError(
             f"volume {name_of(found)} is on another node than {name}: leave spec.nodeName to the"
             " scheduler"
         )
     if mode_of(found) != VolumeMode.FILES:
-        raise ConfigError(f"volume {name_of(found)}: this node has no volumeMode {mode_of(found)}")
+        raise ContainerConfigError(
+            f"volume {name_of(found)}: this node has no volumeMode {mode_of(found)}"
+        )
 
 
 def _on_machine(name: str, found: Object, group: int | None, folders: str) -> HostPath | KeptFolder:
     path = str(lookup(found, "spec", "local", "path", default=""))
     if is_ours(found):
         if path != f"{folders}/{name_of(found)}":
-            raise ConfigError(
+            raise ContainerConfigError(
                 f"volume {name_of(found)} lies at {path}, and this node has {folders}"
             )
         return KeptFolder(name, name_of(found), group)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.agent.volumes.fields import field_value, resource_value
-from livesize.agent.volumes.sources import ConfigError, Sources, require
+from livesize.agent.volumes.sources import ContainerConfigError, Sources, require
 from livesize.api.objects import Object, lookup
 
 CONFIG_MAPS, SECRETS = "configmaps", "secrets"
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class ReferenceContext(msgspec.Struct, frozen=True):
     """Everything outside a container's own definition that it may refer to. ``sizes``: allocated,
     by container; ``node``: the node's allocatable cpu and memory; ``folders``: where it keeps the
     volumes of claims."""
@@ -29,16 +29,16 @@ class Surroundings(msgspec.Struct, frozen=True):
     folders: str = ""
 
 
-def environment(container: Object, around: Surroundings) -> tuple[tuple[str, str], ...]:
+def environment(container: Object, references: ReferenceContext) -> tuple[tuple[str, str], ...]:
     """Variables in order, each may use those before it; env outweighs envFrom."""
     known: dict[str, str] = {}
     for source in container.get("envFrom") or []:
         prefix = source.get("prefix") or ""
-        for key, value in _all_of(source, around.sources).items():
+        for key, value in _all_of(source, references.sources).items():
             if _NAME.fullmatch(prefix + key):
                 known[prefix + key] = value
     for variable in container.get("env") or []:
-        found = _value(variable, container["name"], known, around)
+        found = _value(variable, container["name"], known, references)
         if found is not None:
             known[variable["name"]] = found
     return tuple(known.items())
@@ -80,29 +80,29 @@ def _all_of(source: Object, sources: Sources) -> dict[str, str]:
 
 
 def _value(
-    variable: Object, container: str, known: Mapping[str, str], around: Surroundings
+    variable: Object, container: str, known: Mapping[str, str], references: ReferenceContext
 ) -> str | None:
     """None: it may be missing, and is."""
     source = variable.get("valueFrom")
     if not source:
         return expand(str(variable.get("value") or ""), known)
     if source.get("fieldRef"):
-        return field_value(around.pod, lookup(source, "fieldRef", "fieldPath", default=""))
+        return field_value(references.pod, lookup(source, "fieldRef", "fieldPath", default=""))
     if source.get("resourceFieldRef"):
-        return own_resource(source["resourceFieldRef"], container, around)
+        return own_resource(source["resourceFieldRef"], container, references)
     for field, plural in (("configMapKeyRef", CONFIG_MAPS), ("secretKeyRef", SECRETS)):
         if source.get(field):
-            return _key_value(source[field], plural, around.sources)
+            return _key_value(source[field], plural, references.sources)
     return ""
 
 
-def own_resource(reference: Object, container: str, around: Surroundings) -> str:
+def own_resource(reference: Object, container: str, references: ReferenceContext) -> str:
     name = reference.get("containerName") or container
-    size = around.sizes.get(name)
+    size = references.sizes.get(name)
     if size is None:
-        raise ConfigError(f"resourceFieldRef: the pod has no container {name!r}")
+        raise ContainerConfigError(f"resourceFieldRef: the pod has no container {name!r}")
     divisor = str(reference.get("divisor") or "")
-    return resource_value(size, reference.get("resource", ""), divisor, around.node)
+    return resource_value(size, reference.get("resource", ""), divisor, references.node)
 
 
 def _key_value(reference: Object, plural: str, sources: Sources) -> str | None:
@@ -114,4 +114,4 @@ def _key_value(reference: Object, plural: str, sources: Sources) -> str | None:
         return held[key].decode(errors="replace")
     if optional:
         return None
-    raise ConfigError(f"couldn't find key {key} in {plural[:-1]} {name}: add it")
+    raise ContainerConfigError(f"couldn't find key {key} in {plural[:-1]} {name}: add it")

@@ -21,11 +21,11 @@ from livesize.api.storage import (
 )
 
 
-class Rest(msgspec.Struct, frozen=True, tag=True):
+class KeepVolume(msgspec.Struct, frozen=True, tag=True):
     """Nothing to do, or not yet."""
 
 
-class LetGo(msgspec.Struct, frozen=True, tag=True):
+class ReleaseVolume(msgspec.Struct, frozen=True, tag=True):
     """The volume goes, its folder stays."""
 
 
@@ -39,7 +39,7 @@ class Refuse(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Reclaim: TypeAlias = Rest | LetGo | RemoveFolder | Refuse
+Reclaim: TypeAlias = KeepVolume | ReleaseVolume | RemoveFolder | Refuse
 
 
 def plan_reclaim(volume: Object, node: str, folders: str) -> Reclaim:
@@ -47,11 +47,11 @@ def plan_reclaim(volume: Object, node: str, folders: str) -> Reclaim:
     finalizers = lookup(volume, "metadata", "finalizers", default=[])
     mine = lookup(volume, "metadata", "labels", NODE_LABEL) == node
     if not mine or not is_going(volume) or FOLDER_FINALIZER not in finalizers:
-        return Rest()
+        return KeepVolume()
     if VOLUME_PROTECTION in finalizers:
-        return Rest()  # a claim has it still
+        return KeepVolume()  # a claim has it still
     if lookup(volume, "spec", "persistentVolumeReclaimPolicy") != ReclaimPolicy.DELETE:
-        return LetGo()
+        return ReleaseVolume()
     name, path = name_of(volume), lookup(volume, "spec", "local", "path", default="")
     if not is_ours(volume) or path != f"{folders}/{name}":
         return Refuse(

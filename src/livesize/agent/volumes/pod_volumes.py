@@ -1,7 +1,7 @@
-"""Has the volumes and variables of one pod's containers ready, and keeps its files up to date.
+"""Prepares the volumes and variables of one pod's containers, and refreshes its files.
 
-Only the pod's worker calls; nothing here decides when. What is missing is a ConfigError with a
-sentence: the container waits, and the worker asks again.
+Only the pod's worker calls, and decides when. Where an object is missing, ContainerConfigError says
+so in a sentence: the container waits, and the worker tries again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.pods.config import ContainerInputs
 from livesize.agent.volumes.claims import unbound_claims, wait_until_bound
-from livesize.agent.volumes.environment import Surroundings, environment
-from livesize.agent.volumes.sources import ConfigError, Sources, fetch_sources
+from livesize.agent.volumes.environment import ReferenceContext, environment
+from livesize.agent.volumes.sources import ContainerConfigError, Sources, fetch_sources
 from livesize.agent.volumes.wanted import (
     disk_limits,
     is_in_memory,
@@ -47,12 +47,12 @@ class PodVolumes:
     async def prepare(
         self, pod: Object, container: Object, entry: Allocation, limits: KernelLimits
     ) -> ContainerInputs:
-        """``limits``: of the pod's group. Raises ConfigError or VolumeError."""
-        around = await self._with_claims(pod, entry)
-        env = environment(container, around)
+        """``limits``: of the pod's group. Raises ContainerConfigError or VolumeError."""
+        references = await self._with_claims(pod, entry)
+        env = environment(container, references)
         mounts = []
         for index, mount in enumerate(mounts_of(container)):
-            source, read_only = await self._source(pod, mount, around, limits)
+            source, read_only = await self._source(pod, mount, references, limits)
             inside = mount_path(mount, "subPath", dict(env))
             if inside:
                 part = f"{container['name']}-{index}"
@@ -84,12 +84,12 @@ class PodVolumes:
         volumes = [one for one in volumes_of(pod).values() if _is_of_objects(one)]
         if not volumes:
             return
-        around = await self._surroundings(pod, entry)
+        references = await self._references(pod, entry)
         for volume in volumes:
             try:
-                tree = wanted_volume(volume, around, 0)
+                tree = wanted_volume(volume, references, 0)
                 await self._dependencies.volumes.prepare(uid_of(pod), tree)
-            except (ConfigError, VolumeError) as failure:
+            except (ContainerConfigError, VolumeError) as failure:
                 log.warning("files not brought up to date", volume=volume["name"], why=str(failure))
 
     async def overfull(self, pod: Object) -> str:
@@ -106,20 +106,20 @@ class PodVolumes:
                 return f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit}".'
         return ""
 
-    async def _with_claims(self, pod: Object, entry: Allocation) -> Surroundings:
+    async def _with_claims(self, pod: Object, entry: Allocation) -> ReferenceContext:
         """A claim whose first pod this is gets its volume about now: each is waited for once, and
         after that asked for now and then like everything that is missing."""
-        around = await self._surroundings(pod, entry)
-        unbound = unbound_claims(pod, around.sources)
+        references = await self._references(pod, entry)
+        unbound = unbound_claims(pod, references.sources)
         fresh = [one for one in unbound if uid_of(one) not in self._waited_for]
         if not fresh:
-            return around
+            return references
         self._waited_for |= {uid_of(one) for one in fresh}
         seconds = self._dependencies.settings.object_wait_seconds
         await wait_until_bound(self._dependencies.client, fresh, seconds)
-        return await self._surroundings(pod, entry)
+        return await self._references(pod, entry)
 
-    async def _surroundings(self, pod: Object, entry: Allocation) -> Surroundings:
+    async def _references(self, pod: Object, entry: Allocation) -> ReferenceContext:
         sizes = {size["name"]: size for size in entry.sizes()}
         try:
             sources: Sources = await fetch_sources(self._dependencies.client, pod)
@@ -129,18 +129,18 @@ class PodVolumes:
             sources = self._sources  # the API server is away: what was true before will do
         self._sources = sources
         folders = self._dependencies.volumes.kept_root
-        return Surroundings(pod, sources, sizes, self._allocatable, folders)
+        return ReferenceContext(pod, sources, sizes, self._allocatable, folders)
 
     async def _source(
-        self, pod: Object, mount: Object, around: Surroundings, limits: KernelLimits
+        self, pod: Object, mount: Object, references: ReferenceContext, limits: KernelLimits
     ) -> tuple[str, bool]:
         """The volume's path, and whether nobody may write to it."""
         volume = volumes_of(pod).get(mount["name"])
         if volume is None:
-            raise ConfigError(f"the pod has no volume {mount['name']!r}")
+            raise ContainerConfigError(f"the pod has no volume {mount['name']!r}")
         node_bytes = self._dependencies.machine.memory_bytes
         size = memory_size(volume, limits.memory_limit_bytes, node_bytes)
-        wanted = wanted_volume(volume, around, size)
+        wanted = wanted_volume(volume, references, size)
         path = await self._dependencies.volumes.prepare(uid_of(pod), wanted)
         if not isinstance(wanted, FileTree):
             return path, bool(lookup(volume, "persistentVolumeClaim", "readOnly", default=False))

@@ -9,7 +9,13 @@ from __future__ import annotations
 import asyncio
 
 from livesize.agent.dependencies import AgentDependencies
-from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
+from livesize.agent.volumes.plan import (
+    KeepVolume,
+    Refuse,
+    ReleaseVolume,
+    RemoveFolder,
+    plan_reclaim,
+)
 from livesize.api.errors import StatusError
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.list_watch import Selection
@@ -48,10 +54,10 @@ class FolderReclaimer:
             await run_workers(self._queue, self._reconcile, 1)
 
     def _observe(self, delta: Delta) -> None:
-        if delta.new is not None and not isinstance(self._plan(delta.new), Rest):
+        if delta.new is not None and not isinstance(self._plan(delta.new), KeepVolume):
             self._queue.add(name_of(delta.new))
 
-    def _plan(self, volume: Object) -> Rest | LetGo | RemoveFolder | Refuse:
+    def _plan(self, volume: Object) -> KeepVolume | ReleaseVolume | RemoveFolder | Refuse:
         return plan_reclaim(
             volume, self._dependencies.settings.node_name, self._dependencies.volumes.kept_root
         )
@@ -65,9 +71,9 @@ class FolderReclaimer:
             await self._let_go(volume)
 
         match self._plan(volume):
-            case Rest():
+            case KeepVolume():
                 pass
-            case LetGo():
+            case ReleaseVolume():
                 return await self._run([Step("let-go", let_go)])
             case RemoveFolder(folder=folder):
                 remove = Step("remove", lambda: self._remove(volume, folder))

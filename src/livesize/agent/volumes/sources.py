@@ -31,7 +31,7 @@ Sources: TypeAlias = Mapping[tuple[str, str], Object]
 """(plural, name) to the object; what does not exist is not in it."""
 
 
-class ConfigError(RuntimeCallError):
+class ContainerConfigError(RuntimeCallError):
     """The container cannot start as its pod describes it; the sentence says what is missing."""
 
 
@@ -68,9 +68,9 @@ async def _fetch(
 
 
 def require(sources: Sources, plural: str, name: str, *, optional: bool) -> Object | None:
-    """The object; None where it may be missing and is. ConfigError where it may not."""
+    """The object; None where it may be missing and is. ContainerConfigError where it may not."""
     found = sources.get((plural, name))
     if found is None and not optional:
         word = "configmap" if plural == CONFIG_MAPS.plural else "secret"
-        raise ConfigError(f'{word} "{name}" not found: make it, and the container starts')
+        raise ContainerConfigError(f'{word} "{name}" not found: make it, and the container starts')
     return found

@@ -9,13 +9,13 @@ from livesize.agent.volumes.claims import claimed_volume
 from livesize.agent.volumes.environment import (
     CONFIG_MAPS,
     SECRETS,
-    Surroundings,
+    ReferenceContext,
     contents,
     expand,
     own_resource,
 )
 from livesize.agent.volumes.fields import field_value
-from livesize.agent.volumes.sources import ConfigError, require
+from livesize.agent.volumes.sources import ContainerConfigError, require
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import memory_bytes
 from livesize.runtime.volumes.interface import (
@@ -86,9 +86,9 @@ def disk_limits(pod: Object) -> dict[str, str]:
     return {name: str(limit) for name, limit in limits.items() if limit is not None}
 
 
-def wanted_volume(volume: Object, around: Surroundings, memory_size_bytes: int) -> Volume:
+def wanted_volume(volume: Object, references: ReferenceContext, memory_size_bytes: int) -> Volume:
     """``memory_size_bytes`` counts where the volume lies in memory."""
-    name, group = volume["name"], lookup(around.pod, "spec", "securityContext", "fsGroup")
+    name, group = volume["name"], lookup(references.pod, "spec", "securityContext", "fsGroup")
     match kind_of(volume):
         case "emptyDir" if is_in_memory(volume):
             return MemoryFolder(name, memory_size_bytes, group)
@@ -98,19 +98,19 @@ def wanted_volume(volume: Object, around: Surroundings, memory_size_bytes: int) 
             source = volume["hostPath"]
             return HostPath(name, source["path"], source.get("type") or "")
         case "persistentVolumeClaim":
-            return claimed_volume(volume, around.pod, around.sources, around.folders)
+            return claimed_volume(volume, references.pod, references.sources, references.folders)
         case "projected":
             projected = volume["projected"]
             mode = projected.get("defaultMode", _MODE)
             sources = projected.get("sources") or []
-            files = [file for one in sources for file in _files(one, mode, around)]
+            files = [file for one in sources for file in _files(one, mode, references)]
             secret = any(one.get("secret") for one in sources)
             return FileTree(name, _unique(files), group, secret=secret)
         case "":
-            raise ConfigError(f"volume {name}: this node knows only {', '.join(KINDS)}")
+            raise ContainerConfigError(f"volume {name}: this node knows only {', '.join(KINDS)}")
         case kind:
             mode = lookup(volume, kind, "defaultMode", default=_MODE)
-            files = list(_files(volume, mode, around))
+            files = list(_files(volume, mode, references))
             return FileTree(name, _unique(files), group, secret=kind == "secret")
 
 
@@ -119,47 +119,49 @@ def mount_path(mount: Object, key: str, variables: dict[str, str]) -> str:
     path = mount.get(key) or expand(mount.get(f"{key}Expr") or "", variables)
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts:
-        raise ConfigError(f"{key} {path!r} must be relative and stay within the volume")
+        raise ContainerConfigError(f"{key} {path!r} must be relative and stay within the volume")
     return str(path)
 
 
-def _files(source: Object, mode: int, around: Surroundings) -> Iterator[VolumeFile]:
+def _files(source: Object, mode: int, references: ReferenceContext) -> Iterator[VolumeFile]:
     """Of a volume, or of one source of a projected volume: both name their kinds alike."""
     if source.get("configMap"):
-        yield from _object_files(source["configMap"], CONFIG_MAPS, mode, around)
+        yield from _object_files(source["configMap"], CONFIG_MAPS, mode, references)
     if source.get("secret"):
-        yield from _object_files(source["secret"], SECRETS, mode, around)
+        yield from _object_files(source["secret"], SECRETS, mode, references)
     for item in lookup(source, "downwardAPI", "items", default=[]):
-        yield _own_file(item, mode, around)
+        yield _own_file(item, mode, references)
 
 
 def _object_files(
-    reference: Object, plural: str, mode: int, around: Surroundings
+    reference: Object, plural: str, mode: int, references: ReferenceContext
 ) -> Iterator[VolumeFile]:
     name = str(reference.get("secretName") or reference.get("name") or "")
     optional = bool(reference.get("optional"))
-    obj = require(around.sources, plural, name, optional=optional)
+    obj = require(references.sources, plural, name, optional=optional)
     held = {} if obj is None else contents(obj, plural)
     items = reference.get("items") or [{"key": key, "path": key} for key in sorted(held)]
     for item in items:
         if item["key"] in held:
             yield VolumeFile(_relative(item["path"]), held[item["key"]], item.get("mode", mode))
         elif not optional:
-            raise ConfigError(f"couldn't find key {item['key']} in {plural[:-1]} {name}: add it")
+            raise ContainerConfigError(
+                f"couldn't find key {item['key']} in {plural[:-1]} {name}: add it"
+            )
 
 
-def _own_file(item: Object, mode: int, around: Surroundings) -> VolumeFile:
+def _own_file(item: Object, mode: int, references: ReferenceContext) -> VolumeFile:
     if item.get("resourceFieldRef"):
-        text = own_resource(item["resourceFieldRef"], "", around)
+        text = own_resource(item["resourceFieldRef"], "", references)
     else:
-        text = field_value(around.pod, lookup(item, "fieldRef", "fieldPath", default=""))
+        text = field_value(references.pod, lookup(item, "fieldRef", "fieldPath", default=""))
     return VolumeFile(_relative(item["path"]), text.encode(), item.get("mode", mode))
 
 
 def _relative(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or parts[0].startswith(".."):
-        raise ConfigError(f"path {path!r} must be relative and stay within the volume")
+        raise ContainerConfigError(f"path {path!r} must be relative and stay within the volume")
     return path
 
 

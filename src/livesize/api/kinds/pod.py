@@ -16,8 +16,8 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.subresource import Subresource, posted, streamed
 from livesize.api.objects import Object, lookup
+from livesize.api.pod_summary import pod_status_text, resources_text
 from livesize.api.pod_template import default_pod
-from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.resize_state import allocated_sizes
 from livesize.api.resources import resizable_of
 from livesize.api.roles import ALL, CHANGE, CREATE, DELETE, GET, READ, Role
@@ -51,16 +51,16 @@ def _gates(pod: Object, _now: float) -> str:
 
 
 def _desired(pod: Object, _now: float) -> str:
-    return resources_words([container.get("resources") or {} for container in resizable_of(pod)])
+    return resources_text([container.get("resources") or {} for container in resizable_of(pod)])
 
 
 def _allocated(pod: Object, _now: float) -> str:
-    return resources_words(list(allocated_sizes(pod).values()))
+    return resources_text(list(allocated_sizes(pod).values()))
 
 
 def _actual(pod: Object, _now: float) -> str:
     running = [status for status in resizable_statuses_of(pod) if is_running(status)]
-    return resources_words([one.get("resources") or {} for one in running]) if running else "-"
+    return resources_text([one.get("resources") or {} for one in running]) if running else "-"
 
 
 _SEEN = {"": READ, "resize": READ, "status": READ}
@@ -122,7 +122,7 @@ POD = Kind(
     columns=(
         NAME,
         Column("Ready", _ready),
-        Column("Status", lambda pod, _now: pod_status_word(pod)),
+        Column("Status", lambda pod, _now: pod_status_text(pod)),
         Column("Restarts", _restarts),
         AGE,
         Column("IP", at("status", "podIP"), priority=1),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import re
 
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kept import kept
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -81,7 +81,7 @@ def validate_key(key: str, field: str) -> list[FieldError]:
     ]
 
 
-@kept(1024, longest=LONGEST_KEY)
+@bounded_cache(1024, longest=LONGEST_KEY)
 def key_problems(key: str) -> tuple[str, ...]:
     """Kept, because all objects together have few different keys."""
     prefix, slash, name = key.rpartition("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from livesize.api import resize_wish
+from livesize.api import requested_action
 from livesize.api.duration import parse_duration
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
@@ -63,7 +63,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
     errors = [*_validate_scalars(spec), *validate_volumes(spec), *validate_placement(spec)]
-    errors += [*_validate_deadline(pod, never=never), *_validate_wish(pod, never=never)]
+    errors += [*_validate_deadline(pod, never=never), *_validate_requested_action(pod, never=never)]
     errors += validate_hooks(pod)
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
@@ -140,16 +140,16 @@ def _validate_deadline(pod: Object, *, never: bool) -> list[FieldError]:
     return errors
 
 
-def _validate_wish(pod: Object, *, never: bool) -> list[FieldError]:
+def _validate_requested_action(pod: Object, *, never: bool) -> list[FieldError]:
     annotations = lookup(pod, "metadata", "annotations", default={})
-    if resize_wish.ANNOTATION not in annotations:
+    if requested_action.ANNOTATION not in annotations:
         return []
     field, value = (
-        f"metadata.annotations[{resize_wish.ANNOTATION}]",
-        annotations[resize_wish.ANNOTATION],
+        f"metadata.annotations[{requested_action.ANNOTATION}]",
+        annotations[requested_action.ANNOTATION],
     )
-    errors = one_of(value, resize_wish.SPELLINGS, field)
-    if value == resize_wish.Wish.RESTART and never:
+    errors = one_of(value, requested_action.SPELLINGS, field)
+    if value == requested_action.RequestedAction.RESTART and never:
         detail = "a pod with restartPolicy Never has no containers that may restart"
         errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
     return errors

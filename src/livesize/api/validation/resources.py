@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kept import kept
 from livesize.api.objects import Object
 from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, parse_quantity
 from livesize.api.resize_policy import (
@@ -55,7 +55,7 @@ def validate_quantities(quantities: Object, field: str) -> list[FieldError]:
     return errors
 
 
-@kept(4096, longest=MAXIMUM_CHARACTERS)
+@bounded_cache(4096, longest=MAXIMUM_CHARACTERS)
 def _is_amount(text: str) -> bool:
     """Quickly, for nearly all: sizes repeat."""
     return not validate_quantity(text, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from livesize.api.apply.owners import MAX_MANAGER_LENGTH
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.errors import (
     FieldError,
     FieldErrorKind,
@@ -12,7 +13,6 @@ from livesize.api.errors import (
     bad_request,
     invalid,
 )
-from livesize.api.kept import kept
 from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.apiserver.asked import ListOptions, WatchOptions
 from livesize.apiserver.http.requests import Request
@@ -63,7 +63,7 @@ def _manager(request: Request) -> str:
     return given or _agent_name(request.headers.get("user-agent", ""))
 
 
-@kept(256, longest=512)
+@bounded_cache(256, longest=512)
 def _agent_name(user_agent: str) -> str:
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
     return name[:MAX_MANAGER_LENGTH] or "unknown"

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.errors import StatusError, bad_request, too_large
-from livesize.api.kept import kept
 from livesize.apiserver.http.bodies import MAX_BODY_BYTES
 
 BODY_SECONDS = 60.0
@@ -76,7 +76,7 @@ class Request(msgspec.Struct, frozen=True):
         return token.strip() if scheme.lower() == "bearer" else ""
 
 
-@kept(256, longest=512)
+@bounded_cache(256, longest=512)
 def accepted_form(accept: str) -> Form:
     """The first acceptable of what the client offers; JSON is acceptable always."""
     for offered in accept.split(","):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.api.bounded_cache import bounded_cache
 from livesize.api.errors import path_not_found
-from livesize.api.kept import kept
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
@@ -34,7 +34,7 @@ def find_route(path: str) -> Route | None:
     return _read_route(path)
 
 
-@kept(4096, longest=512)
+@bounded_cache(4096, longest=512)
 def _read_route(path: str) -> Route | None:
     """Kept, because clients come back."""
     parts = path.strip("/").split("/")

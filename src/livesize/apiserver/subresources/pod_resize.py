@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from livesize.api.dialects import check_derived
 from livesize.api.objects import Object, evolve, generation_of, lookup
-from livesize.api.plain_resize import Resized
+from livesize.api.plain_resize import PlainResize
 from livesize.api.pod_template import default_sizes
 from livesize.api.resize_state import asked_state
 from livesize.api.validation.resize import prepare_resize, validate_pod_resize
@@ -33,7 +33,7 @@ def resize_pod(change: SentChange) -> Object:
     return ask_resize(change, new)
 
 
-def ask_plainly(stored: Object, resized: Resized, *, requested_by: str, now: str) -> Object:
+def ask_plainly(stored: Object, resized: PlainResize, *, requested_by: str, now: str) -> Object:
     """``stored`` with the sizes of a plain resize, which are others than before."""
     metadata = {**stored["metadata"], "generation": generation_of(stored) + 1}
     new = {**stored, "metadata": metadata, "spec": resized.spec}

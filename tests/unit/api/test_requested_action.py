@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from livesize.api.objects import Object
-from livesize.api.resize_wish import ANNOTATION, Wish, wish_of
+from livesize.api.requested_action import ANNOTATION, RequestedAction, requested_action_of
 from livesize.api.validation.pod import validate_pod_spec
 
 FIELD = f"metadata.annotations[{ANNOTATION}]"
@@ -23,15 +23,15 @@ def pod(wish: str | None, policy: str = "Always") -> Object:
     ("said", "meant"),
     [
         (None, None),
-        ("Restart", Wish.RESTART),
-        ("InPlaceResize", Wish.IN_PLACE),
-        ("InPlaceResizePreferred", Wish.IN_PLACE_PREFERRED),
-        ("LiveResizePreferred", Wish.IN_PLACE_PREFERRED),
+        ("Restart", RequestedAction.RESTART),
+        ("InPlaceResize", RequestedAction.IN_PLACE),
+        ("InPlaceResizePreferred", RequestedAction.IN_PLACE_PREFERRED),
+        ("LiveResizePreferred", RequestedAction.IN_PLACE_PREFERRED),
         ("restart", None),
     ],
 )
-def test_what_is_said_and_meant(said: str | None, meant: Wish | None) -> None:
-    assert wish_of(pod(said)) is meant
+def test_what_is_said_and_meant(said: str | None, meant: RequestedAction | None) -> None:
+    assert requested_action_of(pod(said)) is meant
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from livesize.api.kept import kept
+from livesize.api.bounded_cache import bounded_cache
 
 
 def test_short_texts_are_read_once_and_long_ones_each_time() -> None:
     read: list[str] = []
 
-    @kept(2, longest=3)
+    @bounded_cache(2, longest=3)
     def length(text: str) -> int:
         read.append(text)
         return len(text)

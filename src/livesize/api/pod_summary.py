@@ -11,7 +11,7 @@ from livesize.api.resources import ResourceName, format_amounts, parse_amounts, 
 from livesize.api.vm_status import statuses_of
 
 
-def pod_status_word(pod: Object) -> str:
+def pod_status_text(pod: Object) -> str:
     """The STATUS that kubectl prints: the phase, or the most telling container state."""
     word = str(lookup(pod, "status", "reason") or lookup(pod, "status", "phase", default="Unknown"))
     starting = _init_word(pod)
@@ -21,7 +21,7 @@ def pod_status_word(pod: Object) -> str:
     return word
 
 
-def resources_words(sizes: Sequence[Object]) -> str:
+def resources_text(sizes: Sequence[Object]) -> str:
     """The sum of several sizes as ``cpu 500m/1 memory 64Mi/128Mi`` (requests/limits); a dash
     where nothing is set, or where one container has no limit."""
     try:

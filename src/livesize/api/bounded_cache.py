@@ -13,7 +13,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def kept(count: int, *, longest: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+def bounded_cache(
+    count: int, *, longest: int
+) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
     """For a function of one text, whose answer depends on nothing else."""
 
     def keeping(function: Callable[[str], T]) -> Callable[[str], T]:

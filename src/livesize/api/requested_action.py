@@ -19,16 +19,18 @@ from livesize.api.objects import Object
 ANNOTATION = "resizeAction"
 
 
-class Wish(enum.StrEnum):
+class RequestedAction(enum.StrEnum):
     RESTART = "Restart"
     IN_PLACE = "InPlaceResize"
     IN_PLACE_PREFERRED = "InPlaceResizePreferred"
 
 
-SPELLINGS = {one.value: one for one in Wish} | {"LiveResizePreferred": Wish.IN_PLACE_PREFERRED}
+SPELLINGS = {one.value: one for one in RequestedAction} | {
+    "LiveResizePreferred": RequestedAction.IN_PLACE_PREFERRED
+}
 
 
-def wish_of(pod: Object) -> Wish | None:
+def requested_action_of(pod: Object) -> RequestedAction | None:
     """None: nothing is wished. What validation would refuse counts as not said."""
     annotations = pod["metadata"].get("annotations")
     return SPELLINGS.get(annotations.get(ANNOTATION, "")) if annotations else None
