@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from livesize.agent.admission.plan import Defer, Infeasible, refusal_words
+from livesize.agent.admission.plan import Defer, Infeasible, refusal_message
 from livesize.api.objects import Object
 from livesize.api.resize_state import resize_state
 from unit.agent.world import World, container
@@ -107,11 +107,11 @@ def test_the_words() -> None:
         {"name": "side"},
     ]
     pod = {"status": {"resizeState": {"action": "InPlaceResizePreferred"}}}
-    assert refusal_words({}, Infeasible("too much"), sizes) == (
+    assert refusal_message({}, Infeasible("too much"), sizes) == (
         "too much. Ask for less, or take it back by asking for what is allocated:"
         " app cpu 1:2 memory 1Gi; side nothing"
     )
-    assert refusal_words({}, Defer("not now"), sizes) == "not now"
-    assert refusal_words(pod, Defer("not now"), sizes) == (
+    assert refusal_message({}, Defer("not now"), sizes) == "not now"
+    assert refusal_message(pod, Defer("not now"), sizes) == (
         "not now. A restart gives this node no more room: only another node helps"
     )

@@ -104,9 +104,9 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if cpus is not None:
-                keeper = CpuPool(self.runtime, ledger, cpus.shared, self._moved)
-                self._dependencies = replace(self._dependencies, cpus=keeper)
-                tasks.create_task(keeper.run(self.settings.recheck_seconds))
+                pool = CpuPool(self.runtime, ledger, cpus.shared, self._moved)
+                self._dependencies = replace(self._dependencies, cpus=pool)
+                tasks.create_task(pool.run(self.settings.recheck_seconds))
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._node.run())
             tasks.create_task(FolderReclaimer(self._dependencies).run())
@@ -160,8 +160,8 @@ class Agent:
             log.warning("pod not removed", pod=view.name, reason=str(failure))
 
     def deleted_pods(self) -> int:
-        """How many are on this machine whose objects are gone, or are on their way; none as long as
-        nobody has told us of any."""
+        """How many are on this machine whose objects are gone, or are on their way; none before
+        the informer has its first list."""
         if not self._informer.synced.is_set():
             return 0
         objects = [self._object_of(view) for view in self.runtime.list_pods()]
@@ -173,7 +173,7 @@ class Agent:
         return pod if pod and uid_of(pod) == view.uid else {}
 
     def _grace_seconds(self, pod: Object) -> float:
-        """Without an object: it was deleted by force; or nobody has told us of any yet."""
+        """Without an object: a user deleted it by force, or the informer has no list yet."""
         if not pod:
             return 0.0 if self._informer.synced.is_set() else _DEFAULT_GRACE_SECONDS
         under_way = lookup(pod, "metadata", "deletionGracePeriodSeconds")
@@ -276,14 +276,14 @@ class Agent:
         match self._admission.judge.admit(pod, already_runs=already_runs):
             case Admit():
                 log.info("pod admitted", pod=f"{namespace_of(pod)}/{name_of(pod)}")
-            case Reject(reason=reason) if reason != UNSUPPORTED and self._somebody_leaves():
+            case Reject(reason=reason) if reason != UNSUPPORTED and self._a_pod_leaves():
                 # Room is on its way: a rejection would be for good.
                 self._undecided[worker.uid] = pod
             case Reject() as verdict:
                 worker.reject(verdict)
         worker.wake()
 
-    def _somebody_leaves(self) -> bool:
+    def _a_pod_leaves(self) -> bool:
         return any(
             worker.is_leaving and self._admission.ledger.get(uid) is not None
             for uid, worker in self._workers.items()

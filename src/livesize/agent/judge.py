@@ -2,8 +2,8 @@
 
 Everything here happens within one turn of the event loop: the verdict stands before the next
 change is looked at. A promise made here is only in memory; the pod's worker makes it durable
-before it touches anything. A deferred resize blocks nobody, and is tried again, by ``retry_key``,
-the moment room appears.
+before it touches anything. A deferred resize blocks no other. The judge tries it again, by
+``retry_key``, the moment room appears.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livesize.agent.admission.plan import (
     Verdict,
     judge_new,
     judge_resize,
-    refusal_words,
+    refusal_message,
     retry_key,
 )
 from livesize.agent.allocation.ledger import (
@@ -105,37 +105,37 @@ class Judge:
         return verdict
 
     def recall(self, pod: Object) -> Allocation | None:
-        """A resize that is Done, by what the API server was told, and that this node has forgotten.
+        """A resize that is Done, by the API server, and that this node has forgotten.
         It lost its power before the promise was on disk, and with it all that ran here: nothing is
         held of what was before. Others may have been given the room by now."""
         entry = self._ledger.get(uid_of(pod))
         done = int(resize_state(pod).get("generation", 0))
         if entry is None or done <= entry.generation or phase_of(pod) is not ResizePhase.DONE:
             return None
-        told = tuple(allocated_sizes(pod).values())
-        assigned = self._assign(pod, told)
+        reported = tuple(allocated_sizes(pod).values())
+        assigned = self._assign(pod, reported)
         if not isinstance(assigned, Assigned):
             return None  # it is judged anew, like any other
-        entry = entry.accepted(told, done, assigned.cpus).applied(told)
+        entry = entry.accepted(reported, done, assigned.cpus).applied(reported)
         self._ledger.record(entry)
         return entry
 
     def is_open(self, pod: Object) -> bool:
         """A resize was asked that has not been judged, neither here nor by the scheduler."""
         entry = self._ledger.get(uid_of(pod))
-        asked = int(resize_state(pod).get("generation", 0))
-        unheard = entry is not None and asked > entry.generation
+        requested = int(resize_state(pod).get("generation", 0))
+        unheard = entry is not None and requested > entry.generation
         return unheard and phase_of(pod) is ResizePhase.REQUESTED
 
     def consider(self, pod: Object) -> bool:
         """Judge the pod's resize, if one was asked that has not been judged; True if so."""
         uid = uid_of(pod)
         entry = self._ledger.get(uid)
-        asked = int(resize_state(pod).get("generation", 0))
-        if entry is None or asked <= entry.generation:
+        requested = int(resize_state(pod).get("generation", 0))
+        if entry is None or requested <= entry.generation:
             return False
         refused = self._refusals.get(uid)
-        if refused is not None and refused.generation == asked:
+        if refused is not None and refused.generation == requested:
             self._pods[uid] = pod  # its priority may have changed
             return False
         self._pods[uid] = pod
@@ -173,13 +173,13 @@ class Judge:
                 self._ledger.promise(entry.accepted(desired, generation, assigned.cpus))
                 self.forget(entry.uid)
             case Defer():
-                why = refusal_words(pod, verdict, entry.allocated)
+                why = refusal_message(pod, verdict, entry.allocated)
                 self._refuse(
                     entry.uid, RefusedResize(generation, ResizePhase.DEFERRED, why, arrival)
                 )
             case Infeasible():
                 entry = self._accept_other(pod, entry, desired)
-                why = refusal_words(pod, verdict, entry.allocated)
+                why = refusal_message(pod, verdict, entry.allocated)
                 self._refuse(
                     entry.uid, RefusedResize(generation, ResizePhase.INFEASIBLE, why, arrival)
                 )
@@ -187,8 +187,8 @@ class Judge:
     def _accept_other(
         self, pod: Object, entry: Allocation, desired: tuple[Object, ...]
     ) -> Allocation:
-        """A wish for one resource that the node can never hold does not block the other: that is
-        judged alone (decisions 9). The generation stays unaccepted."""
+        """A size of one resource that the node can never hold does not block the other: the judge
+        judges that alone (decisions 9). The generation stays unaccepted."""
         if resize_state(pod).get("action") == RequestedAction.RESTART:
             return entry  # what is done in part would not restart
         for resource in ResourceName:
@@ -210,9 +210,9 @@ class Judge:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:
                 return Infeasible(broken)
-        asked = pod_requests(entry, desired)
+        requested = pod_requests(entry, desired)
         room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
-        verdict = judge_resize(asked, self._ledger.footprint(entry.uid), room)
+        verdict = judge_resize(requested, self._ledger.footprint(entry.uid), room)
         if isinstance(assigned, TooFew) and not isinstance(verdict, Infeasible):
             why = assigned.sentence()
             return Defer(why) if assigned.ever_fits else Infeasible(why)

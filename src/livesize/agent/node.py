@@ -42,7 +42,7 @@ ARCHITECTURE = "kubernetes.io/arch"
 
 def allocatable_of(machine: MachineFacts, settings: AgentSettings) -> Amounts:
     """What pods may use: what was set, or all the machine has. Setting more is overcommitment,
-    and the choice of whoever sets it."""
+    and the operator's choice."""
     cpu, memory = settings.allocatable_cpu_milli, settings.allocatable_memory_bytes
     return Amounts(
         machine.cpu_milli if cpu is None else cpu,

@@ -131,8 +131,8 @@ def caught_up(pod: Object, status: Object) -> Object:
         {**one, "observedGeneration": generation} if one.get("type") in _OWN_CONDITIONS else one
         for one in status.get("conditions") or ()
     ]
-    told = {**status, "observedGeneration": generation}
-    return {**told, "conditions": conditions} if conditions else told
+    reported = {**status, "observedGeneration": generation}
+    return {**reported, "conditions": conditions} if conditions else reported
 
 
 def judged_status(pod: Object) -> Object:
@@ -141,10 +141,10 @@ def judged_status(pod: Object) -> Object:
     return caught_up(pod, {"conditions": conditions} if conditions else {})
 
 
-def starts_told(pod: Object, container: str) -> int:
+def reported_starts(pod: Object, container: str) -> int:
     """How often the container was started, as the status last said."""
-    told = status_told(pod, container)
-    return int(told.get("restartCount", 0)) + 1 if told.get("containerID") else 0
+    reported = reported_status(pod, container)
+    return int(reported.get("restartCount", 0)) + 1 if reported.get("containerID") else 0
 
 
 def changed_status(pod: Object, built: Object) -> Object:
@@ -205,7 +205,7 @@ def _phase(facts: StatusFacts) -> str:
         return facts.ending.phase
     views, names = facts.snapshot.containers, [one["name"] for one in containers_of(facts.pod)]
     # One that ran before, and that the machine has lost, is being restarted, not started.
-    started = all(name in views or starts_told(facts.pod, name) for name in names)
+    started = all(name in views or reported_starts(facts.pod, name) for name in names)
     return "Running" if started else "Pending"
 
 
@@ -216,16 +216,16 @@ def ending_of(pod: Object, snapshot: PodSnapshot) -> Ending:
     for container in containers_of(pod):
         name = container["name"]
         view = snapshot.containers.get(name)
-        told = lookup(status_told(pod, name), "state", "terminated", "exitCode")
-        codes.append(told if view is None else view.exit_code)
+        reported = lookup(reported_status(pod, name), "state", "terminated", "exitCode")
+        codes.append(reported if view is None else view.exit_code)
     return Ending("Succeeded" if all(code == 0 for code in codes) else "Failed")
 
 
 def _container_status(facts: StatusFacts, container: Object) -> Object:
     name = container["name"]
     view = facts.snapshot.containers.get(name)
-    told = status_told(facts.pod, name)
-    state, last = _states(facts, name, view, told)
+    reported = reported_status(facts.pod, name)
+    state, last = _states(facts, name, view, reported)
     running = "running" in state
     health = facts.health.get(name, WELL)
     # A virtual machine is ready when its guest is heard.
@@ -234,7 +234,7 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
         "name": name,
         "image": container.get("image", ""),
         "imageID": "" if view is None else view.image_id,
-        "restartCount": told.get("restartCount", 0) if view is None else view.attempt,
+        "restartCount": reported.get("restartCount", 0) if view is None else view.attempt,
         "ready": running and not silent and health.ready,
         "started": running and health.started,
         "state": state,
@@ -246,8 +246,8 @@ def _container_status(facts: StatusFacts, container: Object) -> Object:
         status["resources"] = _allocated(facts, container)
     if view is not None:
         status["containerID"] = _container_id(facts, view)
-    elif told.get("containerID"):
-        status["containerID"] = told["containerID"]
+    elif reported.get("containerID"):
+        status["containerID"] = reported["containerID"]
     return status
 
 
@@ -260,7 +260,7 @@ def _init_status(facts: StatusFacts, container: Object) -> Object:
     return status
 
 
-def status_told(pod: Object, container: str) -> Object:
+def reported_status(pod: Object, container: str) -> Object:
     """What the status last said of the container."""
     starting: list[Object] = lookup(pod, "status", "initContainerStatuses", default=[])
     statuses: list[Object] = [*statuses_of(pod), *starting]
@@ -268,16 +268,16 @@ def status_told(pod: Object, container: str) -> Object:
 
 
 def _states(
-    facts: StatusFacts, name: str, view: ContainerView | None, told: Object
+    facts: StatusFacts, name: str, view: ContainerView | None, reported: Object
 ) -> tuple[Object, Object]:
     """The state now, and how the start before this one ended."""
-    last = _last_state(facts, name, view, told)
+    last = _last_state(facts, name, view, reported)
     waiting = facts.waiting.get(name)
     if view is None:
         begun = Reason.CONTAINER_CREATING if facts.initialized else Reason.POD_INITIALIZING
         shown = waiting or WaitingReason(begun)
-        if facts.ending is not None and told.get("containerID"):
-            return _lost_state(told)
+        if facts.ending is not None and reported.get("containerID"):
+            return _lost_state(reported)
         if facts.ending is not None and waiting is None:
             return {"waiting": {"reason": facts.ending.reason or "NeverStarted"}}, last
         return {"waiting": _waiting(shown)}, last
@@ -287,16 +287,16 @@ def _states(
     return (ended, last) if waiting is None else ({"waiting": _waiting(waiting)}, ended)
 
 
-def _lost_state(told: Object) -> tuple[Object, Object]:
+def _lost_state(reported: Object) -> tuple[Object, Object]:
     """The machine has nothing of it any more: what was told of its end stands, if anything was."""
-    last = dict(told.get("lastState") or {})
-    if lookup(told, "state", "terminated"):
-        return dict(told["state"]), last
+    last = dict(reported.get("lastState") or {})
+    if lookup(reported, "state", "terminated"):
+        return dict(reported["state"]), last
     ended: Object = {
         "exitCode": _KILLED,
         "reason": Reason.CONTAINER_STATUS_UNKNOWN.value,
         "message": "The container could not be located when the pod was terminated",
-        "containerID": told["containerID"],
+        "containerID": reported["containerID"],
     }
     return {"terminated": ended}, last
 
@@ -324,15 +324,17 @@ def _terminated(facts: StatusFacts, view: ContainerView) -> Object:
     }
 
 
-def _last_state(facts: StatusFacts, name: str, view: ContainerView | None, told: Object) -> Object:
+def _last_state(
+    facts: StatusFacts, name: str, view: ContainerView | None, reported: Object
+) -> Object:
     """The machine knows only the newest start; how the one before ended we have seen, or it was
     in our last report."""
     seen = facts.ended.get(name)
     if view is not None and seen is not None and seen.attempt < view.attempt:
         return {"terminated": _terminated(facts, seen)}
-    ended = lookup(told, "state", "terminated")
-    is_another = view is None or told.get("containerID") != _container_id(facts, view)
-    return {"terminated": ended} if ended and is_another else dict(told.get("lastState") or {})
+    ended = lookup(reported, "state", "terminated")
+    is_another = view is None or reported.get("containerID") != _container_id(facts, view)
+    return {"terminated": ended} if ended and is_another else dict(reported.get("lastState") or {})
 
 
 def _allocated(facts: StatusFacts, container: Object) -> Object:
@@ -381,8 +383,8 @@ def _conditions(
         if condition.get("type") not in RESIZE_CONDITIONS
     ]
     sidecars = sidecars_of(facts.pod)
-    beside = [status for status in starting if status["name"] in sidecars]
-    unready = [status["name"] for status in (*beside, *containers) if not status["ready"]]
+    running_sidecars = [status for status in starting if status["name"] in sidecars]
+    unready = [status["name"] for status in (*running_sidecars, *containers) if not status["ready"]]
     readiness: Object = {"status": "False" if unready else "True"}
     if phase == "Succeeded":
         readiness |= {"reason": Reason.POD_COMPLETED.value}

@@ -1,7 +1,7 @@
-"""Keeps what was read of short texts that come again and again: paths, quantities, names of labels.
+"""Caches what was parsed of short texts that come again and again: paths, quantities, label names.
 
-Texts come from clients, who must not be able to fill the memory with them: only so many are kept,
-and none that is longer than any of use.
+Texts come from clients, who must not be able to fill the memory with them: a cache holds only so
+many, and none that is longer than any of use.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def bounded_cache(
 ) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
     """For a function of one text, whose answer depends on nothing else."""
 
-    def keeping(function: Callable[[str], T]) -> Callable[[str], T]:
-        known = functools.lru_cache(count)(function)
+    def decorate(function: Callable[[str], T]) -> Callable[[str], T]:
+        cached = functools.lru_cache(count)(function)
 
         @functools.wraps(function)
         def read(text: str) -> T:
-            return known(text) if len(text) <= longest else function(text)
+            return cached(text) if len(text) <= longest else function(text)
 
         return read
 
-    return keeping
+    return decorate

@@ -1,4 +1,4 @@
-"""What the user wishes for one resize, beside its policy: IBM's annotation resizeAction. Pure.
+"""What the user requests of one resize besides its policy: IBM's annotation resizeAction. Pure.
 
 - ``Restart``: the pod's containers start again with their new sizes, whatever the policy says;
 - ``InPlaceResize``: as the policy says, and nothing beyond it;
@@ -7,7 +7,8 @@
   longer than the deadline (api/resize_deadline.py); what its node has no room for restarts nothing,
   because there is no more room afterwards. ``LiveResizePreferred`` is the same word (decisions 15).
 
-A wish belongs to the resize that was asked while it stood on the pod (status.resizeState.action).
+The action belongs to the resize that was requested while it stood on the pod
+(status.resizeState.action).
 """
 
 from __future__ import annotations
@@ -31,6 +32,6 @@ SPELLINGS = {one.value: one for one in RequestedAction} | {
 
 
 def requested_action_of(pod: Object) -> RequestedAction | None:
-    """None: nothing is wished. What validation would refuse counts as not said."""
+    """None: the pod has no such annotation, or one that validation would refuse."""
     annotations = pod["metadata"].get("annotations")
     return SPELLINGS.get(annotations.get(ANNOTATION, "")) if annotations else None

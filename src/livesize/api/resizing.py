@@ -3,7 +3,7 @@
     {kind: Resizing, metadata {uid?}, request {requestStatus, newResources?},      (IBM)
      generation?, phase?, reason?, message?, allocated?, steps?, status?}          (ours)
 
-After this nobody has to look at the body again: an ``ResizeReport`` is well formed.
+After this nobody has to look at the body again: a ``ResizeReport`` is well formed.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from livesize.agent.report import (
     changed_status,
     judged_status,
 )
-from livesize.agent.resize.answers import event_message, failure_words
+from livesize.agent.resize.answers import event_message, failure_message
 from livesize.agent.resize.plan import PodObservation
 from livesize.agent.volumes.environment import ReferenceContext, environment
 from livesize.api.conditions import find_condition
@@ -311,4 +311,4 @@ def test_a_verdict_says_of_each_condition_of_ours_that_the_newest_request_was_se
 def test_held_memory_says_who_holds_it(step: str, holder: str) -> None:
     failed = StepRecord(step, 0.0, 0.0, StepOutcome.FAILED)
     held = MemoryInUseError("group", 64 << 20, 100 << 20, None)
-    assert failure_words([failed], held) == f"{holder} holds 100Mi, 36Mi to free: {held}"
+    assert failure_message([failed], held) == f"{holder} holds 100Mi, 36Mi to free: {held}"

@@ -95,24 +95,24 @@ def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
             return Infeasible(verdict.sentence())
 
 
-def refusal_words(pod: Object, verdict: Defer | Infeasible, allocated: Sequence[Object]) -> str:
+def refusal_message(pod: Object, verdict: Defer | Infeasible, allocated: Sequence[Object]) -> str:
     """Why, the way back, and, where a restart is wished for as a way out, why that is none."""
     sentences = [verdict.message]
     if isinstance(verdict, Infeasible):
-        had = "; ".join(_size_words(size) for size in allocated)
+        had = "; ".join(_size_text(size) for size in allocated)
         sentences.append(f"Ask for less, or take it back by asking for what is allocated: {had}")
     if resize_state(pod).get("action") == RequestedAction.IN_PLACE_PREFERRED:
         sentences.append("A restart gives this node no more room: only another node helps")
     return ". ".join(sentences)
 
 
-def _size_words(size: Object) -> str:
-    words = [
+def _size_text(size: Object) -> str:
+    amounts_text = [
         f"{resource} {':'.join(dict.fromkeys(amounts))}"
         for resource in ResourceName
         if (amounts := [size[side][resource] for side in _SIDES if resource in size.get(side, {})])
     ]
-    return f"{size['name']} {' '.join(words) or 'nothing'}"
+    return f"{size['name']} {' '.join(amounts_text) or 'nothing'}"
 
 
 RetryKey: TypeAlias = tuple[int, int, int]
@@ -129,7 +129,7 @@ def retry_key(pod: Object, arrival: int) -> RetryKey:
 def order_after_restart(pod: Object) -> tuple[bool, RetryKey]:
     """An agent that starts looks at what was deferred first, as when room appears: that was judged
     before; then at all others in the order in which they were asked (ARK)."""
-    asked = order_of_request(pod)
+    arrival = order_of_request(pod)
     if phase_of(pod) is ResizePhase.DEFERRED:
-        return False, retry_key(pod, asked)
-    return True, (0, 0, asked)
+        return False, retry_key(pod, arrival)
+    return True, (0, 0, arrival)

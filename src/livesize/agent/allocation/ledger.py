@@ -4,7 +4,7 @@ One ``Allocation`` per admitted pod, replaced as a whole, never changed. The che
 new one durable before anything is touched; after a restart the ledger begins with what was loaded.
 
 Promise (design 5.2): the footprints of all admitted pods together fit the node's allocatable,
-unless allocatable itself was lowered or a pod was found running that nobody remembered.
+unless allocatable itself was lowered or the agent found a pod running that no checkpoint had.
 """
 
 from __future__ import annotations
@@ -210,13 +210,13 @@ def requests_total(sizes: Iterable[Object]) -> Amounts:
 def starting_total(starting: Iterable[StartingSize], sizes: Iterable[Object]) -> Amounts:
     """The most that init containers need, each beside the sidecars that have started before it."""
     by_name: dict[str, Object] | None = None
-    asked: list[tuple[Amounts, bool]] = []
+    requests: list[tuple[Amounts, bool]] = []
     for one in starting:
         if by_name is None:
             by_name = {size["name"]: size for size in sizes}
         size = by_name.get(one.size["name"], one.size) if one.stays else one.size
-        asked.append((parse_resources(size).requests, one.stays))
-    return most_before(asked) if asked else NOTHING
+        requests.append((parse_resources(size).requests, one.stays))
+    return most_before(requests) if requests else NOTHING
 
 
 def pod_requests(allocation: Allocation, sizes: Iterable[Object]) -> Amounts:

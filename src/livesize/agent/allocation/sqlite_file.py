@@ -120,7 +120,7 @@ class SqliteFile:
         try:
             self._bring_in(apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as failure:
-            log.warning("checkpoint's log not trimmed", reason=str(failure))
+            log.warning("checkpoint's log not emptied", reason=str(failure))
 
     def _bring_in(self, mode: int) -> None:
         with contextlib.closing(apsw.Connection(str(self._path))) as connection:

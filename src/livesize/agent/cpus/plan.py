@@ -35,7 +35,7 @@ Cpus: TypeAlias = tuple[int, ...]
 
 
 class CpuSupply(msgspec.Struct, frozen=True):
-    """What the machine has, and which of it nobody gets alone."""
+    """What the machine has, and which of it no container gets alone."""
 
     usable: Cpus
     reserved: Cpus
@@ -96,12 +96,14 @@ def exclusive_counts(pod: Object, sizes: Iterable[Object]) -> dict[str, int]:
     if qos_class(pod) != "Guaranteed":
         return {}
     sidecars = sidecars_of(pod)
-    asked = {
+    requested = {
         size["name"]: parse_resources(size).requests.cpu_milli or 0
         for size in sizes
         if size["name"] not in sidecars
     }
-    return {name: milli // MILLI for name, milli in asked.items() if milli and not milli % MILLI}
+    return {
+        name: milli // MILLI for name, milli in requested.items() if milli and not milli % MILLI
+    }
 
 
 def plan_exclusive(
@@ -153,8 +155,8 @@ def start_cpus(entry: Allocation, container: str, observed: Mapping[str, Cpus | 
 
 
 def settle_loaded(entry: Allocation, supply: CpuSupply | None) -> Allocation:
-    """What a new agent makes of a promise it finds: without the policy nobody has CPUs alone, and
-    what this machine no longer gives away is given away no more."""
+    """What a new agent makes of a promise it finds: without the policy no container has CPUs alone,
+    and what this machine no longer gives away is given away no more."""
     if not entry.cpus and not entry.held_cpus:
         return entry
     if supply is None:
@@ -175,10 +177,10 @@ def not_whole(desired: Iterable[Object], known: Iterable[Iterable[Object]]) -> s
     allowed"), or nothing. CPU that stays as in one of the ``known`` sizes is not resized."""
     sides = [{size["name"]: _cpu_of(size) for size in sizes} for sizes in known]
     for size in desired:
-        name, asked = size["name"], _cpu_of(size)
-        if any(side.get(name) == asked for side in sides):
+        name, requested = size["name"], _cpu_of(size)
+        if any(side.get(name) == requested for side in sides):
             continue
-        for word, amounts in zip(("request", "limit"), asked, strict=True):
+        for word, amounts in zip(("request", "limit"), requested, strict=True):
             if (amounts or 0) % MILLI:
                 return (
                     f"container {name}: the CPU {word} of {amounts}m is not whole, and this node's"
@@ -199,7 +201,7 @@ class Bind(msgspec.Struct, frozen=True, tag=True):
 
 
 class NarrowPool(msgspec.Struct, frozen=True, tag=True):
-    """All that share leave the CPUs that were promised to somebody."""
+    """All that share leave the CPUs that were promised to one container."""
 
     name: str = "node:shared-cpus"
 
@@ -218,10 +220,10 @@ def plan_binding(
         return ()
     steps: list[BindingStep] = []
     for name in changing:
-        kept = now[name].intersection(wanted[name])
-        if kept and kept != now[name]:
-            steps.append(Bind(name, tuple(sorted(kept))))
-            now[name] = kept
+        remaining = now[name].intersection(wanted[name])
+        if remaining and remaining != now[name]:
+            steps.append(Bind(name, tuple(sorted(remaining))))
+            now[name] = remaining
     steps.append(NarrowPool())
     return (*steps, *_plan_growth(now, wanted, pool))
 

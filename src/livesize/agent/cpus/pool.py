@@ -83,9 +83,9 @@ class CpuPool:
             await self.settle()
             alone = start_cpus(entry, config.name, self._neighbours(config.pod_uid))
             if alone:
-                return await self._runtime.start_container(_bound(config, alone, alone=True))
+                return await self._runtime.start_container(_with_cpus(config, alone, alone=True))
         with self._is_starting(ContainerGroup(config.pod_uid, config.name)) as cpus:
-            view = await self._runtime.start_container(_bound(config, cpus, alone=False))
+            view = await self._runtime.start_container(_with_cpus(config, cpus, alone=False))
         if cpus != self._shared():
             self.changed()
         return view
@@ -185,7 +185,7 @@ class CpuPool:
             started.set()
 
 
-def _bound(config: ContainerConfig, cpus: Cpus, *, alone: bool) -> ContainerConfig:
+def _with_cpus(config: ContainerConfig, cpus: Cpus, *, alone: bool) -> ContainerConfig:
     vm = config.vm
     if vm is not None:
         vm = msgspec.structs.replace(vm, pins=plan_pins(cpus, vm.vcpus, alone=alone))

@@ -118,8 +118,10 @@ class EndpointServer:
             return False
         connection = transport.get_extra_info("socket")
         if self._endpoint.tls is None:
-            asked = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            return _CREDENTIALS.unpack(asked)[1] in self._endpoint.users
+            credentials = connection.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+            )
+            return _CREDENTIALS.unpack(credentials)[1] in self._endpoint.users
         keep_alive(connection)
         return ENDPOINT_GROUP in _organizations(transport.get_extra_info("peercert") or {})
 
@@ -127,7 +129,7 @@ class EndpointServer:
         self, request: web.BaseRequest, pod_uid: str, container: str
     ) -> web.StreamResponse:
         query = request.query
-        asked = LogQuery(
+        log_query = LogQuery(
             pod_uid=pod_uid,
             container=container,
             previous="previous" in query,
@@ -136,29 +138,29 @@ class EndpointServer:
             tail_lines=int(query["tailLines"]) if "tailLines" in query else None,
         )
         limit = int(query["limitBytes"]) if "limitBytes" in query else None
-        lines = self._runtime.read_log(asked)
+        lines = self._runtime.read_log(log_query)
         timestamps = "timestamps" in query
         return await send_log(request, lines, timestamps=timestamps, limit_bytes=limit)
 
     async def _exec(
         self, request: web.BaseRequest, pod_uid: str, container: str
     ) -> web.StreamResponse:
-        asked = ExecRequest(
+        command = ExecRequest(
             pod_uid=pod_uid,
             container=container,
             command=tuple(request.query.getall("command", [])),
             stdin="stdin" in request.query,
             tty="tty" in request.query,
         )
-        _log.info("exec", pod=pod_uid, container=container, program=asked.command[0])
-        return await self._session(request, self._runtime.exec(asked))
+        _log.info("exec", pod=pod_uid, container=container, program=command.command[0])
+        return await self._session(request, self._runtime.exec(command))
 
     async def _attach(
         self, request: web.BaseRequest, pod_uid: str, container: str
     ) -> web.StreamResponse:
         stdin, tty = ("stdin" in request.query), ("tty" in request.query)
-        asked = AttachRequest(pod_uid, container, stdin, tty)
-        return await self._session(request, self._runtime.attach(asked))
+        attachment = AttachRequest(pod_uid, container, stdin, tty)
+        return await self._session(request, self._runtime.attach(attachment))
 
     async def _session(
         self, request: web.BaseRequest, opening: Awaitable[Session]

@@ -166,7 +166,7 @@ def scored_size(pod: Object, name: str, size_of: Callable[[str], Object]) -> Obj
     if name not in sidecars_of(pod):
         return size_of(name)
     served = (size_of(container["name"]) for container in containers_of(pod))
-    return max(size_of(name), min(served, key=_asked_bytes), key=_asked_bytes)
+    return max(size_of(name), min(served, key=_request_bytes), key=_request_bytes)
 
 
 def oom_score_adj(pod: Object, size: Object, node_memory_bytes: int) -> int:
@@ -177,11 +177,11 @@ def oom_score_adj(pod: Object, size: Object, node_memory_bytes: int) -> int:
         case "BestEffort":
             return _BEST_EFFORT_OOM_SCORE
         case "Burstable":
-            share = 1000 * _asked_bytes(size) // max(node_memory_bytes, 1)
+            share = 1000 * _request_bytes(size) // max(node_memory_bytes, 1)
             return max(3, min(1000 - share, 999))
 
 
-def _asked_bytes(size: Object) -> int:
+def _request_bytes(size: Object) -> int:
     return parse_resources(size).requests.memory_bytes or 0
 
 

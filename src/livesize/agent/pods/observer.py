@@ -26,7 +26,7 @@ from livesize.agent.pods.plan import (
 from livesize.agent.pods.pod_record import PodRecord
 from livesize.agent.probes.plan import WELL, has_probes
 from livesize.agent.probes.watch import PodProbes
-from livesize.agent.report import Ending, starts_told, status_told
+from livesize.agent.report import Ending, reported_starts, reported_status
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.settings import AgentSettings
 from livesize.api.hashes import container_hash_without_resources
@@ -62,13 +62,13 @@ class PodObserver:
 
     def observe(self) -> PodSnapshot:
         snapshot = observe_pod(self._dependencies.runtime, self._uid, self._dependencies.vms)
-        self.follow_probes(snapshot)  # before anybody takes a new start for ready
+        self.follow_probes(snapshot)  # before a new start counts as ready
         return snapshot
 
     async def read_again(self, snapshot: PodSnapshot) -> PodSnapshot:
-        """Not all that happens to a virtual machine is told: what was read long ago is read again,
-        so that what somebody changed by hand is found. An idle turn always finds it that old; a
-        turn that something woke seldom does, and so does not wait for the reading."""
+        """libvirt does not report every change of a virtual machine. So the observer reads again
+        what it read long ago, and finds what was changed by hand. An idle turn always finds it
+        that old; a turn that an event woke seldom does, and so does not wait for the reading."""
         vm, vms = snapshot.vm, self._dependencies.vms
         if vm is None or vms is None:
             return snapshot
@@ -111,7 +111,7 @@ class PodObserver:
             if not has_probes(container):
                 continue
             name = container["name"]
-            self.probes.follow(container, views.get(name), status_told(pod, name))
+            self.probes.follow(container, views.get(name), reported_status(pod, name))
 
     def _goes_on(self, snapshot: PodSnapshot) -> bool:
         if self.probes.any or snapshot.groups is None or not self.is_running(snapshot):
@@ -160,7 +160,7 @@ class PodObserver:
             container["name"],
             view,
             definition_changed=changes and self._must_start_anew(container, view),
-            starts=starts_told(self._record.pod, container["name"]),
+            starts=reported_starts(self._record.pod, container["name"]),
         )
         if view is not None and self._lost_groups.is_lost(view, snapshot):
             return msgspec.structs.replace(facts, unhealthy=GROUP_LOST)

@@ -39,7 +39,7 @@ from livesize.agent.probes.watch import PodProbes
 from livesize.agent.report import (
     Ending,
     ending_of,
-    status_told,
+    reported_status,
 )
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodActions
 from livesize.agent.resize.driver import NEVER, NodeAdmission, ResizeDriver
@@ -231,7 +231,7 @@ class PodWorker:
         return max(0.0, min(left_seconds, wait_seconds))
 
     async def _run_in_time(self, run: RunPod, snapshot: PodSnapshot) -> float:
-        if self._is_new and self._is_told_ready() and (run.make_group or run.starts):
+        if self._is_new and self._is_reported_ready() and (run.make_group or run.starts):
             await self._reporter.report(snapshot)  # of the start before: it takes a while to be so
         self._is_new = False
         if run.make_group:
@@ -263,9 +263,9 @@ class PodWorker:
             case _:
                 return 0.0  # something ended meanwhile
 
-    def _is_told_ready(self) -> bool:
+    def _is_reported_ready(self) -> bool:
         pod = self._record.pod
-        return any(status_told(pod, one["name"]).get("ready") for one in containers_of(pod))
+        return any(reported_status(pod, one["name"]).get("ready") for one in containers_of(pod))
 
     def _allocation(self) -> Allocation:
         entry = self._admission.ledger.get(self.uid)
@@ -384,7 +384,7 @@ class PodWorker:
         await self._reporter.report(look)
 
     async def report_stopped(self) -> None:
-        """The agent stops, and has stopped what ran: nobody is told any longer that it is ready."""
+        """The agent stops, and has stopped what ran: the status says ready no longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOPPED_SECONDS):
                 await self._try_to_report()

@@ -19,7 +19,7 @@ from livesize.runtime.interface import CommandTimeoutError, Runtime, RuntimeCall
 
 _STATUS_LINE_BYTES = 4096
 _GOOD = range(200, 400)
-_MOST_WORDS = 1024
+_MOST_CHARACTERS = 1024
 # Names that are none, and ports that are none, are the pod's own words.
 _UNREACHABLE = (OSError, ValueError, OverflowError)
 
@@ -63,7 +63,7 @@ class Asker:
             return str(failure)
         if result.exit_code == 0:
             return ""
-        return result.output.strip()[-_MOST_WORDS:] or f"exit status {result.exit_code}"
+        return result.output.strip()[-_MOST_CHARACTERS:] or f"exit status {result.exit_code}"
 
     async def _open(self, host: str, port: int) -> str:
         if port == UNKNOWN_PORT:
@@ -104,10 +104,10 @@ async def _status_of(page: GetPage, host: str) -> int:
     finally:
         # Not waited for: over TLS the other side may take its time to say goodbye.
         writer.close()
-    words = answer.split()
-    if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
+    parts = answer.split()
+    if len(parts) < 2 or not parts[0].startswith("HTTP/") or not parts[1].isdigit():
         raise ValueError("the answer is no HTTP")
-    return int(words[1])
+    return int(parts[1])
 
 
 def _trusting() -> ssl.SSLContext:

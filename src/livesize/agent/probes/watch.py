@@ -64,9 +64,9 @@ class PodProbes:
         followed = None if view is None else self._followed.get(view.id)
         return WELL if followed is None else followed[0].health
 
-    def follow(self, container: Object, view: ContainerView | None, told: Object) -> None:
-        """Ask this start from now on, if it runs and is not asked yet. ``told``: what the status
-        last said of the container: an agent that comes new goes on from there."""
+    def follow(self, container: Object, view: ContainerView | None, reported: Object) -> None:
+        """Probe this start from now on, if it runs and is not probed yet. ``reported``: what the
+        status last said of the container: a new agent goes on from there."""
         if view is None or self._tasks is None or view.id in self._followed:
             return
         probes = {kind: probe for kind in ProbeKind if (probe := parse_probe(container, kind))}
@@ -76,11 +76,11 @@ class PodProbes:
         asker = Asker(
             self._dependencies.runtime, self._dependencies.clock, view.pod_uid, view.name, address
         )
-        same = str(told.get("containerID", "")).endswith(view.id)
+        same = str(reported.get("containerID", "")).endswith(view.id)
         health = ContainerHealth(
-            started=ProbeKind.STARTUP not in probes or (same and bool(told.get("started"))),
+            started=ProbeKind.STARTUP not in probes or (same and bool(reported.get("started"))),
             ready=not probes.keys() & {ProbeKind.STARTUP, ProbeKind.READINESS}
-            or (same and bool(told.get("ready"))),
+            or (same and bool(reported.get("ready"))),
         )
         follower = _Follower(asker, view.started_at, probes, health, self._record_event, self._wake)
         self._followed[view.id] = follower, self._tasks.create_task(follower.run())
@@ -136,7 +136,7 @@ class _Follower:
             await clock.sleep(probe.period_seconds)
 
     async def _ask(self, probe: Probe) -> str:
-        """A bug here is a probe that fails, and ends nobody's owner."""
+        """A bug here is a probe that fails, and never ends the pod's worker."""
         try:
             return await self.asker.ask(probe.handler, probe.timeout_seconds)
         except Exception as failure:

@@ -64,7 +64,7 @@ def progress_body(
     }
 
 
-def failure_words(records: Sequence[StepRecord], failure: Exception) -> str:
+def failure_message(records: Sequence[StepRecord], failure: Exception) -> str:
     """What the machine said; where memory is held, first who holds how much, in whole Mi."""
     if not isinstance(failure, MemoryInUseError):
         return str(failure)
@@ -92,8 +92,8 @@ def waiting_body(
     pod: Object, allocation: Allocation, message: str, records: Iterable[StepRecord], status: Object
 ) -> Object:
     """Applied as far as it can be; ``message`` says what has yet to run at its size."""
-    told = error_body(pod, allocation, message, records, status)
-    return told | _body(pod, ResizePhase.IN_PROGRESS, allocation.generation)
+    content = error_body(pod, allocation, message, records, status)
+    return content | _body(pod, ResizePhase.IN_PROGRESS, allocation.generation)
 
 
 def done_body(
@@ -138,11 +138,11 @@ def event_message(
         (starting if size["name"] in sidecars else containers).append(
             {"name": size["name"], "resources": resources}
         )
-    told: Object = {"initContainers": starting} if starting else {}
-    told |= {"containers": containers, "generation": generation}
+    content: Object = {"initContainers": starting} if starting else {}
+    content |= {"containers": containers, "generation": generation}
     if error is not None:
-        told["error"] = error
-    return f"Pod resize {what}: {orjson.dumps(told).decode()}"
+        content["error"] = error
+    return f"Pod resize {what}: {orjson.dumps(content).decode()}"
 
 
 def _body(pod: Object, phase: ResizePhase, generation: int) -> Object:

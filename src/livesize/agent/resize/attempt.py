@@ -56,10 +56,10 @@ log = get_logger("agent.resize")
 
 WORLD_ERRORS: tuple[type[Exception], ...] = (StepFailedError, RuntimeCallError, CheckpointError)
 POST_ERRORS: tuple[type[Exception], ...] = (ConnectionError, StatusError)
-TELL_ERRORS: tuple[type[Exception], ...] = (
+REPORT_ERRORS: tuple[type[Exception], ...] = (
     *POST_ERRORS,
     CheckpointError,
-)  # nothing is told of what a crash could take
+)  # the agent reports nothing that a crash could take
 
 NOT_RUNNING = "Allocated. The resize is done when what does not run now runs at its new size:"
 _ACCEPTED = (ResizePhase.IN_PROGRESS, ResizePhase.ERROR, ResizePhase.DONE)
@@ -157,9 +157,9 @@ class ResizeAttempt:
 
     def _may_report(self) -> bool:
         """The API asks about the very generation being applied, and has no final answer."""
-        asked = resize_state(self.record.pod).get("generation")
+        generation = resize_state(self.record.pod).get("generation")
         unfinished = phase_of(self.record.pod) in UNFINISHED
-        return asked == self.target.generation and unfinished and not self.record.gone
+        return generation == self.target.generation and unfinished and not self.record.gone
 
     async def _checkpoint(self) -> None:
         self.entry.secure(self.target)
@@ -193,8 +193,7 @@ class ResizeAttempt:
         return True
 
     def _started(self) -> tuple[EventReason, str]:
-        told = self._event("started")
-        return EventReason.RESIZE_STARTED, told
+        return EventReason.RESIZE_STARTED, self._event("started")
 
     def _event(self, what: str) -> str:
         sizes, generation = self.target.allocated, self.target.generation
@@ -206,7 +205,7 @@ class ResizeAttempt:
             await self.entry.durable()
             self.dependencies.record_event(pod, *self._started())
             await self.record.post_resizing(accept_body(pod, target))
-        except TELL_ERRORS as failure:
+        except REPORT_ERRORS as failure:
             # The node's ledger is the truth: the resize goes on, and report tells it all.
             log.warning("accept not posted", pod=target.name, reason=str(failure))
 
@@ -225,7 +224,7 @@ class ResizeAttempt:
         body = progress_body(pod, self.target, progress, self._records, status)
         try:
             await self.record.post_resizing(body)
-        except TELL_ERRORS as failure:
+        except REPORT_ERRORS as failure:
             log.warning("progress not posted", pod=self.target.name, reason=str(failure))
 
     def _stop(self, container: str) -> Step:
@@ -273,22 +272,22 @@ class ResizeAttempt:
         await self.line.end()
         if self._accepting is not None:
             await self._accepting
-        is_told = False
+        is_reported = False
         try:
             await self.entry.reportable_as_done()
             if self._may_report():  # no newer request came meanwhile: only the newest counts
                 await self._report_done(started)
-                is_told = True
+                is_reported = True
         finally:
-            for one in () if is_told else started:
+            for one in () if is_reported else started:
                 self.dependencies.record_event(self.record.pod, *one)
 
     async def _report_done(self, news: list[tuple[EventReason, str]]) -> None:
         pod = self.record.pod
         groups = None if self.work.groups is None or self.restarts else self.work.groups()
         status = caught_up(pod, self.actions.build_status(groups))
-        asked = [size["name"] for size in resize_state(pod).get("desired") or ()]
-        waiting = yet_to_run({**pod, "status": status}, asked)
+        desired = [size["name"] for size in resize_state(pod).get("desired") or ()]
+        waiting = yet_to_run({**pod, "status": status}, desired)
         if waiting:
             await self._report_waiting(f"{NOT_RUNNING} {waiting}", news, status)
             return

@@ -1,9 +1,10 @@
-"""Drives one pod on the machine to what is allocated, and tells the API how it goes.
+"""Drives one pod on the machine to what is allocated, and reports to the API server how it goes.
 
-Decides whether there is anything to do, runs one attempt, and on failure says so (phase Error,
-with what the machine said), backs off with jitter, and begins again from what the machine says.
-A newer promise resets the wait: going back to an old size need not wait for a shrink that cannot
-finish. Limits that drifted from a finished resize are driven back without a word to the API.
+The driver decides whether there is anything to do and runs one attempt. After a failure it reports
+phase Error with the machine's message, backs off with jitter, and begins again from what the
+machine says. A newer promise resets the wait: going back to an old size need not wait for a shrink
+that cannot finish. The driver brings limits that drifted from a finished resize back without a
+report.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from livesize.agent.resize.answers import (
     accept_body,
     error_body,
     event_message,
-    failure_words,
+    failure_message,
     refusal_body,
 )
 from livesize.agent.resize.attempt import (
     POST_ERRORS,
-    TELL_ERRORS,
+    REPORT_ERRORS,
     WORLD_ERRORS,
     AttemptOutcome,
     PodActions,
@@ -104,7 +105,7 @@ class ResizeDriver:
             self._generation, self._failures, self._retry_at = target.generation, 0, 0.0
         target = self._decide_restarts(target, snapshot)
         restarts = _due_restarts(self._record.pod, target, snapshot)
-        unfinished = not target.settled or self._is_asked(target)
+        unfinished = not target.settled or self._awaits_report(target)
         wait_seconds = self._retry_at - self._dependencies.clock.monotonic()
         if unfinished and wait_seconds > 0:
             return wait_seconds
@@ -133,27 +134,27 @@ class ResizeDriver:
             return
         state = resize_state(pod)
         heard = int(state.get("observedGeneration", 0)) >= refusal.generation
-        is_told = heard and phase_of(pod) is refusal.phase  # by us, not only by the scheduler
-        is_told = is_told and state.get("allocated") == list(entry.allocated)
-        if state.get("generation") != refusal.generation or is_told:
+        is_reported = heard and phase_of(pod) is refusal.phase  # by us, not only by the scheduler
+        is_reported = is_reported and state.get("allocated") == list(entry.allocated)
+        if state.get("generation") != refusal.generation or is_reported:
             return
         body = refusal_body(pod, refusal.phase, refusal.generation, refusal.message, entry)
         deferred = refusal.phase is ResizePhase.DEFERRED
         reason = EventReason.RESIZE_DEFERRED if deferred else EventReason.RESIZE_INFEASIBLE
         sizes = [size_of(container) for container in resizable_of(pod)]
         what = "deferred" if deferred else "infeasible"
-        told = event_message(what, pod, sizes, refusal.generation, refusal.message)
-        await self._record.post_resizing(body, (reason, told))
+        event = event_message(what, pod, sizes, refusal.generation, refusal.message)
+        await self._record.post_resizing(body, (reason, event))
 
     def is_unfinished(self) -> bool:
-        """Somebody waits for the answer to a resize of this pod."""
+        """The API server has no final report of this pod's resize."""
         return phase_of(self._record.pod) in UNFINISHED and not self._record.gone
 
-    def _is_asked(self, target: Allocation) -> bool:
-        """The API still waits for the answer to what was promised."""
+    def _awaits_report(self, target: Allocation) -> bool:
+        """The API server has no final report of what was promised."""
         pod = self._record.pod
-        asked = resize_state(pod).get("generation") == target.generation
-        return asked and phase_of(pod) in UNFINISHED and not self._record.gone
+        is_newest = resize_state(pod).get("generation") == target.generation
+        return is_newest and phase_of(pod) in UNFINISHED and not self._record.gone
 
     def _decide_restarts(self, target: Allocation, snapshot: PodSnapshot) -> Allocation:
         pod, overdue = self._record.pod, self._overdue(target)
@@ -169,7 +170,7 @@ class ResizeDriver:
     def _overdue(self, target: Allocation) -> Overdue:
         """What restarts rather than to wait any longer."""
         pod, state = self._record.pod, resize_state(self._record.pod)
-        if "requestedTime" not in state or not self._is_asked(target):
+        if "requestedTime" not in state or not self._awaits_report(target):
             return Overdue.NOTHING
         deadline = deadline_of(pod)
         if deadline is not None and deadline.action is OnDeadline.RESTART:
@@ -182,8 +183,8 @@ class ResizeDriver:
 
     def _waited_for(self, seconds: float) -> bool:
         """Since it was asked. Times are written in whole seconds, rounded down."""
-        asked = parse_time(resize_state(self._record.pod)["requestedTime"])
-        return self._dependencies.clock.now() > asked + 1 + seconds
+        requested_at = parse_time(resize_state(self._record.pod)["requestedTime"])
+        return self._dependencies.clock.now() > requested_at + 1 + seconds
 
     def _is_overtaken(self, target: Allocation) -> bool:
         """A newer promise was made, or the pod is on its way out."""
@@ -198,8 +199,10 @@ class ResizeDriver:
         if not self._entry.holds(target):
             steps.append(Step("checkpoint", lambda: self._secure(target)))
         state = resize_state(self._record.pod)
-        told = phase_of(self._record.pod) is ResizePhase.IN_PROGRESS and state["message"] == why
-        if self._is_asked(target) and not told:
+        is_reported = (
+            phase_of(self._record.pod) is ResizePhase.IN_PROGRESS and state["message"] == why
+        )
+        if self._awaits_report(target) and not is_reported:
             steps.append(Step("accept", lambda: self._accept_later(target, why)))
         outcome = await run_steps(
             "resize",
@@ -217,8 +220,8 @@ class ResizeDriver:
     async def _accept_later(self, target: Allocation, why: str) -> None:
         pod = self._record.pod
         if phase_of(pod) not in APPLYING:
-            told = event_message("started", pod, target.allocated, target.generation)
-            self._dependencies.record_event(pod, EventReason.RESIZE_STARTED, told)
+            event = event_message("started", pod, target.allocated, target.generation)
+            self._dependencies.record_event(pod, EventReason.RESIZE_STARTED, event)
         await self._record.post_resizing(accept_body(pod, target, why))
 
     async def _attempt(
@@ -282,30 +285,30 @@ class ResizeDriver:
         """Nothing failed, and it may take for ever: what it waits for is said, once."""
         pod = self._record.pod
         state = resize_state(pod)
-        told = phase_of(pod) is ResizePhase.IN_PROGRESS and state.get("message") == why
-        if told or not self._is_asked(target):
+        is_reported = phase_of(pod) is ResizePhase.IN_PROGRESS and state.get("message") == why
+        if is_reported or not self._awaits_report(target):
             return
         try:
             await self._record.post_resizing(accept_body(pod, target, why))
-        except TELL_ERRORS as refusal:
+        except REPORT_ERRORS as refusal:
             log.warning("waiting not posted", pod=target.name, reason=str(refusal))
 
     async def _post_error(
         self, target: Allocation, outcome: AttemptOutcome, failure: Exception
     ) -> None:
-        pod, message = self._record.pod, failure_words(outcome.records, failure)
+        pod, message = self._record.pod, failure_message(outcome.records, failure)
         state = resize_state(pod)
-        if not self._is_asked(target):
+        if not self._awaits_report(target):
             return
         if state.get("phase") == ResizePhase.ERROR and state.get("message") == message:
             return
         if self._failures == 1:
-            told = event_message("error", pod, target.allocated, target.generation, message)
-            self._dependencies.record_event(pod, EventReason.RESIZE_ERROR, told)
+            event = event_message("error", pod, target.allocated, target.generation, message)
+            self._dependencies.record_event(pod, EventReason.RESIZE_ERROR, event)
         body = error_body(pod, target, message, outcome.records, self._actions.build_status(None))
         try:
             await self._record.post_resizing(body)
-        except TELL_ERRORS as refusal:
+        except REPORT_ERRORS as refusal:
             log.warning("error not posted", pod=target.name, reason=str(refusal))
 
 

@@ -23,7 +23,7 @@ from livesize.api.resources import Amounts, ResourceName, parse_resources, same_
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.runtime.interface import RuntimeCallError
 
-_MOST_WORDS = 300
+_MOST_CHARACTERS = 300
 
 Overtaken: TypeAlias = Callable[[], bool]
 """Whether the resize has lost its point."""
@@ -115,7 +115,7 @@ class ResizeHooks:
         if result.exit_code == 0:
             return ""
         lines = result.output.strip().splitlines()
-        return lines[-1][:_MOST_WORDS] if lines else f"exit status {result.exit_code}"
+        return lines[-1][:_MOST_CHARACTERS] if lines else f"exit status {result.exit_code}"
 
 
 def _environment(before: Object, after: Object) -> tuple[tuple[str, str], ...]:

@@ -100,7 +100,7 @@ def _demanded(pod: Object, entry: Allocation) -> list[Object]:
 
 
 def _requests_restart(pod: Object, entry: Allocation) -> bool:
-    """The resize that this promise answers was asked with that wish."""
+    """The resize that this promise answers was requested with action Restart."""
     state = resize_state(pod)
     return (
         state.get("generation") == entry.generation

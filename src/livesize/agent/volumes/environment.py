@@ -44,8 +44,8 @@ def environment(container: Object, references: ReferenceContext) -> tuple[tuple[
     return tuple(known.items())
 
 
-def expanded(words: list[str] | None, known: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(expand(word, known) for word in words or ())
+def expanded(texts: list[str] | None, known: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(expand(text, known) for text in texts or ())
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:

@@ -134,7 +134,7 @@ class PodVolumes:
     async def _source(
         self, pod: Object, mount: Object, references: ReferenceContext, limits: KernelLimits
     ) -> tuple[str, bool]:
-        """The volume's path, and whether nobody may write to it."""
+        """The volume's path, and whether it is read-only."""
         volume = volumes_of(pod).get(mount["name"])
         if volume is None:
             raise ContainerConfigError(f"the pod has no volume {mount['name']!r}")

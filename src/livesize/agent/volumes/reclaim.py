@@ -104,10 +104,10 @@ class FolderReclaimer:
 
     async def _let_go(self, volume: Object) -> None:
         finalizers = lookup(volume, *_FINALIZERS, default=[])
-        kept = [one for one in finalizers if one != FOLDER_FINALIZER]
+        remaining = [one for one in finalizers if one != FOLDER_FINALIZER]
         try:
             await self._dependencies.client.update(
-                PERSISTENT_VOLUMES, evolve(volume, _FINALIZERS, kept)
+                PERSISTENT_VOLUMES, evolve(volume, _FINALIZERS, remaining)
             )
         except StatusError as refusal:
             if refusal.code not in (404, 409):  # gone, or changed: then it is seen again
