@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from livesize.apiserver.http.responses import PIECE_BYTES, Answer, send_answer
-from livesize.apiserver.http.whole_answers import LARGE_BYTES, WholeAnswers
+from livesize.apiserver.http.whole_responses import LARGE_BYTES, WholeResponses
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -48,8 +48,8 @@ def answering(body: bytes) -> Application:
 
 
 async def written(application: Application, request: bytes) -> list[bytes]:
-    config = uvicorn.Config(application, http=WholeAnswers, lifespan="off", log_config=None)
-    protocol = WholeAnswers(config, ServerState(), {})
+    config = uvicorn.Config(application, http=WholeResponses, lifespan="off", log_config=None)
+    protocol = WholeResponses(config, ServerState(), {})
     transport = Recorded()
     protocol.connection_made(transport)
     protocol.data_received(request)
