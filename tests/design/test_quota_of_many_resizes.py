@@ -25,8 +25,8 @@ from livesize.api.patch import PatchType
 from livesize.api.quantity import parse_quantity
 from livesize.api.quota import usage_of, used_of
 from livesize.apiserver.auth.identities import Role
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of, prefix_of
-from livesize.client.direct import DirectClient
 from livesize.store.epochs import first_revision
 from livesize.store.interface import ChangeKind, Store
 

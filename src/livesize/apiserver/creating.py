@@ -24,12 +24,13 @@ from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.objects import validate_create
 from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container
+from livesize.api.write_options import WriteOptions
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.admission.storage import fill_storage
 from livesize.apiserver.admission.trust import note_who_brings
-from livesize.apiserver.asked import Target, WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of

@@ -18,7 +18,8 @@ from livesize.api.patch.merge import merge_patch
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.api.plain_resize import Sizes, parse_sizes
-from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
+from livesize.api.write_options import FieldValidation, WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
 
 _POLICY = "resizePolicy"

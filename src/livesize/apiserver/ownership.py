@@ -38,7 +38,8 @@ from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.vm_as_container import fold_part
-from livesize.apiserver.asked import Target, WriteOptions
+from livesize.api.write_options import WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role
 
 BEFORE_FIRST_APPLY = "before-first-apply"

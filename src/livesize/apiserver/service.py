@@ -26,13 +26,8 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.vm_as_container import keep_machine
-from livesize.apiserver.asked import (
-    PLAIN_WRITE,
-    ListOptions,
-    Target,
-    WatchOptions,
-    WriteOptions,
-)
+from livesize.api.write_options import PLAIN_WRITE, WriteOptions
+from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.node_reads import (

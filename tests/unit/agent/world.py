@@ -86,7 +86,9 @@ class MemoryApi:
         self._check_up()
         return self._served(self._find(resource, name, namespace))
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+    async def list(
+        self, resource: Resource, selection: Selection = EVERYTHING, **_: Any
+    ) -> ObjectList:
         self._check_up()
         items = [
             self._served(obj) for key, obj in self.objects.items() if key[0] == resource.plural

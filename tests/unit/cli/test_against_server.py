@@ -29,7 +29,6 @@ from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.cli.app import cli
-from livesize.client.direct import DirectClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.machinery.context import system_context
@@ -47,8 +46,8 @@ class SmallNode:
     """Binds pods to itself, starts them in words only, and answers every resize at once."""
 
     def __init__(self, server: ApiServer) -> None:
-        self._client = DirectClient(server.door(node_identity(NODE)))
-        self._admin = DirectClient(server.door(Identity("test", Role.ADMIN)))
+        self._client = server.client(node_identity(NODE))
+        self._admin = server.client(Identity("test", Role.ADMIN))
         context = system_context()
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(context)
         self._informer = Informer(self._admin, PODS, context=context, on_change=self._changed)

@@ -61,7 +61,9 @@ class Server:
         for queue in self.watchers.get(resource, []):
             queue.put_nowait(WatchEvent(kind, obj))
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+    async def list(
+        self, resource: Resource, selection: Selection = EVERYTHING, **_: Any
+    ) -> ObjectList:
         return ObjectList(tuple(self.objects[resource].values()), str(self.revision))
 
     async def watch(
