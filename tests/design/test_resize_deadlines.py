@@ -17,9 +17,9 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.apiserver.auth.identities import Role
-from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
-from livesize.machinery.context import system_context
+from livesize.controllers.resize_deadline.reconcile import resize_deadline_controller
 from livesize.runtime.interface import ContainerGroup
+from unit.controllers.at_work import at_work
 
 MIB = 1 << 20
 
@@ -27,8 +27,9 @@ MIB = 1 << 20
 @pytest.fixture
 async def system(tmp_path: Path) -> AsyncIterator[OneProcess]:
     async with one_process(tmp_path) as running, asyncio.TaskGroup() as tasks:
-        controller = ResizeDeadlines(running.as_role(Role.CONTROLLER), context=system_context())
-        task = tasks.create_task(controller.run())
+        task = tasks.create_task(
+            at_work(running.as_role(Role.CONTROLLER), resize_deadline_controller)
+        )
         yield running
         task.cancel()
 

@@ -52,9 +52,9 @@ def controllers(**given: Any) -> None:
       livesize controllers --kubeconfig /etc/livesize/controllers.kubeconfig
       livesize controllers --config /etc/livesize/controllers.yaml
     """
-    from livesize.main.controllers import run_controllers
+    from livesize.main.controllers import run_controllers_command
 
-    run_controllers(**given)
+    run_controllers_command(**given)
 
 
 @click.command()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from livesize.api.disruption import is_healthy, protects
-from livesize.api.kinds import DISRUPTION_BUDGETS, PODS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta

@@ -1,232 +1,191 @@
-"""Watches every kind, keeps the graph of owners, and carries out what the plan says of an object.
+"""Watches every kind, and carries out what the plan says of an object, its owners and dependents.
 
 An owner counts as gone only when the API server itself says so: a watch may be behind.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from livesize.api.errors import StatusError
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.registry import RESOURCES
 from livesize.api.kinds.resource import Resource
-from livesize.api.objects import Object, name_of, uid_of, version_of
-from livesize.client.informer import Delta, Informer
-from livesize.client.interface import Client
-from livesize.controllers.garbage.graph import (
-    Graph,
-    Place,
+from livesize.api.objects import Object, namespace_of, uid_of
+from livesize.client.informer import Delta
+from livesize.controllers.garbage.owners import (
+    ObjectKey,
+    blocks,
     finalizers_of,
-    is_going,
-    owner_place,
+    is_leaving,
+    key_of,
+    owner_key,
     references_of,
+    waits_for_collector,
 )
 from livesize.controllers.garbage.plan import (
     FOREGROUND,
-    ORPHAN,
     Collect,
     Dependent,
     ForgetMe,
     ForgetOwners,
+    GarbageStep,
     LetGo,
     LookAt,
     Owner,
     OwnerState,
     Piece,
-    Step,
     plan_piece,
 )
+from livesize.controllers.kit.caches import BY_OWNER
+from livesize.controllers.kit.loop import Controller
+from livesize.controllers.kit.reader import Reader
+from livesize.controllers.kit.result import Done, Result
+from livesize.controllers.kit.watches import Watch
+from livesize.controllers.kit.writer import Writer
 from livesize.machinery.context import Context
-from livesize.machinery.queue import WorkQueue, run_workers
 from livesize.machinery.telemetry import get_logger
 
 log = get_logger("controllers.garbage")
 
 WORKERS = 4
-AGAIN_SECONDS = 0.05
-_BUSY = frozenset({"deletionTimestamp", "ownerReferences"})
+_OWNED_OR_LEAVING = frozenset({"deletionTimestamp", "ownerReferences"})
 COLLECTED: tuple[Resource, ...] = tuple(one for one in RESOURCES if one != EVENTS)
 
 
-class GarbageCollector:
-    """``await run()`` until cancelled."""
-
-    def __init__(self, client: Client, *, context: Context) -> None:
-        self._client = client
-        self._graph = Graph()
-        self._queue: WorkQueue[Place] = WorkQueue(context)
-        self._informers = [
-            Informer(
-                client,
-                resource,
-                context=context,
-                on_change=functools.partial(self._observe, resource),
-            )
-            for resource in COLLECTED
-        ]
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for informer in self._informers:
-                group.create_task(informer.run())
-            for informer in self._informers:
-                await informer.synced.wait()
-            await run_workers(self._queue, self._reconcile, WORKERS)
-
-    # Observe
-
-    def _observe(self, resource: Resource, delta: Delta) -> None:
-        if delta.old is not None and delta.new is not None and _are_free(delta.old, delta.new):
-            self._graph.set(resource, delta.new)
-            return
-        if delta.new is None:
-            self._graph.drop(resource, delta.object)
-        else:
-            place = self._graph.set(resource, delta.new)
-            if references_of(delta.new) or _has_to_do(delta.new):
-                self._queue.add(place)
-        if delta.new is None or _has_to_do(delta.new):
-            self._look_at(self._graph.dependents(uid_of(delta.object)))
-        self._tell_owners(delta)
-
-    def _tell_owners(self, delta: Delta) -> None:
-        """One that waits for what it owns sees it go."""
-        for obj in (delta.old, delta.new):
-            for reference in references_of(obj) if obj is not None else ():
-                owner = self._graph.place_of(str(reference.get("uid")))
-                if owner is not None and _has_to_do(self._graph.get(owner) or {}):
-                    self._queue.add(owner)
-
-    def _look_at(self, places: Iterable[Place]) -> None:
-        for place in places:
-            self._queue.add(place)
-
-    async def _piece(self, place: Place, obj: Object) -> Piece:
-        owners = [
-            Owner(str(reference.get("uid")), await self._owner_state(place, reference))
-            for reference in references_of(obj)
-        ]
-        dependents = [
-            self._dependent(below, uid_of(obj)) for below in self._graph.dependents(uid_of(obj))
-        ]
-        return Piece(tuple(owners), tuple(dependents), tuple(finalizers_of(obj)), is_going(obj))
-
-    def _dependent(self, place: Place, owner: str) -> Dependent:
-        obj = self._graph.get(place)
-        assert obj is not None, "the graph has no dependents without their objects"
-        return Dependent(
-            uid_of(obj), _blocks(obj, owner), is_going(obj), self._waits_for(obj, owner)
-        )
-
-    def _waits_for(self, obj: Object, other: str) -> bool:
-        """Whether ``obj``, deleted in the foreground, waits for ``other``, or for one that does."""
-        waiting, seen = [obj], {uid_of(obj)}
-        while waiting:
-            here = waiting.pop()
-            if not (is_going(here) and FOREGROUND in finalizers_of(here)):
-                continue
-            for below in self._blocking(uid_of(here)):
-                uid = uid_of(below)
-                if uid == other:
-                    return True
-                if uid not in seen:
-                    seen.add(uid)
-                    waiting.append(below)
-        return False
-
-    def _blocking(self, owner: str) -> list[Object]:
-        found = [self._graph.get(place) for place in self._graph.dependents(owner)]
-        return [obj for obj in found if obj is not None and _blocks(obj, owner)]
-
-    async def _owner_state(self, place: Place, reference: Object) -> OwnerState:
-        above = owner_place(place, reference)
-        if above is None:
-            return OwnerState.UNKNOWN
-        uid = reference.get("uid")
-        owner = self._graph.get(above)
-        if owner is None or uid_of(owner) != uid:
-            owner = await self._ask(above)
-        if owner is None or uid_of(owner) != uid:
-            return OwnerState.ABSENT
-        waits = is_going(owner) and FOREGROUND in finalizers_of(owner)
-        return OwnerState.WAITING if waits else OwnerState.SOLID
-
-    async def _ask(self, place: Place) -> Object | None:
-        try:
-            return await self._client.get(place.resource, place.name, place.namespace)
-        except StatusError as refusal:
-            if refusal.code != 404:
-                raise
-            return None
-
-    # Plan and apply
-
-    async def _reconcile(self, place: Place) -> float | None:
-        obj = self._graph.get(place)
-        if obj is None:
-            return None
-        try:
-            for step in plan_piece(await self._piece(place, obj)):
-                await self._apply(step, place, obj)
-        except StatusError as refusal:
-            if refusal.code == 404:
-                return None  # gone meanwhile
-            if refusal.code == 409:
-                return AGAIN_SECONDS  # changed meanwhile
-            raise
-        return None
-
-    async def _apply(self, step: Step, place: Place, obj: Object) -> None:
-        match step:
-            case Collect(propagation):
-                log.info("collected", kind=place.resource.kind, name=place.name)
-                await self._client.delete(
-                    place.resource,
-                    place.name,
-                    place.namespace,
-                    uid=uid_of(obj),
-                    propagation=propagation,
-                )
-            case ForgetOwners(uids):
-                await self._forget(place, obj, uids)
-            case ForgetMe(dependent):
-                below = self._graph.place_of(dependent)
-                owned = None if below is None else self._graph.get(below)
-                if below is not None and owned is not None:
-                    await self._forget(below, owned, (uid_of(obj),))
-            case LookAt(dependent):
-                below = self._graph.place_of(dependent)
-                self._look_at(() if below is None else (below,))
-            case LetGo(finalizer):
-                kept = [one for one in finalizers_of(obj) if one != finalizer]
-                await self._write(place, obj, {"finalizers": kept or None})
-
-    async def _forget(self, place: Place, obj: Object, uids: tuple[str, ...]) -> None:
-        kept = [one for one in references_of(obj) if one.get("uid") not in uids]
-        await self._write(place, obj, {"ownerReferences": kept or None})
-
-    async def _write(self, place: Place, obj: Object, metadata: Object) -> None:
-        """Only if nobody has changed it since it was seen."""
-        versioned = {**metadata, "resourceVersion": version_of(obj), "uid": uid_of(obj)}
-        patch = {"metadata": versioned}
-        await self._client.patch(place.resource, name_of(obj), patch, namespace=place.namespace)
-
-
-def _blocks(obj: Object, owner: str) -> bool:
-    return any(
-        reference.get("uid") == owner and bool(reference.get("blockOwnerDeletion"))
-        for reference in references_of(obj)
+def garbage_controller(_context: Context) -> Controller[ObjectKey]:
+    return Controller(
+        name="garbage",
+        component="garbage-collector",
+        watches=tuple(
+            Watch(resource, functools.partial(_keys, resource)) for resource in COLLECTED
+        ),
+        reconcile=_reconcile,
+        workers=WORKERS,
     )
 
 
-def _are_free(*objects: Object) -> bool:
-    """Owned by nobody and there to stay, as most objects at most times."""
-    return all(_BUSY.isdisjoint(obj["metadata"]) for obj in objects)
+# Observe
 
 
-def _has_to_do(obj: Object) -> bool:
-    """Its deletion waits for the garbage collector."""
-    return is_going(obj) and not {FOREGROUND, ORPHAN}.isdisjoint(finalizers_of(obj))
+def _keys(resource: Resource, delta: Delta, read: Reader) -> Iterator[ObjectKey]:
+    states = [obj for obj in (delta.old, delta.new) if obj is not None]
+    if len(states) == 2 and all(map(_is_free, states)):
+        return
+    new = delta.new
+    if new is not None and (references_of(new) or waits_for_collector(new)):
+        yield key_of(resource, new)
+    if new is None or waits_for_collector(new):
+        for key, _ in _dependents(read, uid_of(delta.object)):
+            yield key
+    for obj in states:
+        yield from _waiting_owners(obj, read)
+
+
+def _waiting_owners(obj: Object, read: Reader) -> Iterator[ObjectKey]:
+    """One that waits for what it owns sees it go."""
+    for reference in references_of(obj):
+        key = owner_key(namespace_of(obj), reference)
+        if key is None:
+            continue
+        owner = read.get(key.resource, key.name, key.namespace) or {}
+        if uid_of(owner) == reference.get("uid") and waits_for_collector(owner):
+            yield key
+
+
+def _dependents(read: Reader, uid: str) -> Iterator[tuple[ObjectKey, Object]]:
+    for resource in COLLECTED:
+        for obj in read.select(resource, BY_OWNER, uid):
+            yield key_of(resource, obj), obj
+
+
+def _is_free(obj: Object) -> bool:
+    """Without an owner and there to stay, as most objects at most times."""
+    return _OWNED_OR_LEAVING.isdisjoint(obj["metadata"])
+
+
+async def _observe(key: ObjectKey, obj: Object, read: Reader) -> Piece:
+    owners = [
+        Owner(str(reference.get("uid")), await _owner_state(key, reference, read))
+        for reference in references_of(obj)
+    ]
+    uid = uid_of(obj)
+    dependents = [
+        Dependent(
+            uid_of(below), blocks(below, uid), is_leaving(below), _waits_for(below, uid, read)
+        )
+        for _, below in _dependents(read, uid)
+    ]
+    return Piece(tuple(owners), tuple(dependents), tuple(finalizers_of(obj)), is_leaving(obj))
+
+
+def _waits_for(obj: Object, other: str, read: Reader) -> bool:
+    """Whether ``obj``, deleted in the foreground, waits for ``other``, or for one that does."""
+    waiting, seen = [obj], {uid_of(obj)}
+    while waiting:
+        here = waiting.pop()
+        if not (is_leaving(here) and FOREGROUND in finalizers_of(here)):
+            continue
+        for _, below in _dependents(read, uid_of(here)):
+            uid = uid_of(below)
+            if not blocks(below, uid_of(here)):
+                continue
+            if uid == other:
+                return True
+            if uid not in seen:
+                seen.add(uid)
+                waiting.append(below)
+    return False
+
+
+async def _owner_state(key: ObjectKey, reference: Object, read: Reader) -> OwnerState:
+    above = owner_key(key.namespace, reference)
+    if above is None:
+        return OwnerState.UNKNOWN
+    uid = reference.get("uid")
+    owner = read.get(above.resource, above.name, above.namespace)
+    if owner is None or uid_of(owner) != uid:
+        owner = await read.newest(above.resource, above.name, above.namespace)
+    if owner is None or uid_of(owner) != uid:
+        return OwnerState.ABSENT
+    waits = is_leaving(owner) and FOREGROUND in finalizers_of(owner)
+    return OwnerState.WAITING if waits else OwnerState.SOLID
+
+
+# Plan and apply
+
+
+async def _reconcile(key: ObjectKey, read: Reader, write: Writer) -> Result:
+    obj = read.get(key.resource, key.name, key.namespace)
+    if obj is None:
+        return Done()
+    for step in plan_piece(await _observe(key, obj, read)):
+        await _apply(step, key, obj, read, write)
+    return Done()
+
+
+async def _apply(
+    step: GarbageStep, key: ObjectKey, obj: Object, read: Reader, write: Writer
+) -> None:
+    match step:
+        case Collect(propagation):
+            log.info("collected", kind=key.resource.kind, name=key.name)
+            await write.delete(key.resource, obj, propagation=propagation)
+        case ForgetOwners(uids):
+            await _forget(key.resource, obj, uids, write)
+        case ForgetMe(dependent):
+            for below, owned in _dependents(read, uid_of(obj)):
+                if uid_of(owned) == dependent:
+                    await _forget(below.resource, owned, (uid_of(obj),), write)
+        case LookAt(dependent):
+            for below, owned in _dependents(read, uid_of(obj)):
+                if uid_of(owned) == dependent:
+                    write.enqueue(below)
+        case LetGo(finalizer):
+            left = [one for one in finalizers_of(obj) if one != finalizer]
+            await write.patch(key.resource, obj, {"metadata": {"finalizers": left or None}})
+
+
+async def _forget(resource: Resource, obj: Object, uids: tuple[str, ...], write: Writer) -> None:
+    left = [one for one in references_of(obj) if one.get("uid") not in uids]
+    await write.patch(resource, obj, {"metadata": {"ownerReferences": left or None}})

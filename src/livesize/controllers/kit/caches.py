@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, namespace_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
@@ -131,7 +131,10 @@ class Caches:
             self._group = group
             for resource in self._started:
                 group.create_task(self._caches[resource].run())
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
 
 
 def _reindex(index: Index, entries: dict[str, dict[_Name, Object]], delta: Delta) -> None:

@@ -17,7 +17,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, uid_of, version_of
 from livesize.client.informer import Delta
 from livesize.machinery.clock import Clock
@@ -95,7 +95,9 @@ class Expectations(Generic[Key]):
             if delta.new is None:
                 seen = [sight for sight in expected if sight[0] == uid]
             for sight in seen:
-                self._fulfil(resource, sight)
+                key = self._drop(resource, sight)
+                if key is not None:
+                    self._on_seen(key)
 
     def _expect(self, key: Key, resource: Resource, sight: _Sight) -> None:
         sights = self._sights.get(resource, ())
@@ -107,21 +109,23 @@ class Expectations(Generic[Key]):
             self._held[key] = self._held.get(key, 0) + 1
             expected[sight] = _Expected(key, until)
 
-    def _fulfil(self, resource: Resource, sight: _Sight) -> None:
+    def _drop(self, resource: Resource, sight: _Sight) -> Key | None:
+        """The key, where this was the last that held it."""
         expected = self._expected.get(resource, {})
         found = expected.pop(sight, None)
         if found is None:
-            return
+            return None
         if not expected:
             del self._expected[resource]
         self._held[found.key] -= 1
-        if not self._held[found.key]:
-            del self._held[found.key]
-            self._on_seen(found.key)
+        if self._held[found.key]:
+            return None
+        del self._held[found.key]
+        return found.key
 
     def _drop_expired(self) -> None:
         now = self._clock.monotonic()
         for resource, expected in list(self._expected.items()):
             for sight, one in list(expected.items()):
                 if one.until <= now:
-                    self._fulfil(resource, sight)
+                    self._drop(resource, sight)

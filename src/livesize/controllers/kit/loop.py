@@ -39,7 +39,7 @@ from livesize.controllers.kit.metrics import ControllerMetrics, CountedQueue, Ki
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import After, Watch
-from livesize.controllers.kit.writer import Writer, WriteLog
+from livesize.controllers.kit.writer import WriteLog, Writer
 from livesize.machinery.context import Context
 from livesize.machinery.queue import LaterError, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
@@ -126,7 +126,9 @@ class ControllerLoop(Generic[Key]):
         )
         watched = [watch.resource for watch in controller.watches]
         self._read = Reader(caches, client, watched)
-        self._writes = WriteLog(client, caches, watched, self._expectations, self._recorder)
+        self._writes = WriteLog(
+            client, caches, watched, self._expectations, self._recorder, self._queue.add
+        )
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -162,7 +164,7 @@ class ControllerLoop(Generic[Key]):
                     self._queue.add_after(key.key, key.seconds)
                 else:
                     self._queue.add(key)
-        except Exception:  # the controller outlives a bug in its mapping
+        except Exception:  # noqa: BLE001 - the controller outlives a bug in its mapping
             self._metrics.failed_events += 1
             self._log.exception("event not mapped to keys", kind=watch.resource.kind)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object
 from livesize.client.interface import Client
+from livesize.client.pages import read_pages
 from livesize.controllers.kit.caches import BY_NAMESPACE, Caches, Index, ObjectCache
 
 
@@ -42,8 +43,9 @@ class Reader:
 
     async def newest_items(self, resource: Resource, namespace: str) -> AsyncIterator[Object]:
         """All of a namespace, as the API server has them now."""
-        for obj in (await self._client.list(resource, Selection(namespace))).items:
-            yield obj
+        async for page in read_pages(self._client, resource, Selection(namespace)):
+            for obj in page.items:
+                yield obj
 
     def _cache(self, resource: Resource) -> ObjectCache:
         assert resource in self._watched, f"the controller does not watch {resource.plural}"

@@ -6,11 +6,11 @@ Refusals go through to the kit, which handles conflicts, what is gone, and serve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Generic, TypeVar
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason, event_type
@@ -32,7 +32,9 @@ class WriteLog(Generic[Key]):
         watched: Collection[Resource],
         expectations: Expectations[Key],
         recorder: EventRecorder,
+        enqueue: Callable[[Key], None],
     ) -> None:
+        self.enqueue = enqueue
         self.client = client
         self.recorder = recorder
         self.expectations = expectations
@@ -128,6 +130,10 @@ class Writer:
         return await self._log.client.post(
             resource, name_of(about), namespace_of(about), subresource, body
         )
+
+    def enqueue(self, key: Hashable) -> None:
+        """Another key of this controller is due."""
+        self._log.enqueue(key)
 
     def event(self, resource: Resource, about: Object, reason: EventReason, message: str) -> None:
         """Tell people; it never fails and never waits."""

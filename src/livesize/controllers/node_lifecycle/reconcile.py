@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from livesize.api.conditions import find_condition
-from livesize.api.kinds import LEASES, NODES
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import ConditionType, EventReason
 from livesize.api.times import format_time

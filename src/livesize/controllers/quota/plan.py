@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.quota import Usage, add_usage, with_status
 

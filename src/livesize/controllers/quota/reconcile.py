@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from livesize.api.kinds import PODS, RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import name_of, namespace_of
 from livesize.api.quota import is_counted
 from livesize.client.informer import Delta
