@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from integration.test_door_kubectl import Cluster
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.controllers.claims.reconcile import claims_controller
 from livesize.controllers.garbage.reconcile import garbage_controller
 from unit.controllers.at_work import at_work

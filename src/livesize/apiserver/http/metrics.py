@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.machinery.durations import Durations
 
@@ -45,7 +45,9 @@ class Metrics:
 
     def objects(self) -> Mapping[str, int]:
         """How many there are of each resource."""
-        return {resource.plural: self._cache.object_count(resource) for resource in RESOURCES}
+        return {
+            resource.plural: self._cache.object_count(resource) for resource in REGISTRY.stored()
+        }
 
     def text(self) -> bytes:
         from livesize.apiserver.http.exposition import request_families

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.controllers.garbage.plan import FOREGROUND, ORPHAN
@@ -16,9 +16,6 @@ class ObjectKey(msgspec.Struct, frozen=True):
     name: str
 
 
-_BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
-
-
 def key_of(resource: Resource, obj: Object) -> ObjectKey:
     return ObjectKey(resource, namespace_of(obj), name_of(obj))
 
@@ -26,7 +23,7 @@ def key_of(resource: Resource, obj: Object) -> ObjectKey:
 def owner_key(namespace: str, reference: Object) -> ObjectKey | None:
     """An owner is in the namespace of what it owns, or in none. None: it is of a kind that is not
     served here, or in a namespace that the reference cannot name."""
-    resource = _BY_KIND.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+    resource = REGISTRY.find_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
     if resource is None or (resource.namespaced and not namespace):
         return None
     name = str(reference.get("name", ""))

@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, namespace_of, uid_of
 from livesize.client.informer import Delta
@@ -50,7 +49,7 @@ log = get_logger("controllers.garbage")
 
 WORKERS = 4
 _OWNED_OR_LEAVING = frozenset({"deletionTimestamp", "ownerReferences"})
-COLLECTED: tuple[Resource, ...] = tuple(one for one in RESOURCES if one != EVENTS)
+COLLECTED: tuple[Resource, ...] = tuple(one for one in REGISTRY.stored() if kind_of(one).collected)
 
 
 def garbage_controller(_context: Context) -> Controller[ObjectKey]:

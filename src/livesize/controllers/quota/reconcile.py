@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import name_of, namespace_of
@@ -32,7 +32,7 @@ SETTLED_SECONDS = 2.0  # after a change in the namespace
 ANYWAY_SECONDS = 300.0
 
 Key: TypeAlias = tuple[str, str]
-COUNTED: tuple[Resource, ...] = tuple(filter(is_counted, RESOURCES))
+COUNTED: tuple[Resource, ...] = tuple(filter(is_counted, REGISTRY.stored()))
 
 
 def quota_controller(_context: Context) -> Controller[Key]:
