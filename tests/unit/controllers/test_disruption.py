@@ -109,7 +109,9 @@ async def rig() -> AsyncIterator[Rig]:
 async def running(rig: Rig, name: str) -> None:
     await rig.add_pod(name, node="n1")
     conditions = [{"type": "Ready", "status": "True"}]
-    status = {"status": {"phase": "Running", "conditions": conditions}}
+    containers = [{"name": "app", "ready": True}]
+    said = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
+    status = {"status": said}
     answer = await rig.patch(f"{PODS}/{name}/status", status, token="n1")
     assert answer.status == 200, answer.json
 

@@ -8,7 +8,7 @@ by many installations never.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from livesize.api.kinds.registry import REGISTRY
@@ -23,14 +23,19 @@ Labels: TypeAlias = tuple[str, str, str]
 
 
 class Metrics:
-    def __init__(self, cache: ObjectsCache, in_flight: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        cache: ObjectsCache,
+        in_flight: Callable[[], int],
+        others: Sequence[Callable[[], Iterable[Family]]],
+    ) -> None:
+        """``others``: what other parts of this process count."""
         self.requests: dict[Labels, Counter[int]] = {}  # by code
         self.seconds: dict[Labels, Durations] = {}
         self.lag = Durations()
         self.in_flight = in_flight
         self.watchers = cache.watcher_count
-        self.others: list[Callable[[], Iterable[Family]]] = []
-        """What other parts of this process count."""
+        self._others = others
         self._cache = cache
 
     def record_lag(self, seconds: float) -> None:
@@ -53,5 +58,5 @@ class Metrics:
         from livesize.apiserver.http.exposition import request_families
         from livesize.machinery.exposition import exposition
 
-        others = [family for families in self.others for family in families()]
+        others = [family for families in self._others for family in families()]
         return exposition([*request_families(self), *others])

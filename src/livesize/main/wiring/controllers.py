@@ -5,6 +5,7 @@ A new controller is a folder in livesize.controllers (plan.py, reconcile.py), an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,13 +34,15 @@ OURS: tuple[Callable[[Context], Controller[Any]], ...] = (resize_deadline_contro
 """They read and write only what any Kubernetes API server serves, and run on every cluster."""
 
 
-async def control(client: Client, context: Context) -> None:
+async def control(client: Client, context: Context, metrics: KitMetrics) -> None:
     """Run them all, until cancelled."""
     controllers = [make(context) for make in (*CLUSTER, *OURS)]
-    await run_controllers(controllers, client, context, KitMetrics())
+    await run_controllers(controllers, client, context, metrics)
 
 
 def run_controllers_command(**settings: Any) -> None:
     from livesize.main.wiring.remote_process import run_remote_process
 
-    run_remote_process(Part.CONTROLLERS, control, **settings)
+    metrics = KitMetrics()
+    work = functools.partial(control, metrics=metrics)
+    run_remote_process(Part.CONTROLLERS, work, metrics, **settings)
