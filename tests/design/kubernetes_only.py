@@ -69,9 +69,16 @@ class KubernetesOnly:
         return ObjectList(items, page.resource_version, page.continue_token)
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        stream = self._client.watch(resource, selection, resource_version=resource_version)
+        stream = self._client.watch(
+            resource, selection, resource_version=resource_version, initial_events=initial_events
+        )
         async for event in stream:
             yield WatchEvent(event.type, without_ours(event.object))
 
