@@ -29,7 +29,7 @@ from livesize.controllers.kit.watches import After, Watch, own_key, owner_keys
 from livesize.controllers.kit.writer import Writer
 from livesize.machinery.context import system_context
 from livesize.machinery.exposition import exposition
-from unit.apiserver.conftest import IDENTITIES, Rig
+from unit.apiserver.conftest import IDENTITIES, HandClock, Rig
 
 Key = tuple[str, str]
 
@@ -43,6 +43,8 @@ class CountingClient(DirectClient):
         self.watches: Counter[Resource] = Counter()
         self.open = asyncio.Event()
         self.open.set()
+        self.held: Resource | None = None
+        """This kind cannot be read."""
 
     async def list(
         self,
@@ -53,12 +55,16 @@ class CountingClient(DirectClient):
         continue_token: str = "",
     ) -> ObjectList:
         self.lists[resource] += 1
+        if resource == self.held:
+            raise ConnectionError("held")
         return await super().list(resource, selection, limit=limit, continue_token=continue_token)
 
     async def watch(
         self, resource: Resource, selection: Selection = EVERYTHING, **given: Any
     ) -> AsyncIterator[WatchEvent]:
         self.watches[resource] += 1
+        if resource == self.held:
+            raise ConnectionError("held")
         async for event in super().watch(resource, selection, **given):
             await self.open.wait()
             yield event
@@ -192,9 +198,12 @@ async def test_a_kind_is_watched_once_there_is_another(client: CountingClient) -
         await until(lambda: client.watches[SECRETS] == 1)
         await settle()
         assert client.reads(CONFIG_MAPS) == 0
+        client.held = CONFIG_MAPS
         await client.create(SECRETS, {"metadata": {"name": "first"}}, "default")
+        await settle()
+        assert reconciled == [], "not before what it now watches was listed"
+        client.held = None
         await until(lambda: bool(reconciled))
-        # Not before what it now watches was listed.
         count = len((await client.list(CONFIG_MAPS, Selection("default"))).items)
         assert reconciled == [("first", str(count))]
 
@@ -241,7 +250,8 @@ async def test_an_owned_object_brings_the_key_of_its_controller(client: Counting
     async with running(client, controller(reconcile, Watch(SECRETS, owner_keys(CONFIG_MAPS)))):
         await client.create(SECRETS, {"metadata": {"name": "free"}}, "default")
         for name, controls in (("other", False), ("owned", True)):
-            references = [{**reference, "controller": controls}]
+            whose = {"name": "owner" if controls else "stranger", "controller": controls}
+            references = [{**reference, **whose}]
             body = {"metadata": {"name": name, "ownerReferences": references}}
             await client.create(SECRETS, body, "default")
         await until(lambda: bool(keys))
@@ -478,6 +488,37 @@ async def test_an_event_that_never_comes_holds_a_key_for_a_limited_time(
         await settle()
         assert turns == 1
         await until(lambda: turns == 2)
+
+
+def written(version: str) -> Object:
+    metadata = {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": version}
+    return {"metadata": metadata}
+
+
+def test_an_answer_may_come_after_its_event_and_the_next_one() -> None:
+    seen: list[str] = []
+    expected = expectations.Expectations[str](HandClock(), seen.append)
+    with expected.writing(CONFIG_MAPS):
+        expected.observe(CONFIG_MAPS, Delta(written("1"), written("2")))
+        expected.observe(CONFIG_MAPS, Delta(written("2"), written("3")))
+        expected.expect("key", CONFIG_MAPS, written("2"))
+    assert expected.seconds_held("key") == 0
+    expected.expect("key", CONFIG_MAPS, written("2"))
+    assert expected.seconds_held("key") == expectations.LONGEST_SECONDS
+    expected.observe(CONFIG_MAPS, Delta(written("3"), written("4")))
+    assert seen == [], "another version says nothing: versions are opaque"
+    expected.observe(CONFIG_MAPS, Delta(written("4"), None))
+    assert (seen, expected.seconds_held("key")) == (["key"], 0)
+
+
+def test_what_was_waited_for_too_long_is_forgotten() -> None:
+    clock, seen = HandClock(), list[str]()
+    expected = expectations.Expectations[str](clock, seen.append)
+    expected.expect("key", CONFIG_MAPS, written("2"))
+    clock.seconds += expectations.LONGEST_SECONDS
+    assert expected.seconds_held("key") == 0
+    expected.observe(CONFIG_MAPS, Delta(written("1"), written("2")))
+    assert seen == []
 
 
 async def test_a_write_that_changes_nothing_holds_nothing(client: CountingClient) -> None:
