@@ -34,10 +34,10 @@ OURS: tuple[Callable[[Context], Controller[Any]], ...] = (resize_deadline_contro
 """They read and write only what any Kubernetes API server serves, and run on every cluster."""
 
 
-async def control(client: Client, context: Context, metrics: KitMetrics) -> None:
+async def control(client: Client, context: Context, metrics: KitMetrics | None = None) -> None:
     """Run them all, until cancelled."""
     controllers = [make(context) for make in (*CLUSTER, *OURS)]
-    await run_controllers(controllers, client, context, metrics)
+    await run_controllers(controllers, client, context, metrics or KitMetrics())
 
 
 def run_controllers_command(**settings: Any) -> None:

@@ -13,14 +13,17 @@ from livesize.scheduler.loop import Scheduler
 
 
 async def schedule(
-    client: Client, context: Context, metrics: KitMetrics, resize_judge: str = "node"
+    client: Client,
+    context: Context,
+    metrics: KitMetrics | None = None,
+    resize_judge: str = "node",
 ) -> None:
     """Place pods, until cancelled."""
     scheduler = Scheduler(
         client,
         context=context,
         judges_resizes=resize_judge == "scheduler",
-        metrics=metrics.of("scheduler"),
+        metrics=(metrics or KitMetrics()).of("scheduler"),
     )
     await scheduler.run()
 
