@@ -30,9 +30,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from livesize.api.errors import StatusError
+from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
 from livesize.controllers.kit.caches import Caches
 from livesize.controllers.kit.expectations import Expectations
 from livesize.controllers.kit.metrics import ControllerMetrics, CountedQueue, KitMetrics

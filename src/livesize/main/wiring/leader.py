@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeAlias
 
+from livesize.client.adapters import ClientLease
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.interface import Client
-from livesize.client.records import ClientLease
 from livesize.machinery.context import Context
 from livesize.machinery.election import leader_terms, run_elected
 from livesize.machinery.election_thread import run_elected_in_thread
