@@ -40,7 +40,7 @@ from bench.process_memory import read_memory
 from bench.servers import System, raw_server, whole_system
 from bench.wire import Address, Wire, request_bytes
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, to_kernel
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, generation_of, lookup, uid_of, version_of
 from livesize.api.resources import parse_resources

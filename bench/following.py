@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, TypeAlias, cast
 
 from bench.pods import NAMESPACE
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, lookup
 from livesize.client.http import HttpClient

@@ -14,7 +14,7 @@ from bench.following import Follower, Holds, has_come_to, is_ready
 from bench.pods import PODS_PATH, STRATEGIC, resize_patch
 from bench.servers import System
 from bench.wire import Address, Wire, request_bytes
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from

@@ -16,7 +16,7 @@ from bench.guest_eye import INITRD_NAME
 from bench.pods import NAMESPACE, PODS_PATH
 from bench.servers import System
 from bench.wire import Address, Wire, request_bytes
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, generation_of, lookup, name_of, uid_of, version_of
 from livesize.client.http import HttpClient

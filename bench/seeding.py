@@ -12,7 +12,8 @@ from pathlib import Path
 from bench.pods import NAMESPACE, manifest, node_manifest, running_status
 from bench.servers import BENCH_NODE
 from livesize.api.defaults import default_object
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object
 from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.keys import key_of

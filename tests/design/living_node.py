@@ -15,17 +15,16 @@ from typing import Any, TypeVar
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.api.group_changes import GroupChange
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role
-from livesize.apiserver.bound import BoundService
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
-from livesize.client.direct import DirectClient
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
@@ -155,7 +154,7 @@ class LivingNode:
     # Within
 
     def _client(self, identity: Identity) -> DirectClient:
-        return DirectClient(BoundService(self._service, identity))
+        return DirectClient(self._service, identity)
 
     async def _begin(self) -> None:
         self._background.append(asyncio.create_task(self._cache.run()))

@@ -16,14 +16,15 @@ from typing import Any, cast
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
-from livesize.api.kinds import EVENTS, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, version_of
 from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig
-from livesize.client.direct import DirectClient
 from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.machinery.clock import SystemClock
@@ -54,7 +55,7 @@ class OneProcess:
         self.machine = machine
 
     def as_role(self, role: Role, node: str = "") -> DirectClient:
-        return DirectClient(self.server.door(Identity(f"the {role.value}", role, node)))
+        return self.server.client(Identity(f"the {role.value}", role, node))
 
     def container(self, name: str = "app", cpu: str = "100m", memory: str = "32Mi") -> Object:
         size = {"cpu": cpu, "memory": memory}

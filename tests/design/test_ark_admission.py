@@ -13,7 +13,9 @@ import pytest
 
 from design.one_process import NAMESPACE, OneProcess, one_process
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.limit_range import LIMIT_RANGES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits

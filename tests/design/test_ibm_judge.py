@@ -13,7 +13,7 @@ from typing import Any
 
 from design.one_process import NODE, OneProcess, one_process
 from livesize.api.conditions import is_true
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object
 from livesize.api.reasons import ConditionType
 from livesize.apiserver.auth.identities import Role

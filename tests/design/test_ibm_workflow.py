@@ -25,7 +25,8 @@ import pytest
 
 from design.one_process import NAMESPACE, OneProcess, one_process
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Role

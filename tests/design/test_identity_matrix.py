@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from design.test_who_may_what import EXPECTED, TARGETS, target_name
-from livesize.api.kinds import RESOURCES, Resource
-from livesize.api.metrics_kinds import METRICS
+from livesize.api.kinds.registry import METRICS, RESOURCES, REVIEWS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.api.review_kinds import REVIEWS
 from livesize.apiserver.auth.identities import Role
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 

@@ -16,15 +16,17 @@ import pytest
 
 from design.one_process import NAMESPACE, NODE, OneProcess, one_process
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType
 from livesize.api.quantity import parse_quantity
 from livesize.api.quota import usage_of, used_of
 from livesize.apiserver.auth.identities import Role
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of, prefix_of
-from livesize.client.direct import DirectClient
 from livesize.store.epochs import first_revision
 from livesize.store.interface import ChangeKind, Store
 

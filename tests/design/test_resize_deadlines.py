@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from design.one_process import NAMESPACE, NODE, OneProcess, one_process
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.auth.authorize import ALL, Access, allows
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from unit.apiserver.conftest import IDENTITIES, Rig, pod

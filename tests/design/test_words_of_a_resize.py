@@ -10,12 +10,12 @@ import pytest
 from livesize.api.accounting import Fits, NoRoomNow, fits, footprint, requests_of
 from livesize.api.defaults import default_object
 from livesize.api.dialects import derive_dialects
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve
 from livesize.api.resize_policy import ResizeAction, action_for, strongest
 from livesize.api.resize_state import apply_resizing, bind_allocated, request_resize
 from livesize.api.resources import Amounts, resources_of
-from livesize.api.validation import validate_create, validate_update
+from livesize.api.validation.objects import validate_create, validate_update
 
 T1, T2 = "2026-08-01T10:00:00Z", "2026-08-01T10:00:01Z"
 CONTAINER = ("spec", "containers", 0)

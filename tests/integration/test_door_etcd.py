@@ -12,12 +12,12 @@ import pytest
 
 from etcd_servers import Member, cluster, find_etcd
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig
-from livesize.client.direct import DirectClient
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.store.etcd.settings import EtcdSettings
@@ -48,7 +48,7 @@ async def serving(member: Member, folder: Path) -> AsyncIterator[DirectClient]:
             context=system_context(),
         )
         async with server.running():
-            yield DirectClient(server.door(ADMIN))
+            yield server.client(ADMIN)
     finally:
         await store.close()
 

@@ -17,7 +17,8 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.records import change_records, read_records, write_tokens

@@ -11,7 +11,6 @@ import pytest
 
 from integration.test_door_kubectl import Cluster
 from livesize.apiserver.auth.identities import Identity, Role
-from livesize.client.direct import DirectClient
 from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.machinery.context import system_context
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("kinds")) as running:
         controllers = Identity("controllers", Role.CONTROLLER)
-        client = DirectClient(running.server.door(controllers))
+        client = running.server.client(controllers)
         working = [
             asyncio.run_coroutine_threadsafe(
                 controller(client, context=system_context()).run(), running._loop

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from design.test_identity_matrix import OBJECTS
-from livesize.api.kinds import RESOURCES
+from livesize.api.kinds.registry import RESOURCES
 from system.up import Up
 
 pytestmark = [pytest.mark.door, pytest.mark.filterwarnings("ignore")]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from etcd_servers import Member, cluster, find_etcd
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.apiserver.keys import prefix_of
 from livesize.main.entry import cli
 from livesize.main.layout import DataDirectory

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from livesize.api.kinds import PRIORITY_CLASSES
+from livesize.api.kinds.priority_class import PRIORITY_CLASSES
 from livesize.store.interface import Change
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import Rig

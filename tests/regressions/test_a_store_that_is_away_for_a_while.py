@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from livesize.api.kinds import CONFIG_MAPS, NAMESPACES
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.namespace import NAMESPACES
 from livesize.apiserver.keys import key_of
 from livesize.store.interface import Check, StoreUnavailableError, Write
 from livesize.store.memory import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import EVENTS
+from livesize.api.kinds.event import EVENTS
 from livesize.api.times import format_time
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.keeper import EventKeeper

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from livesize.api.errors import forbidden, not_found, unauthorized
-from livesize.api.kinds import NAMESPACES, PODS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.pod import PODS
 from livesize.cli.app import cli
 from livesize.cli.connection import refusal_sentence
 from livesize.cli.targets import parse_pod

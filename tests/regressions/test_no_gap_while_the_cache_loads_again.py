@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.store.interface import Listing, Put

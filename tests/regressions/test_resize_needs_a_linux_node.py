@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from unit.apiserver.conftest import ADMIN, Rig
 
 POD = "/api/v1/namespaces/default/pods/web"

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from livesize.api.kinds import RESOURCES
-from livesize.api.review_kinds import REVIEWS
+from livesize.api.kinds.registry import RESOURCES, REVIEWS
 from system.open_door import OpenDoor
 
 pytestmark = pytest.mark.security

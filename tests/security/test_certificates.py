@@ -15,7 +15,7 @@ import pytest
 from integration.test_door_identities import Cluster, client_of, eventually_refused, who
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.records import read_records, write_tokens

@@ -120,7 +120,7 @@ def test_what_is_refused_is_refused_with_a_sentence(shape: str, field: str, row:
 
 NAMES = [field for _, field, _ in ROWS]
 # These judge or describe what is asked for; they carry nothing out.
-JUDGES = ("pod_fields.py", "pod_security.py", "defaults.py", "types.py")
+JUDGES = ("pod_fields.py", "pod_security.py", "pod_template.py", "types.py")
 
 
 # Names that mean something else too: of other rows, or of a pod's status.

@@ -90,7 +90,7 @@ def test_no_path_of_one_machine_and_no_registry_is_named() -> None:
 
 
 def test_adrs_are_numbered_without_gaps_and_have_the_four_parts() -> None:
-    records = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    records = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
     numbers = [int(path.name[:4]) for path in records]
     assert numbers == list(range(1, len(records) + 1))
     parts = ("## Context", "## Decision", "## Consequences", "## Rejected")

@@ -28,10 +28,10 @@ from livesize.agent.probes.lifecycle import LifecycleHooks
 from livesize.agent.resize.drive import NodeBooks
 from livesize.agent.settings import AgentSettings
 from livesize.agent.volumes.reclaim import FolderReclaimer
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
-from livesize.api.resize_state import is_terminal
+from livesize.api.resize_state import is_terminal, order_of_request
 from livesize.api.resources import NOTHING, sidecars_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
@@ -89,6 +89,7 @@ class Agent:
             Selection(fields=f"spec.nodeName={self.settings.node_name}"),
             context=self.context,
             on_change=self._changed,
+            order=order_of_request,
         )
 
     async def run(self) -> None:

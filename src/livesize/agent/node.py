@@ -15,7 +15,7 @@ from livesize.agent.settings import AgentSettings
 from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.conditions import is_true, set_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import Amounts, format_amounts

@@ -135,7 +135,7 @@ _POD_SPEC: Mapping[str, Row] = {
     ),
     "nodeSelector": _used("scheduler.snapshot"),
     "serviceAccountName": _used("agent.volumes.fields"),
-    "serviceAccount": _used("api.defaults"),
+    "serviceAccount": _used("api.pod_template"),
     "automountServiceAccountToken": Refused(
         "pods get no token of their service account yet: leave it out or say false, and give the"
         " container its credentials as a Secret",

@@ -12,7 +12,9 @@ import enum
 import functools
 import math
 import re
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from livesize.api.kept import kept
 
 NANO = 10**9
 MAXIMUM_CHARACTERS = 64
@@ -197,3 +199,26 @@ def _divide_away_from_zero(amount: int, divisor: int) -> int:
 
 def _too_long() -> str:
     return f"a quantity must have at most {MAXIMUM_CHARACTERS} characters"
+
+
+def canonical_quantities(quantities: Any) -> Any:
+    if not isinstance(quantities, dict):
+        return quantities
+    return {
+        name: _canonical_text(item) if isinstance(item, str) else canonical_quantity(item)
+        for name, item in quantities.items()
+    }
+
+
+@kept(4096, longest=MAXIMUM_CHARACTERS)
+def _canonical_text(text: str) -> Any:
+    return canonical_quantity(text)
+
+
+def canonical_quantity(quantity: Any) -> Any:
+    if not isinstance(quantity, str | int | float) or isinstance(quantity, bool):
+        return quantity
+    try:
+        return canonical(quantity)
+    except QuantityError:
+        return quantity

@@ -11,7 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from livesize.api.accounting import charge
-from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod_resource import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from livesize.api.errors import conflict
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of, version_of
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_phase import (

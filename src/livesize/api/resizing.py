@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind, forbidden, invalid
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.quantity import QuantityError
 from livesize.api.reasons import RESIZE_CONDITIONS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from livesize.api.metrics_kinds import NODE_METRICS, POD_METRICS
+from livesize.api.kinds.metrics import NODE_METRICS, POD_METRICS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 
 USAGE_ANNOTATION = "livesize.dev/usage"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.auth.authorize import Access
 
 
@@ -20,26 +18,6 @@ class Target(msgspec.Struct, frozen=True):
 
     def access(self, verb: str) -> Access:
         return Access(verb, self.resource, self.subresource, self.namespace, self.name)
-
-
-class FieldValidation(enum.StrEnum):
-    """What happens to fields no shape has; they are kept unless refused."""
-
-    IGNORE = "Ignore"
-    WARN = "Warn"
-    STRICT = "Strict"
-
-
-class WriteOptions(msgspec.Struct, frozen=True):
-    """``manager`` owns what is written (empty: nobody); ``force`` takes it from others."""
-
-    dry_run: bool = False
-    field_validation: FieldValidation = FieldValidation.IGNORE
-    manager: str = ""
-    force: bool = False
-
-
-PLAIN_WRITE = WriteOptions()
 
 
 class ListOptions(msgspec.Struct, frozen=True):

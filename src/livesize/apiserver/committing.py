@@ -13,7 +13,7 @@ import msgspec
 
 from livesize.api.entries import MAX_ENTRIES, count_own_entries, may_be_many, too_many_entries
 from livesize.api.errors import too_large
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache

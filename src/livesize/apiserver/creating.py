@@ -13,20 +13,24 @@ from livesize.api.errors import (
     forbidden,
     not_found,
 )
-from livesize.api.kinds import NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.resize_state import bind_allocated, is_bound
 from livesize.api.times import format_time
-from livesize.api.validation import validate_create
 from livesize.api.validation.counts import too_many_parts
+from livesize.api.validation.objects import validate_create
 from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container
+from livesize.api.write_options import WriteOptions
 from livesize.apiserver.admission.filling import fill_pod
 from livesize.apiserver.admission.plan import Around, Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.admission.storage import fill_storage
 from livesize.apiserver.admission.trust import note_who_brings
-from livesize.apiserver.asked import Target, WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from livesize.api.errors import conflict
-from livesize.api.kinds import NAMESPACES
+from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.objects import lookup
 from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Attempt

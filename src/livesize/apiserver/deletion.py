@@ -21,7 +21,8 @@ from livesize.api.errors import (
     forbidden,
     invalid,
 )
-from livesize.api.kinds import NAMESPACES, PODS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of, version_of
 from livesize.api.validation.pod import MAX_GRACE_SECONDS
 from livesize.apiserver.asked import Target

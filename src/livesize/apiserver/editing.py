@@ -8,14 +8,17 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import StatusError, conflict
-from livesize.api.kinds import NODES, PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.resize_state import accepted_on_the_way, remember_request
 from livesize.api.times import format_time
+from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
-from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.committing import Beside

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from livesize.api.disruption import Charged, Disputed, Protected, Unprotected, judge_eviction
 from livesize.api.errors import Cause, StatusError, conflict
-from livesize.api.kinds import DISRUPTION_BUDGETS, PODS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
 from livesize.api.objects import Object
 from livesize.apiserver.committing import Beside
 from livesize.apiserver.objects_cache import ObjectsCache

@@ -15,15 +15,13 @@ from collections.abc import Iterator
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import (
-    CONFIG_MAPS,
-    NAMESPACES,
-    PRIORITY_CLASSES,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.priority_class import PRIORITY_CLASSES, SYSTEM_PRIORITIES
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.service import SERVICES
+from livesize.api.kinds.service_account import SERVICE_ACCOUNTS
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.storage import (
@@ -33,7 +31,6 @@ from livesize.api.storage import (
     BindingMode,
     ReclaimPolicy,
 )
-from livesize.api.validation.policies import SYSTEM_PRIORITIES
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.keys import key_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.patch import PatchError, PatchType
 from livesize.api.patch.json_patch import apply_json_patch
@@ -18,7 +18,8 @@ from livesize.api.patch.merge import merge_patch
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.api.plain_resize import Sizes, parse_sizes
-from livesize.apiserver.asked import FieldValidation, Target, WriteOptions
+from livesize.api.write_options import FieldValidation, WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
 
 _POLICY = "resizePolicy"

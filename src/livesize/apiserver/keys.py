@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 
 ROOT = "/registry/"
 

@@ -9,7 +9,8 @@ them go.
 from __future__ import annotations
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NAMESPACES, RESOURCES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.registry import RESOURCES
 from livesize.api.objects import lookup
 from livesize.apiserver.asked import ListOptions
 from livesize.apiserver.auth.identities import Identity, Role

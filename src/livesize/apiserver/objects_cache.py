@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from livesize.api.errors import Cause, StatusError, expired
-from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches
 from livesize.apiserver.keys import ROOT, prefix_of, resource_of

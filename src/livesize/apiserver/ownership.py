@@ -31,12 +31,15 @@ from livesize.api.apply.resized import compare_sizes
 from livesize.api.defaults import default_object
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import Cause, StatusError, bad_request, invalid
-from livesize.api.kinds import EVENTS, LEASES, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.vm_as_container import fold_part
-from livesize.apiserver.asked import Target, WriteOptions
+from livesize.api.write_options import WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role
 
 BEFORE_FIRST_APPLY = "before-first-apply"

@@ -6,17 +6,15 @@ Pure: uids and times are arguments. Clients may send all of this back; it is nev
 from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, bad_request, conflict, invalid
-from livesize.api.kinds import (
-    DISRUPTION_BUDGETS,
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    RESOURCE_QUOTAS,
-    Resource,
-)
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, generation_of, uid_of, version_of
 from livesize.apiserver.asked import Target
 

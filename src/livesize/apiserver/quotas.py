@@ -17,7 +17,10 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 from livesize.api.errors import forbidden
-from livesize.api.kinds import NAMESPACES, RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted, recount
 from livesize.apiserver.admission.plan import Refusal

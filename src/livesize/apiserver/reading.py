@@ -15,7 +15,7 @@ from livesize.api.errors import (
     expired,
     invalid,
 )
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.asked import ListOptions, WatchOptions
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record

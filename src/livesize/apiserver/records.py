@@ -13,7 +13,8 @@ import msgspec
 import orjson
 
 from livesize.api.dialects import derive_dialects
-from livesize.api.kinds import PODS, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, without
 from livesize.apiserver.keys import key_of
 

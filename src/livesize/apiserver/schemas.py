@@ -18,7 +18,7 @@ import msgspec
 
 from livesize.api import types
 from livesize.api.kept import kept
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, unshared
 from livesize.api.quantity import MAXIMUM_CHARACTERS, QuantityError, parse_quantity
 from livesize.apiserver.descriptions import described

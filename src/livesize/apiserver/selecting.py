@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from livesize.api.errors import bad_request
-from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, SECRETS, SERVICES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.secret import SECRETS
+from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import lookup
 from livesize.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 from livesize.apiserver.events import Matches

@@ -3,7 +3,7 @@
 server = ApiServer(config, store, context=context)
 async with server.running():        # ready when it begins
     server.url, server.ca_path
-    DirectClient(server.door(identity))
+    server.client(identity)
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
-from livesize.apiserver.bound import BoundService
 from livesize.apiserver.committing import Committer
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.furnishing import Furniture
@@ -112,9 +112,9 @@ class ApiServer:
     def ca_path(self) -> Path:
         return self._config.tls_dir / "ca.crt"
 
-    def door(self, identity: Identity) -> BoundService:
-        """The way in for parts in the same process (livesize.client.direct.DirectClient)."""
-        return BoundService(self.service, identity)
+    def client(self, identity: Identity) -> DirectClient:
+        """For parts in the same process."""
+        return DirectClient(self.service, identity)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ApiServer]:

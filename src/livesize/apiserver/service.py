@@ -18,17 +18,16 @@ from livesize.api.errors import (
     conflict,
     method_not_allowed,
 )
-from livesize.api.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.vm_as_container import keep_machine
-from livesize.apiserver.asked import (
-    PLAIN_WRITE,
-    ListOptions,
-    Target,
-    WatchOptions,
-    WriteOptions,
-)
+from livesize.api.write_options import PLAIN_WRITE, WriteOptions
+from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.auth.node_reads import (

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from livesize.api.kinds import (
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    PRIORITY_CLASSES,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.limit_range import LIMIT_RANGES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.priority_class import PRIORITY_CLASSES
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object
 from livesize.apiserver.admission.plan import NOTHING_AROUND, Around
 from livesize.apiserver.admission.trust import Distrust

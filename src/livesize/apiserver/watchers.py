@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from livesize.api.errors import StatusError, expired
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import WatchEventType
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches, event_line

@@ -9,7 +9,8 @@ import msgspec
 
 from livesize.api.apply.owners import Owner
 from livesize.api.errors import forbidden, not_found
-from livesize.api.kinds import RESOURCE_QUOTAS, Resource
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object
 from livesize.api.times import format_time
 from livesize.apiserver.admission.plan import Around, Attempt, admit

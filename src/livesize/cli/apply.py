@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS, RESOURCES, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
 from livesize.api.patch import PatchType
+from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.cli.connection import (
     Failure,
     default_namespace,
@@ -156,21 +159,22 @@ async def _validated(
     client: HttpClient, resource: Resource, manifest: Object, validate: Validate, *, dry_run: bool
 ) -> str:
     """As ``_apply``, with what is to be done about unknown fields."""
+    strict = WriteOptions(dry_run, FieldValidation.STRICT)
     if validate is Validate.WARN:
         try:
-            return await _apply(client, resource, manifest, dry_run=dry_run, strict=True)
+            return await _apply(client, resource, manifest, strict)
         except StatusError as refusal:
             if STRICT_REFUSAL not in refusal.message:
                 raise
             label = label_of(resource, name_of(manifest))
             unknown = refusal.message.partition(STRICT_REFUSAL)[2]
             click.echo(plain_lines(f"warning: {label}:{unknown}"), err=True)
-    strict = validate is Validate.STRICT
-    return await _apply(client, resource, manifest, dry_run=dry_run, strict=strict)
+    options = strict if validate is Validate.STRICT else WriteOptions(dry_run)
+    return await _apply(client, resource, manifest, options)
 
 
 async def _apply(
-    client: HttpClient, resource: Resource, manifest: Object, *, dry_run: bool, strict: bool
+    client: HttpClient, resource: Resource, manifest: Object, options: WriteOptions
 ) -> str:
     """created, configured or unchanged."""
     name, namespace = name_of(manifest), namespace_of(manifest)
@@ -179,7 +183,7 @@ async def _apply(
     except StatusError as refusal:
         if refusal.code != 404:
             raise
-        await client.create(resource, manifest, namespace, dry_run=dry_run, strict=strict)
+        await client.create(resource, manifest, namespace, options=options)
         return "created"
     if resource == PODS:
         manifest = name_dropped_policies(manifest, before, client.user_agent)
@@ -189,10 +193,9 @@ async def _apply(
         manifest,
         namespace=namespace,
         patch_type=PatchType.STRATEGIC,
-        dry_run=dry_run,
-        strict=strict,
+        options=options,
     )
-    if dry_run:  # nothing is stored, so that the version stays
+    if options.dry_run:  # nothing is stored, so that the version stays
         return "unchanged" if _stated(after) == _stated(before) else "configured"
     return "unchanged" if version_of(after) == version_of(before) else "configured"
 

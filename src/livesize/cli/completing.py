@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from livesize.api.kinds import Resource
+    from livesize.api.kinds.resource import Resource
     from livesize.client.http import HttpClient
 
 _PATIENCE_SECONDS = 1.0
@@ -19,7 +19,7 @@ def complete_pod(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """pod/NAME for every pod of the namespace."""
-    from livesize.api.kinds import PODS
+    from livesize.api.kinds.pod import PODS
 
     del parameter
     return _offer([f"pod/{name}" for name in _names(context, PODS)], incomplete)
@@ -29,7 +29,7 @@ def complete_target(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """A kind, or KIND/NAME once there is a slash."""
-    from livesize.api.kinds import RESOURCES
+    from livesize.api.kinds.registry import RESOURCES
     from livesize.cli.targets import find_resource
 
     del parameter
@@ -45,7 +45,7 @@ def complete_target(
 def complete_namespace(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    from livesize.api.kinds import NAMESPACES
+    from livesize.api.kinds.namespace import NAMESPACES
 
     del parameter
     return _offer(_names(context, NAMESPACES), incomplete)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, uid_of, version_of
 from livesize.cli.completing import complete_target

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from livesize.api.kinds import EVENTS, PODS
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.cli.completing import complete_target
 from livesize.cli.connection import (
     default_namespace,

@@ -7,13 +7,18 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from livesize.api.columns import Column as PrintedColumn
 from livesize.api.conditions import find_condition, is_true
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import resizable_of
-from livesize.api.table import Column as PrintedColumn
-from livesize.api.table import columns_for
 from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
 from livesize.cli.output import Table
 from livesize.cli.resize.held import held_memory
@@ -40,7 +45,7 @@ def table_of(
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
     """Our own where there are any, else those that kubectl prints."""
-    return _COLUMNS.get(resource) or tuple(_as_kubectl(one) for one in columns_for(resource))
+    return _COLUMNS.get(resource) or tuple(_as_kubectl(one) for one in kind_of(resource).columns)
 
 
 def _as_kubectl(column: PrintedColumn) -> Column:

@@ -8,7 +8,9 @@ import click
 import msgspec
 
 from livesize.api.duration import parse_duration
-from livesize.api.kinds import PODS, RESOURCES, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -23,13 +23,14 @@ import msgspec
 import orjson
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.patch import PatchType
+from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOptions
 from livesize.client.addresses import Addresses
 from livesize.client.connections import Connections, Identity, NotConnectedError
-from livesize.client.direct import delete_options
+from livesize.client.interface import delete_options
 from livesize.client.wire import ClosedError, LostError
 from livesize.machinery.clock import Clock
 
@@ -128,12 +129,25 @@ class HttpClient:
     def servers(self) -> tuple[str, ...]:
         return self._config.server, *self._config.others
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
-        return await self._request("GET", resource.path(namespace, name))
+    async def get(
+        self, resource: Resource, name: str, namespace: str = "", *, subresource: str = ""
+    ) -> Object:
+        return await self._request("GET", resource.path(namespace, name, subresource))
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
-        path = resource.path(selection.namespace)
-        answer = await self._request("GET", path, query=_selection_query(selection))
+    async def list(
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        limit: int = 0,
+        continue_token: str = "",
+    ) -> ObjectList:
+        query = _selection_query(selection)
+        if limit:
+            query["limit"] = str(limit)
+        if continue_token:
+            query["continue"] = continue_token
+        answer = await self._request("GET", resource.path(selection.namespace), query=query)
         metadata = answer.get("metadata") or {}
         items = tuple(_with_kind(item, resource) for item in answer.get("items") or ())
         return ObjectList(
@@ -172,18 +186,23 @@ class HttpClient:
         obj: Object,
         namespace: str = "",
         *,
-        dry_run: bool = False,
-        strict: bool = False,
+        options: WriteOptions = PLAIN_WRITE,
     ) -> Object:
-        """``strict``: fields that the server does not know are refused."""
         path = resource.path(namespace or namespace_of(obj))
-        return await self._request("POST", path, obj, query=_write_query(dry_run, strict))
+        return await self._request("POST", path, obj, query=_write_query(options))
 
-    async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+    async def update(
+        self,
+        resource: Resource,
+        obj: Object,
+        *,
+        subresource: str = "",
+        options: WriteOptions = PLAIN_WRITE,
+    ) -> Object:
         path = resource.path(namespace_of(obj), name_of(obj), subresource)
-        return await self._request("PUT", path, obj)
+        return await self._request("PUT", path, obj, query=_write_query(options))
 
-    async def patch(  # noqa: PLR0913 - the signature of the interface
+    async def patch(  # noqa: PLR0913 - the parts of a PATCH request
         self,
         resource: Resource,
         name: str,
@@ -192,16 +211,15 @@ class HttpClient:
         namespace: str = "",
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
-        dry_run: bool = False,
-        strict: bool = False,
+        options: WriteOptions = PLAIN_WRITE,
     ) -> Object:
-        query = _write_query(dry_run, strict)
+        query = _write_query(options)
         if patch_type is PatchType.APPLY:
-            query["fieldManager"] = self._config.user_agent
+            query.setdefault("fieldManager", self.user_agent)
         path = resource.path(namespace, name, subresource)
         return await self._request("PATCH", path, patch, query=query, body_type=patch_type.value)
 
-    async def delete(
+    async def delete(  # noqa: PLR0913 - the parts of a DELETE request
         self,
         resource: Resource,
         name: str,
@@ -210,8 +228,9 @@ class HttpClient:
         grace_period_seconds: int | None = None,
         uid: str = "",
         propagation: str = "",
+        dry_run: bool = False,
     ) -> Object:
-        options = delete_options(grace_period_seconds, uid, propagation)
+        options = delete_options(grace_period_seconds, uid, propagation, dry_run=dry_run)
         return await self._request("DELETE", resource.path(namespace, name), options)
 
     async def post(
@@ -373,9 +392,18 @@ def _selection_query(selection: Selection) -> dict[str, str]:
     return {key: value for key, value in query.items() if value}
 
 
-def _write_query(dry_run: bool, strict: bool) -> dict[str, str]:
-    query = {"dryRun": "All"} if dry_run else {}
-    return {**query, "fieldValidation": "Strict"} if strict else query
+def _write_query(options: WriteOptions) -> dict[str, str]:
+    if options is PLAIN_WRITE:
+        return {}
+    query = {
+        "dryRun": "All" if options.dry_run else "",
+        "fieldValidation": options.field_validation.value,
+        "fieldManager": options.manager,
+        "force": "true" if options.force else "",
+    }
+    if options.field_validation is FieldValidation.IGNORE:
+        del query["fieldValidation"]
+    return {key: value for key, value in query.items() if value}
 
 
 def _with_kind(item: Object, resource: Resource) -> Object:

@@ -1,14 +1,14 @@
 """Keeps a local copy of one selection of objects true, and tells every change once, in order.
 
-List, then watch from there; resumes where it stopped, and after 410 lists again and tells the
-difference, so that no delete is lost. It never polls: between changes it only waits.
+List in pages, then watch from there; resumes where it stopped, and after 410 lists again and tells
+the difference, so that no delete is lost. It never polls: between changes it only waits.
 
     list ──ok──► watch ──ended or connection lost──► watch from the last version seen
      ▲             └──410──┐
      └─────────────────────┘        failures in a row wait longer and longer, with jitter
 
-``on_change(Delta(old, new))`` is called in the loop turn in which the change arrived, in revision
-order; it must not wait. An exception from it is a bug and ends ``run``.
+``on_change(Delta(old, new))`` is called in the loop turn in which the change arrived, in the order
+of the watch; it must not wait. An exception from it is a bug and ends ``run``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Protocol, cast
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, version_of
 from livesize.client.interface import Client
+from livesize.client.pages import list_all
 from livesize.machinery.context import Context
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
@@ -61,12 +62,15 @@ class Informer:
         *,
         context: Context,
         on_change: Callable[[Delta], None],
+        order: Callable[[Object], int] | None = None,
     ) -> None:
+        """``order``: of the changes that one list shows; by default as the server lists them."""
         self._client = client
         self._resource = resource
         self._selection = selection
         self._clock = context.clock
         self._on_change = on_change
+        self._order = order
         self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
         self._failures = 0
         self._version = ""
@@ -93,11 +97,11 @@ class Informer:
                 await self._wait(str(failure))
 
     async def _list(self) -> None:
-        listing = await self._client.list(self._resource, self._selection)
-        found = {_key(obj): obj for obj in listing.items}
+        listing = await list_all(self._client, self._resource, self._selection)
+        found = {_key(obj) for obj in listing.items}
         for key in [key for key in self._objects if key not in found]:
             self._forget(key)
-        for obj in sorted(listing.items, key=_version_order):
+        for obj in sorted(listing.items, key=self._order) if self._order else listing.items:
             self._keep(obj)
         self._version = listing.resource_version
         self.synced.set()
@@ -169,9 +173,3 @@ class _Closable(Protocol):
 def _key(obj: Object) -> tuple[str, str]:
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata.get("name", "")
-
-
-def _version_order(obj: Object) -> tuple[int, str]:
-    """Versions of one server are numbers without leading zeros: shorter is older."""
-    version = version_of(obj)
-    return len(version), version

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import EVENTS, LEASES
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.client.interface import Client
 from livesize.machinery.recorder import PostEvent

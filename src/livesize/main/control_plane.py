@@ -95,7 +95,6 @@ async def _serve(
 async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Context) -> None:
     """The scheduler and the controllers; where the store is shared, only while they lead."""
     from livesize.apiserver.auth.identities import Identity, Role
-    from livesize.client.direct import DirectClient
     from livesize.main.controllers import control
     from livesize.main.leading import lead
     from livesize.main.scheduler import schedule
@@ -112,7 +111,7 @@ async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Cont
     )
     async with asyncio.TaskGroup() as group:
         for part, work, identity in parts:
-            client = DirectClient(server.door(identity))
+            client = server.client(identity)
             if settings.door.shares_store:
                 group.create_task(lead(part, settings.holder, work, client, context))
             else:

@@ -21,14 +21,12 @@ import msgspec
 
 from livesize.api.conditions import find_condition, set_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import (
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type

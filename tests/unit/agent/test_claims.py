@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from livesize.agent.volumes.claims import claimed_volume
 from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
 from livesize.agent.volumes.sources import ConfigError, Sources
-from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.storage import FOLDER_FINALIZER, FOLDERS_AT, VOLUME_PROTECTION
 from livesize.api.volume_choice import NodeFacts

@@ -10,7 +10,7 @@ import pytest
 
 from livesize.api.architecture import architecture_of
 from livesize.api.conditions import is_true
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.api.objects import lookup
 from livesize.runtime.process.machine_facts import observe_machine
 from unit.agent.world import World

@@ -14,7 +14,7 @@ import pytest
 
 from livesize.api.conditions import find_condition
 from livesize.api.group_changes import SetMemory
-from livesize.api.kinds import EVENTS
+from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_status import statuses_of

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from livesize.api.kinds import SECRETS
+from livesize.api.kinds.secret import SECRETS
 from livesize.api.objects import Object
 from livesize.runtime.fake import FAKE_IMAGE
 from unit.agent.world import World, container

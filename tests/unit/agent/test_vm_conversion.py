@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from livesize.agent.vm.sizes import vm_config, vm_limits
 from livesize.api.defaults import default_object
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.resources import parse_resources
 from livesize.api.vm_size import vm_overhead_bytes, vm_size_of
 from livesize.runtime.libvirt.compose import compose_domain

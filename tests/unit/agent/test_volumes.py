@@ -12,7 +12,8 @@ from livesize.agent.volumes.environment import Surroundings, environment
 from livesize.agent.volumes.fields import field_value, resource_value
 from livesize.agent.volumes.sources import ConfigError
 from livesize.agent.volumes.wanted import memory_size, wanted_volume
-from livesize.api.kinds import CONFIG_MAPS, SECRETS
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.secret import SECRETS
 from livesize.api.objects import Object
 from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import Behaviour, FakeRuntime

@@ -20,7 +20,10 @@ from livesize.api.defaults import default_object
 from livesize.api.dialects import derive_dialects, strip_dialects
 from livesize.api.errors import StatusError, already_exists, conflict, not_found
 from livesize.api.kernel_units import CgroupVersion
-from livesize.api.kinds import EVENTS, NODES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.patch import PatchType
@@ -83,7 +86,9 @@ class MemoryApi:
         self._check_up()
         return self._served(self._find(resource, name, namespace))
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+    async def list(
+        self, resource: Resource, selection: Selection = EVERYTHING, **_: Any
+    ) -> ObjectList:
         self._check_up()
         items = [
             self._served(obj) for key, obj in self.objects.items() if key[0] == resource.plural

@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import EVENTS, NAMESPACES, NODES, PODS, RESOURCES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
-from livesize.api.validation import validate_create, validate_update
+from livesize.api.validation.objects import validate_create, validate_update
 
 POD: Object = {
     "metadata": {"name": "p", "namespace": "d", "creationTimestamp": None},

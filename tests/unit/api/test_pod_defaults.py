@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve
 from livesize.api.quota import hard_of, recount, used_of, with_status
 from livesize.apiserver.admission.plan import Refusal

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve
 from livesize.api.validation.shapes import _check, _shape, check_shape
 

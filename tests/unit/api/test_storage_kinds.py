@@ -7,18 +7,16 @@ from typing import Any
 import pytest
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import (
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.limits import claim_problems
 from livesize.api.objects import Object, evolve, without
 from livesize.api.quota import recount
 from livesize.api.storage import DEFAULT_CLASS, claims_of, default_class
 from livesize.api.table import table_for
-from livesize.api.validation import validate_create, validate_update
+from livesize.api.validation.objects import validate_create, validate_update
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 
 STORAGE = ("spec", "resources", "requests", "storage")

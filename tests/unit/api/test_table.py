@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from livesize.api.columns import format_age
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.api.table import format_age, table_for
+from livesize.api.table import table_for
 
 NOW = 1_785_578_400.0  # 2026-08-01T10:00:00Z
 FIVE_MINUTES_AGO = "2026-08-01T09:55:00Z"

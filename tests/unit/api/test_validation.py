@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import LEASES, NAMESPACES, NODES, PODS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, Path, evolve
-from livesize.api.validation import validate_create, validate_update
+from livesize.api.validation.objects import validate_create, validate_update
 
 POD: Object = default_object(
     PODS,

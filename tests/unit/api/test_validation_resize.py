@@ -8,10 +8,10 @@ import pytest
 
 from livesize.api.defaults import default_object
 from livesize.api.errors import FieldError, invalid
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, Path, evolve, without
 from livesize.api.patch.merge import merge_patch
-from livesize.api.validation import malformed_quantity, prepare_resize, validate_pod_resize
+from livesize.api.validation.resize import malformed_quantity, prepare_resize, validate_pod_resize
 
 SIZE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 

@@ -18,7 +18,7 @@ from livesize.api.dialects import (
 )
 from livesize.api.errors import StatusError
 from livesize.api.hashes import container_hash, container_hash_without_resources
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from livesize.api.accounting import footprint, pod_overhead, requests_of
 from livesize.api.defaults import default_object
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, without
 from livesize.api.resources import Amounts, Resources, format_amounts, parse_resources
-from livesize.api.validation import validate_create
+from livesize.api.validation.objects import validate_create
 from livesize.api.vm_kernel import VmHolding, report_vm_actual, vm_holding, vm_to_kernel
 from livesize.api.vm_size import (
     MEMORY_BLOCK_BYTES,

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup, without
-from livesize.api.validation import (
+from livesize.api.validation.objects import validate_create, validate_update
+from livesize.api.validation.resize import (
     keep_policies,
     malformed_quantity,
     prepare_resize,
-    validate_create,
     validate_pod_resize,
-    validate_update,
 )
 from livesize.api.validation.vm import host_paths
 

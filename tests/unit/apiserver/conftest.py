@@ -13,7 +13,9 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from livesize.api.kinds import NODES, PODS, RESOURCES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.kinds import LEASES, NAMESPACES, NODES, PODS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.apiserver.admission.plan import Attempt, Refusal, admit
 from livesize.apiserver.auth.authorize import ALL, TABLE, Access, allows
 from livesize.apiserver.auth.identities import Identity, Role, node_identity

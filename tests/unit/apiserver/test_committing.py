@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.api.objects import Object, evolve
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.keys import key_of

@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.kinds import (
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PERSISTENT_VOLUMES,
-    PODS,
-    RESOURCES,
-    Resource,
-)
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.pod_references import references_of
 from livesize.apiserver.auth.authorize import ALL, Access, allows, refusal
 from livesize.apiserver.auth.identities import (

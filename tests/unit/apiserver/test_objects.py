@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.apiserver.service import Service
 from livesize.machinery.steps import CrashPoints
 from unit.apiserver.conftest import ADMIN

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LEASES
+from livesize.api.kinds.lease import LEASES
 from livesize.api.list_watch import WatchEventType
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache

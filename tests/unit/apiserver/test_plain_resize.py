@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from livesize.api.apply.owners import Operation, Owner
 from livesize.api.defaults import default_object
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve
 from livesize.api.patch import PatchType
 from livesize.api.plain_resize import parse_sizes, resize_plainly
 from livesize.api.resize_state import bind_allocated
-from livesize.apiserver.asked import PLAIN_WRITE, FieldValidation, Target, WriteOptions
+from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, Role
 from livesize.apiserver.editing import take_sent
 from livesize.apiserver.intake import apply_patch, plain_sizes

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, Path, evolve
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
 from livesize.apiserver.admission.trust import Distrust

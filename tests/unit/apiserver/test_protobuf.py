@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import RESOURCES
+from livesize.api.kinds.registry import RESOURCES
 from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 

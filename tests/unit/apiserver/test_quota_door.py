@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import PODS, RESOURCE_QUOTAS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType
 from livesize.api.quota import recount

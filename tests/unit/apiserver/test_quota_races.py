@@ -17,7 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, Resource
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
+from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.quota import hard_of, is_counted, recount, used_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from unit.apiserver.conftest import ADMIN, Rig
 
 ROWS = (

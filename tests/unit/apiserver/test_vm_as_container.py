@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from livesize.api import kinds
 from livesize.api.accounting import footprint
 from livesize.api.dialects import derive_dialects
+from livesize.api.kinds import pod as pod_kind
 from livesize.api.resources import container_resources
 from unit.apiserver.test_vm_door import LARGE, PODS, SMALL, VM1, sized, vm1, vm_pod
 
@@ -27,7 +27,7 @@ def in_container(size: dict[str, str], **more: Any) -> dict[str, Any]:
 
 def kept_of(rig: Any) -> Any:
     """The pod as it is stored."""
-    (record,) = rig.cache.records(kinds.PODS)
+    (record,) = rig.cache.records(pod_kind.PODS)
     return record.stored
 
 

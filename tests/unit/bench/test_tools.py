@@ -15,8 +15,9 @@ from bench.process_memory import parse_rollup, read_memory
 from bench.wire import RefusedError, Wire, request_bytes, whole_length
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import NODES, PODS
-from livesize.api.validation import validate_create
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.validation.objects import validate_create
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\ncontent-length: 4\r\n\r\nbody"
 

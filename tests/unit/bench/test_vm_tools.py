@@ -12,8 +12,8 @@ from bench.harness import Benchmark, Row
 from bench.product_vm import vm_manifest
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import PODS
-from livesize.api.validation import validate_create
+from livesize.api.kinds.pod import PODS
+from livesize.api.validation.objects import validate_create
 from livesize.runtime.guest.cpio import File
 
 

@@ -18,7 +18,8 @@ import uvloop
 import yaml
 from click.testing import CliRunner, Result
 
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
 from livesize.api.quantity import format_memory
 from livesize.api.resources import container_resources, containers_of, is_vm, size_of
@@ -28,7 +29,6 @@ from livesize.apiserver.auth.identities import Identity, Role, node_identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.cli.app import cli
-from livesize.client.direct import DirectClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.machinery.context import system_context
@@ -46,8 +46,8 @@ class SmallNode:
     """Binds pods to itself, starts them in words only, and answers every resize at once."""
 
     def __init__(self, server: ApiServer) -> None:
-        self._client = DirectClient(server.door(node_identity(NODE)))
-        self._admin = DirectClient(server.door(Identity("test", Role.ADMIN)))
+        self._client = server.client(node_identity(NODE))
+        self._admin = server.client(Identity("test", Role.ADMIN))
         context = system_context()
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(context)
         self._informer = Informer(self._admin, PODS, context=context, on_change=self._changed)

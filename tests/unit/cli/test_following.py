@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from livesize.api.errors import StatusError, expired, not_found
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve
 from livesize.cli.resize.follow import Following

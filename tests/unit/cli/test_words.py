@@ -12,7 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from livesize.api.duration import parse_duration
-from livesize.api.kinds import LEASES, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCES
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.cli.app import cli
 from livesize.cli.apply import parse_manifests, placed

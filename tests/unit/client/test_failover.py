@@ -12,7 +12,7 @@ from aiohttp import web
 
 from etcd_servers import free_ports
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.client import addresses as addresses_module
 from livesize.client.addresses import Addresses
 from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError

@@ -20,9 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from livesize.api.errors import StatusError, conflict, expired
-from livesize.api.kinds import LEASES, PODS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.patch import PatchType
+from livesize.api.write_options import WriteOptions
 from livesize.client.http import (
     REQUESTS_AT_ONCE,
     ConnectionConfig,
@@ -124,7 +126,8 @@ async def test_every_call_is_the_request_kubernetes_expects() -> None:
             patch_type=PatchType.STRATEGIC,
             subresource="resize",
         )
-        await client.patch(LEASES, "n1", {}, namespace="kube-node-lease", dry_run=True)
+        dry = WriteOptions(dry_run=True)
+        await client.patch(LEASES, "n1", {}, namespace="kube-node-lease", options=dry)
         await client.delete(PODS, "db", "ns", grace_period_seconds=0, uid="u1")
         await client.post(PODS, "db", "ns", "binding", {"target": {"name": "n1"}})
         pods = "/api/v1/namespaces/ns/pods"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
 import pytest
@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError, expired
-from livesize.api.kinds import PODS, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
+from livesize.client.pages import PAGE_OBJECTS, list_all, read_pages
 from livesize.machinery.context import seeded_context
 
 
@@ -40,6 +42,7 @@ class Timeline:
         self.revision = 0
         self.history: list[tuple[int, WatchEvent]] = []
         self.compacted = 0
+        self.moments: dict[str, tuple[Object, ...]] = {}  # that pages may still be read of
         self.lists = 0
         self.watches = 0
         self.changed = asyncio.Condition()
@@ -75,11 +78,29 @@ class Timeline:
         async with self.changed:
             self.changed.notify_all()
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+    async def list(
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        limit: int = 0,
+        continue_token: str = "",
+    ) -> ObjectList:
+        """Pages show one moment, until it is compacted away."""
         self.lists += 1
         if self.refusals:
             raise self.refusals.pop(0)
-        return ObjectList(tuple(self.objects.values()), str(self.revision))
+        if continue_token:
+            revision, _, begin = continue_token.partition(":")
+            if int(revision) < self.compacted:
+                raise expired("the continue token is too old")
+            objects, first = self.moments[revision], int(begin)
+        else:
+            revision, objects, first = str(self.revision), tuple(self.objects.values()), 0
+            self.moments[revision] = objects
+        if not limit or len(objects) <= first + limit:
+            return ObjectList(objects[first:], revision)
+        return ObjectList(objects[first : first + limit], revision, f"{revision}:{first + limit}")
 
     async def watch(
         self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
@@ -123,7 +144,7 @@ class JumpingClock:
 
 
 class Watched:
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, order: Callable[[Object], int] | None = None) -> None:
         self.timeline = timeline
         self.clock = JumpingClock()
         self.deltas: list[Delta] = []
@@ -134,6 +155,7 @@ class Watched:
             PODS,
             context=seeded_context(1, self.clock),
             on_change=self.deltas.append,
+            order=order,
         )
 
     async def settle(self) -> None:
@@ -159,13 +181,23 @@ class Watched:
         await asyncio.wait([self.task])
 
 
-async def test_the_first_list_is_told_in_revision_order_and_then_it_is_synced() -> None:
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        (None, ["+b", "+c", "+a"]),  # as the server listed them: versions have no order
+        (lambda obj: int(version_of(obj)), ["+c", "+a", "+b"]),
+    ],
+    ids=["as listed", "ordered"],
+)
+async def test_the_first_list_is_told_in_order_and_then_it_is_synced(
+    order: Callable[[Object], int] | None, told: list[str]
+) -> None:
     timeline = Timeline()
     for name in ("b", "c", "a", "b"):
         await timeline.put(name)
-    async with Watched(timeline) as watched:
+    async with Watched(timeline, order) as watched:
         assert watched.informer.synced.is_set()
-        assert watched.told() == ["+c", "+a", "+b"]
+        assert watched.told() == told
         assert watched.informer.get("default", "b") == timeline.objects["b"]
         assert watched.informer.get("other", "b") is None
 
@@ -225,6 +257,56 @@ async def test_410_lists_again_and_tells_only_the_difference_deletes_included() 
         await watched.settle()
         assert watched.told() == ["-gone", "~changed", "-reborn", "+reborn", "+new"]
         assert timeline.lists == 2
+
+
+async def test_a_long_list_is_read_in_pages_of_one_moment() -> None:
+    timeline = Timeline()
+    for number in range(2 * PAGE_OBJECTS + 1):
+        await timeline.put(f"pod-{number}")
+    async with Watched(timeline) as watched:
+        assert timeline.lists == 3
+        assert len(watched.told()) == 2 * PAGE_OBJECTS + 1
+        await timeline.put("later")
+        await watched.settle()
+        assert watched.told() == ["+later"]
+
+
+async def test_a_list_whose_moment_is_let_go_in_the_middle_begins_again_in_one_answer() -> None:
+    timeline = Timeline()
+    for name in "abcde":
+        await timeline.put(name)
+    client: Any = timeline
+    pages = read_pages(client, PODS, page_objects=2)
+    assert [name_of(obj) for obj in (await anext(pages)).items] == ["a", "b"]
+    await timeline.remove("a")
+    timeline.compacted = timeline.revision
+    with pytest.raises(StatusError, match="too old"):
+        await anext(pages)
+
+    class Forgetful(Timeline):
+        """Lets every moment go after one page."""
+
+        async def list(self, *asked: Any, **more: Any) -> ObjectList:
+            page = await super().list(*asked, **more)
+            self.revision += 1
+            self.compacted = self.revision
+            return page
+
+    forgetful: Any = Forgetful()
+    forgetful.objects = timeline.objects
+    listing = await list_all(forgetful, PODS, page_objects=2)
+    assert [name_of(obj) for obj in listing.items] == ["b", "c", "d", "e"]
+    assert listing.resource_version == "1"  # of the third answer: page, refusal, everything
+    assert forgetful.lists == 3
+
+
+async def test_a_410_to_the_first_page_is_the_callers() -> None:
+    timeline = Timeline()
+    timeline.refusals = [expired("gone")]
+    client: Any = timeline
+    with pytest.raises(StatusError):
+        await list_all(client, PODS)
+    assert timeline.lists == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.defaults import default_object
-from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object
 from livesize.api.storage import CLAIM_PROTECTION, LOCAL_PROVISIONER, VOLUME_PROTECTION
 

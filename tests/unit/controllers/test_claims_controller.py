@@ -17,8 +17,7 @@ from livesize.api.storage import (
     HOSTNAME,
     VOLUME_PROTECTION,
 )
-from livesize.apiserver.bound import BoundService
-from livesize.client.direct import DirectClient
+from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.machinery.context import system_context
 from livesize.scheduler.loop import Scheduler
@@ -40,7 +39,7 @@ class Running:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        client = DirectClient(BoundService(self.rig.service, IDENTITIES["controller"]))
+        client = DirectClient(self.rig.service, IDENTITIES["controller"])
         self._task = asyncio.create_task(ClaimBinder(client, context=system_context()).run())
 
     async def end(self) -> None:
@@ -218,7 +217,7 @@ async def test_the_scheduler_and_the_controller_agree(here: Running) -> None:
         assert (await here.rig.patch(f"/api/v1/nodes/{name}", {"metadata": labels})).status == 200
         path = f"/api/v1/nodes/{name}/status"
         assert (await here.rig.patch(path, {"status": ready})).status == 200
-    client = DirectClient(BoundService(here.rig.service, IDENTITIES["scheduler"]))
+    client = DirectClient(here.rig.service, IDENTITIES["scheduler"])
     scheduling = asyncio.create_task(Scheduler(client, context=system_context()).run())
     await here.use("early", "one", node="")
     for name in ("one", "two"):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
 from livesize.api.storage import (
     BIND_COMPLETED,
@@ -20,7 +21,7 @@ from livesize.api.storage import (
     is_going,
     volume_name,
 )
-from livesize.api.validation import validate_create
+from livesize.api.validation.objects import validate_create
 from livesize.api.volume_choice import NodeFacts
 from livesize.controllers.claims.plan import (
     ClaimView,

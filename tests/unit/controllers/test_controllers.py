@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds import CONFIG_MAPS, RESOURCE_QUOTAS
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve
-from livesize.apiserver.bound import BoundService
+from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import stored_bytes
-from livesize.client.direct import DirectClient
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.controllers.quota.reconciler import QuotaCounter
 from livesize.machinery.context import system_context
@@ -27,7 +27,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
-    client = DirectClient(BoundService(made.service, IDENTITIES["controller"]))
+    client = DirectClient(made.service, IDENTITIES["controller"])
     context = system_context()
     tasks = [
         asyncio.create_task(GarbageCollector(client, context=context).run()),

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livesize.apiserver.bound import BoundService
-from livesize.client.direct import DirectClient
+from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.disruption.plan import plan_status
 from livesize.controllers.disruption.reconciler import DisruptionBudgets
 from livesize.controllers.resize_deadline import reconciler as deadlines
@@ -98,7 +97,7 @@ def test_no_more_may_leave_than_are_left_over(
 async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
-    client = DirectClient(BoundService(made.service, IDENTITIES["controller"]))
+    client = DirectClient(made.service, IDENTITIES["controller"])
     task = asyncio.create_task(DisruptionBudgets(client, context=system_context()).run())
     yield made
     task.cancel()
@@ -209,7 +208,7 @@ async def test_the_deadline_of_a_resize_heeds_the_budget(
     bigger = {"spec": {"containers": [{"name": "app", "resources": size}]}}
     assert (await rig.patch(f"{PODS}/a/resize", bigger, "strategic")).status == 200
 
-    client = DirectClient(BoundService(rig.service, IDENTITIES["controller"]))
+    client = DirectClient(rig.service, IDENTITIES["controller"])
     task = asyncio.create_task(deadlines.ResizeDeadlines(client, context=system_context()).run())
     await asyncio.sleep(0.2)
     assert "deletionTimestamp" not in (await rig.get(f"{PODS}/a")).json["metadata"]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.objects import Object, evolve, lookup
-from livesize.apiserver.bound import BoundService
-from livesize.client.direct import DirectClient
+from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.node_lifecycle.plan import (
     NOT_READY,
     OURS,
@@ -116,7 +115,7 @@ def test_what_is_planned_is_planned_again_to_nothing(
 async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
-    client = DirectClient(BoundService(made.service, IDENTITIES["controller"]))
+    client = DirectClient(made.service, IDENTITIES["controller"])
     task = asyncio.create_task(NodeLifecycle(client, context=system_context()).run())
     yield made
     task.cancel()

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livesize.api.kinds import (
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, evolve
 from livesize.api.resources import Amounts
 from livesize.scheduler.plan import NodeView, Place, PodView, Unschedulable, plan_turn

@@ -11,7 +11,11 @@ import pytest
 
 from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError, conflict, not_found
-from livesize.api.kinds import EVENTS, NODES, PODS, RESOURCES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
 from livesize.api.patch import PatchType
@@ -57,7 +61,9 @@ class Server:
         for queue in self.watchers.get(resource, []):
             queue.put_nowait(WatchEvent(kind, obj))
 
-    async def list(self, resource: Resource, selection: Selection = EVERYTHING) -> ObjectList:
+    async def list(
+        self, resource: Resource, selection: Selection = EVERYTHING, **_: Any
+    ) -> ObjectList:
         return ObjectList(tuple(self.objects[resource].values()), str(self.revision))
 
     async def watch(

@@ -14,7 +14,7 @@ from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.outside import Outside
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of, version_of
 from livesize.api.reasons import EventReason
 from livesize.api.resize_phase import APPLYING, ResizePhase

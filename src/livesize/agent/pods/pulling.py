@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livesize.agent.outside import Outside
 from livesize.api.errors import StatusError
-from livesize.api.kinds import SECRETS
+from livesize.api.kinds.secret import SECRETS
 from livesize.api.objects import Object, lookup, namespace_of
 from livesize.api.pull_secrets import logins_for
 from livesize.machinery.telemetry import get_logger

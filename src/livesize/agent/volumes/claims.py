@@ -13,7 +13,9 @@ from typing import Protocol, cast
 
 from livesize.agent.volumes.sources import ConfigError, Sources
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, lookup, name_of, namespace_of, version_of
 from livesize.api.storage import (

@@ -11,7 +11,7 @@ import asyncio
 from livesize.agent.outside import Outside
 from livesize.agent.volumes.plan import LetGo, Refuse, RemoveFolder, Rest, plan_reclaim
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.reasons import EventReason

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import (
-    CONFIG_MAPS,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    SECRETS,
-    Resource,
-)
+from livesize.api.kinds.config_map import CONFIG_MAPS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.secret import SECRETS
 from livesize.api.objects import Object, lookup, namespace_of
 from livesize.api.pod_references import references_of
 from livesize.api.storage import volume_name

@@ -11,18 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from livesize.api.kinds import (
-    DISRUPTION_BUDGETS,
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    Resource,
-)
+from livesize.api.kinds.resource import Resource
 
 SET = ""
 """Instead of a key: the list holds plain values and is merged as a set."""
@@ -113,19 +102,19 @@ SERVICE_ACCOUNT_MERGE_KEYS = merge_keys(
 DISRUPTION_BUDGET_MERGE_KEYS = merge_keys({**_METADATA, "status.conditions": "type"})
 CLAIM_MERGE_KEYS = merge_keys({**_METADATA, "status.conditions": "type"})
 
-_BY_RESOURCE = {
-    PODS: POD_MERGE_KEYS,
-    NODES: NODE_MERGE_KEYS,
-    NAMESPACES: NAMESPACE_MERGE_KEYS,
-    EVENTS: EVENT_MERGE_KEYS,
-    LEASES: LEASE_MERGE_KEYS,
-    SERVICES: SERVICE_MERGE_KEYS,
-    SERVICE_ACCOUNTS: SERVICE_ACCOUNT_MERGE_KEYS,
-    DISRUPTION_BUDGETS: DISRUPTION_BUDGET_MERGE_KEYS,
-    PERSISTENT_VOLUME_CLAIMS: CLAIM_MERGE_KEYS,
+_BY_PLURAL = {
+    "pods": POD_MERGE_KEYS,
+    "nodes": NODE_MERGE_KEYS,
+    "namespaces": NAMESPACE_MERGE_KEYS,
+    "events": EVENT_MERGE_KEYS,
+    "leases": LEASE_MERGE_KEYS,
+    "services": SERVICE_MERGE_KEYS,
+    "serviceaccounts": SERVICE_ACCOUNT_MERGE_KEYS,
+    "poddisruptionbudgets": DISRUPTION_BUDGET_MERGE_KEYS,
+    "persistentvolumeclaims": CLAIM_MERGE_KEYS,
 }
 
 
 def merge_keys_of(resource: Resource) -> MergeKeys:
     """The table of one resource; of an unknown one, what all metadata has in common."""
-    return _BY_RESOURCE.get(resource, METADATA_MERGE_KEYS)
+    return _BY_PLURAL.get(resource.plural, METADATA_MERGE_KEYS)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds import PODS, Resource
+from livesize.api.kinds.pod_resource import PODS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 
 MAX_CONTAINERS = 256

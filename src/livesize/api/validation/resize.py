@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError, parse_quantity

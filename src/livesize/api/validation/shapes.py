@@ -15,24 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds import (
-    CONFIG_MAPS,
-    DISRUPTION_BUDGETS,
-    EVENTS,
-    LEASES,
-    LIMIT_RANGES,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    PRIORITY_CLASSES,
-    RESOURCE_QUOTAS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    STORAGE_CLASSES,
-    Resource,
-)
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 
 
@@ -355,21 +338,21 @@ _STORAGE_CLASS: dict[str, Any] = {
 }
 _ANY_OBJECT: dict[str, Any] = {"spec": {}, "status": {}}
 _SHAPES: dict[str, dict[str, Any]] = {
-    PODS.plural: _POD,
-    NODES.plural: _NODE,
-    LEASES.plural: _LEASE,
-    EVENTS.plural: _EVENT,
-    RESOURCE_QUOTAS.plural: _QUOTA,
-    LIMIT_RANGES.plural: _LIMIT_RANGE,
-    SERVICE_ACCOUNTS.plural: {"automountServiceAccountToken": bool, "secrets": [{}]},
-    CONFIG_MAPS.plural: {"data": _TEXTS, "binaryData": _TEXTS, "immutable": bool},
-    SECRETS.plural: {"data": _TEXTS, "stringData": _TEXTS, "type": str, "immutable": bool},
-    SERVICES.plural: _SERVICE,
-    DISRUPTION_BUDGETS.plural: {"spec": {"selector": {}}, "status": {}},
-    PRIORITY_CLASSES.plural: _PRIORITY_CLASS,
-    PERSISTENT_VOLUME_CLAIMS.plural: _CLAIM,
-    PERSISTENT_VOLUMES.plural: _PERSISTENT_VOLUME,
-    STORAGE_CLASSES.plural: _STORAGE_CLASS,
+    "pods": _POD,
+    "nodes": _NODE,
+    "leases": _LEASE,
+    "events": _EVENT,
+    "resourcequotas": _QUOTA,
+    "limitranges": _LIMIT_RANGE,
+    "serviceaccounts": {"automountServiceAccountToken": bool, "secrets": [{}]},
+    "configmaps": {"data": _TEXTS, "binaryData": _TEXTS, "immutable": bool},
+    "secrets": {"data": _TEXTS, "stringData": _TEXTS, "type": str, "immutable": bool},
+    "services": _SERVICE,
+    "poddisruptionbudgets": {"spec": {"selector": {}}, "status": {}},
+    "priorityclasses": _PRIORITY_CLASS,
+    "persistentvolumeclaims": _CLAIM,
+    "persistentvolumes": _PERSISTENT_VOLUME,
+    "storageclasses": _STORAGE_CLASS,
 }
 
 _WORDS: dict[type, str] = {

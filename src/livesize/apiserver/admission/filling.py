@@ -3,7 +3,7 @@ the namespace's LimitRanges. Pure."""
 
 from __future__ import annotations
 
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.limits import with_limit_defaults
 from livesize.api.objects import Object, lookup, name_of, without
 from livesize.api.validation.shapes import check_shape

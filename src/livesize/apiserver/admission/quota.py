@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from livesize.api.kinds import PODS, RESOURCE_QUOTAS, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, name_of
 from livesize.api.quota import (
     Usage,

@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
-from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of, without
 from livesize.api.storage import (
     CLAIM_PROTECTION,

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import NAMESPACES, Resource
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.auth.identities import Identity, Role
 
 READ = frozenset({"get", "list", "watch"})

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from livesize.api.kinds import LEASES, NODES, PODS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.pod_references import CLAIMS, CONFIG_MAPS, SECRETS, references_of
 from livesize.api.selectors import SelectorError, parse_field_selector

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
-from livesize.api.kinds import NAMESPACES, RESOURCES, Resource
-from livesize.api.metrics_kinds import METRICS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.registry import METRICS, RESOURCES, REVIEWS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.reviews import ACCESS_REVIEWS, RULES_REVIEWS
 from livesize.api.objects import Object, lookup
-from livesize.api.review_kinds import ACCESS_REVIEWS, REVIEWS, RULES_REVIEWS
 from livesize.apiserver.auth.authorize import ALL, TABLE, Access, allows
 from livesize.apiserver.auth.identities import Identity, Role
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from livesize.api.kinds import EVENTS
+from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.times import parse_time
 from livesize.apiserver.committing import Committer

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from livesize.api.kinds import RESOURCES, Resource
-from livesize.api.metrics_kinds import METRICS
+from livesize.api.kinds.registry import METRICS, RESOURCES, REVIEWS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.api.review_kinds import REVIEWS
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS

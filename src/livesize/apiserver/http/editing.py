@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from livesize.api.dialects import strip_dialects
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.resources import is_vm
 from livesize.apiserver.http.requests import Request

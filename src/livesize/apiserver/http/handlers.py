@@ -14,8 +14,8 @@ from livesize.api.errors import (
     method_not_allowed,
     unsupported_media_type,
 )
-from livesize.api.kinds import Resource
-from livesize.api.metrics_kinds import METRICS
+from livesize.api.kinds.registry import METRICS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target

@@ -22,7 +22,7 @@ from livesize.api.errors import (
     forbidden,
     method_not_allowed,
 )
-from livesize.api.kinds import NODES
+from livesize.api.kinds.node import NODES
 from livesize.api.times import format_time
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority, RequestRefusedError, read_request

@@ -10,8 +10,10 @@ import datetime as dt
 from collections.abc import Sequence
 
 from livesize.api.errors import not_found
-from livesize.api.kinds import LEASES, NODES, PODS
-from livesize.api.metrics_kinds import NODE_METRICS
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.metrics import NODE_METRICS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup
 from livesize.api.usage import (
     LONGEST_AGE_SECONDS,

@@ -18,7 +18,8 @@ import orjson
 from livesize.api import types
 from livesize.api.apply.list_keys import is_set, keys_of
 from livesize.api.errors import StatusError
-from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of

@@ -13,7 +13,8 @@ from livesize.api.errors import (
     invalid,
 )
 from livesize.api.kept import kept
-from livesize.apiserver.asked import FieldValidation, ListOptions, WatchOptions, WriteOptions
+from livesize.api.write_options import FieldValidation, WriteOptions
+from livesize.apiserver.asked import ListOptions, WatchOptions
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.reading import check_initial_events
 

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.http.requests import ClientGoneError, Send
 from livesize.apiserver.records import Record

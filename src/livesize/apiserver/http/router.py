@@ -6,8 +6,9 @@ import msgspec
 
 from livesize.api.errors import path_not_found
 from livesize.api.kept import kept
-from livesize.api.kinds import NAMESPACES, RESOURCES, Resource
-from livesize.api.metrics_kinds import METRICS
+from livesize.api.kinds.namespace import NAMESPACES
+from livesize.api.kinds.registry import METRICS, RESOURCES
+from livesize.api.kinds.resource import Resource
 
 _BY_PLACE = {(resource.prefix, resource.plural): resource for resource in (*RESOURCES, *METRICS)}
 _PREFIXES = frozenset(prefix for prefix, _ in _BY_PLACE)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import orjson
 
 from livesize.api.errors import bad_request
-from livesize.api.kinds import Resource
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.table import table_for
 from livesize.apiserver.http.requests import Form, Request

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from livesize.api.errors import StatusError, bad_request, forbidden
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.resources import VM_NAME, is_vm
 from livesize.api.vm_status import statuses_of

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from livesize.api.errors import StatusError, bad_request, forbidden, not_found
-from livesize.api.kinds import NODES, PODS
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access, authorize

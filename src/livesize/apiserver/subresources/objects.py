@@ -5,10 +5,11 @@ from __future__ import annotations
 from livesize.api.defaults import default_object
 from livesize.api.dialects import check_derived, node_allocation, strip_dialects
 from livesize.api.errors import forbidden
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, without
 from livesize.api.resize_state import apply_resizing, request_resize
-from livesize.api.validation import keep_policies, validate_update
+from livesize.api.validation.objects import validate_update
+from livesize.api.validation.resize import keep_policies
 from livesize.api.vm_size import keep_vm_fixed
 from livesize.apiserver.admission.filling import keep_priority
 from livesize.apiserver.auth.identities import Role

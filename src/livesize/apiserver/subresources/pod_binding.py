@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, conflict, invalid
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of
 from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.subresources.change import SentChange

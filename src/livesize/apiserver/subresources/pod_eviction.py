@@ -12,7 +12,8 @@ from livesize.api.conditions import set_condition
 from livesize.api.errors import bad_request
 from livesize.api.objects import Object, evolve, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
-from livesize.apiserver.asked import Target, WriteOptions
+from livesize.api.write_options import WriteOptions
+from livesize.apiserver.asked import Target
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 
 EVICTED: Object = {

@@ -6,12 +6,12 @@ not come, go, change their names or their order (facts/api-shapes D.1).
 
 from __future__ import annotations
 
-from livesize.api.defaults import default_sizes
 from livesize.api.dialects import check_derived
 from livesize.api.objects import Object, evolve, generation_of, lookup
 from livesize.api.plain_resize import Resized
+from livesize.api.pod_template import default_sizes
 from livesize.api.resize_state import asked_state
-from livesize.api.validation import prepare_resize, validate_pod_resize
+from livesize.api.validation.resize import prepare_resize, validate_pod_resize
 from livesize.apiserver.preparing import check_identity
 from livesize.apiserver.subresources.change import (
     SentChange,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livesize.api.errors import forbidden
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object
 from livesize.api.resize_state import apply_resizing
 from livesize.apiserver.auth.identities import Role

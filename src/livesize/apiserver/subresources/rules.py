@@ -7,15 +7,13 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds import (
-    DISRUPTION_BUDGETS,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    RESOURCE_QUOTAS,
-    Resource,
-)
+from livesize.api.kinds.node import NODES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.apiserver.subresources.change import Rule
 from livesize.apiserver.subresources.objects import update_object, update_pod
 from livesize.apiserver.subresources.plain_status import update_status

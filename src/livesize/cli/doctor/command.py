@@ -96,7 +96,7 @@ def server_findings(kubeconfig: str) -> list[Finding]:
 
     async def ask(client: HttpClient) -> list[Finding]:
         from livesize.api.conditions import is_true
-        from livesize.api.kinds import NODES
+        from livesize.api.kinds.node import NODES
         from livesize.api.objects import name_of
 
         listing = await client.list(NODES)

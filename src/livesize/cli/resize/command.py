@@ -11,10 +11,11 @@ import click
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of
 from livesize.api.patch import PatchType
 from livesize.api.resources import ResourceName, container_resources
+from livesize.api.write_options import WriteOptions
 from livesize.cli.completing import complete_pod
 from livesize.cli.connection import (
     Failure,
@@ -166,7 +167,7 @@ async def _ask(client: HttpClient, asked: Asked) -> tuple[Object, ResizePatch, O
                 namespace=asked.namespace,
                 patch_type=PatchType.STRATEGIC,
                 subresource="resize",
-                dry_run=asked.dry_run,
+                options=WriteOptions(dry_run=asked.dry_run),
             )
         except StatusError as refusal:
             if refusal.code != _CONFLICT or not patch.version or not left:

@@ -15,7 +15,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of, without
 from livesize.api.reasons import EventReason
 from livesize.api.storage import (

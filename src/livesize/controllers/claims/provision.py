@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from livesize.api.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
+from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.storage import (
     FOLDER_FINALIZER,

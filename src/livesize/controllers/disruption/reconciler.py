@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from livesize.api.disruption import is_healthy, protects
 from livesize.api.errors import StatusError
-from livesize.api.kinds import DISRUPTION_BUDGETS, PODS
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta, Informer

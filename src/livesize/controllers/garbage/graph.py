@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.api.kinds import RESOURCES, Resource
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 
 

@@ -10,7 +10,9 @@ import functools
 from collections.abc import Iterable
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import EVENTS, RESOURCES, Resource
+from livesize.api.kinds.event import EVENTS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, uid_of, version_of
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client

@@ -11,7 +11,8 @@ import asyncio
 
 from livesize.api.conditions import find_condition
 from livesize.api.errors import StatusError
-from livesize.api.kinds import LEASES, NODES
+from livesize.api.kinds.lease import LEASES
+from livesize.api.kinds.node import NODES
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, uid_of, version_of
 from livesize.api.reasons import ConditionType, EventReason, event_type

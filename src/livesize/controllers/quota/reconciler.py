@@ -11,7 +11,10 @@ import asyncio
 from typing import TypeAlias
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS, RESOURCE_QUOTAS, RESOURCES, Resource
+from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted

@@ -6,7 +6,7 @@ import asyncio
 import math
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason, event_type

@@ -16,7 +16,7 @@ import click
 import uvloop
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import lookup
 from livesize.cli.output import Table, print_table

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from livesize.api.conditions import is_true
-from livesize.api.kinds import PODS
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, version_of
 from livesize.api.patch import PatchType

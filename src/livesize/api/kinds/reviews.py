@@ -1,11 +1,11 @@
-"""Kinds that are asked and answered, and never stored: reviews of who one is and what one may."""
+"""Reviews: a client asks who it is and what it may do. They are answered, and not stored."""
 
 from __future__ import annotations
 
-from livesize.api.kinds import Resource
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
 
 _CREATE = ("create",)
-
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
     "v1",
@@ -34,4 +34,7 @@ SELF_REVIEWS = Resource(
     verbs=_CREATE,
 )
 
-REVIEWS: tuple[Resource, ...] = (ACCESS_REVIEWS, RULES_REVIEWS, SELF_REVIEWS)
+
+ACCESS_REVIEW = Kind(ACCESS_REVIEWS, is_stored=False)
+RULES_REVIEW = Kind(RULES_REVIEWS, is_stored=False)
+SELF_REVIEW = Kind(SELF_REVIEWS, is_stored=False)

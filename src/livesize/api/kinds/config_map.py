@@ -1,0 +1,46 @@
+"""Config maps: files and variables for pods."""
+
+from __future__ import annotations
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    Column,
+    entries,
+)
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object
+from livesize.api.validation.entries import (
+    validate_encoded,
+    validate_frozen,
+    validate_keys,
+    validate_size,
+)
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, "configmap", ("cm",))
+
+
+def validate_config_map(config: Object) -> list[FieldError]:
+    texts, binaries = config.get("data") or {}, config.get("binaryData") or {}
+    errors = [*validate_keys(texts, "data"), *validate_keys(binaries, "binaryData")]
+    errors += validate_encoded(binaries, "binaryData")
+    for key in sorted(texts.keys() & binaries.keys()):
+        detail = "duplicate of key present in binaryData"
+        errors.append(FieldError(FieldErrorKind.INVALID, f"data[{key}]", detail, key))
+    size_bytes = sum(len(word.encode(errors="surrogatepass")) for word in texts.values())
+    size_bytes += sum(len(word) * 3 // 4 for word in binaries.values())
+    return errors + validate_size(size_bytes, "")
+
+
+def validate_config_map_update(new: Object, old: Object) -> list[FieldError]:
+    return [*validate_config_map(new), *validate_frozen(new, old, ("data", "binaryData"))]
+
+
+CONFIG_MAP = Kind(
+    CONFIG_MAPS,
+    validate=validate_config_map,
+    validate_update=validate_config_map_update,
+    columns=(NAME, Column("Data", entries("data", "binaryData"), "integer"), AGE),
+)

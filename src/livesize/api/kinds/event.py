@@ -1,0 +1,56 @@
+"""Events: what happened to an object, for people to read."""
+
+from __future__ import annotations
+
+from livesize.api.columns import (
+    Column,
+    age,
+    at,
+    since,
+)
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup, name_of
+
+EVENTS = Resource("", "v1", "events", "Event", True, "event", ("ev",))
+
+
+def validate_event(event: Object) -> list[FieldError]:
+    """Who may write events of one namespace says nothing about objects of another."""
+    about = lookup(event, "involvedObject", "namespace", default="")
+    if not about or about == lookup(event, "metadata", "namespace", default=""):
+        return []
+    field, detail = "involvedObject.namespace", "does not match event.namespace"
+    return [FieldError(FieldErrorKind.INVALID, field, detail, about)]
+
+
+def _event_last_seen(event: Object, now: float) -> str:
+    for path in (
+        ("series", "lastObservedTime"),
+        ("lastTimestamp",),
+        ("eventTime",),
+        ("firstTimestamp",),
+    ):
+        if time := lookup(event, *path):
+            return since(time, now)
+    return age(event, now)
+
+
+def _event_object(event: Object, _now: float) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+EVENT = Kind(
+    EVENTS,
+    validate=validate_event,
+    columns=(
+        Column("Last Seen", _event_last_seen),
+        Column("Type", at("type", default="")),
+        Column("Reason", at("reason", default="")),
+        Column("Object", _event_object),
+        Column("Message", lambda event, _now: str(event.get("message") or "").strip()),
+        Column("Name", lambda event, _now: name_of(event), format="name", priority=1),
+    ),
+)

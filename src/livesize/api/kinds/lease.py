@@ -1,0 +1,32 @@
+"""Leases: who holds something, and until when."""
+
+from __future__ import annotations
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    Column,
+    at,
+)
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, "lease")
+
+
+def validate_lease(lease: Object) -> list[FieldError]:
+    seconds = lookup(lease, "spec", "leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        detail = "must be greater than 0"
+        field = "spec.leaseDurationSeconds"
+        return [FieldError(FieldErrorKind.INVALID, field, detail, seconds)]
+    return []
+
+
+LEASE = Kind(
+    LEASES,
+    validate=validate_lease,
+    columns=(NAME, Column("Holder", at("spec", "holderIdentity", default="")), AGE),
+)

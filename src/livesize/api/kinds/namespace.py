@@ -1,0 +1,55 @@
+"""Namespaces: what the objects of users live in."""
+
+from __future__ import annotations
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    Column,
+    at,
+)
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup
+from livesize.api.validation.names import DnsRule
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, "namespace", ("ns",))
+
+
+SECURITY_LEVELS = ("privileged", "baseline", "restricted")
+
+
+SECURITY_LABELS = tuple(
+    f"pod-security.kubernetes.io/{mode}" for mode in ("enforce", "audit", "warn")
+)
+
+
+def default_namespace(namespace: Object) -> Object:
+    metadata, status = namespace.get("metadata", {}), namespace.get("status", {})
+    if not isinstance(metadata, dict) or not isinstance(status, dict):
+        return namespace
+    labels, name = metadata.get("labels", {}), metadata.get("name")
+    if isinstance(labels, dict) and isinstance(name, str) and name:
+        metadata = {**metadata, "labels": {**labels, "kubernetes.io/metadata.name": name}}
+    return {**namespace, "metadata": metadata, "status": {"phase": "Active", **status}}
+
+
+def validate_namespace(namespace: Object) -> list[FieldError]:
+    errors = []
+    for label in SECURITY_LABELS:
+        level = lookup(namespace, "metadata", "labels", label)
+        if level is not None and level not in SECURITY_LEVELS:
+            detail = f"must be one of {', '.join(SECURITY_LEVELS)}"
+            field = f"metadata.labels[{label}]"
+            errors.append(FieldError(FieldErrorKind.INVALID, field, detail, level))
+    return errors
+
+
+NAMESPACE = Kind(
+    NAMESPACES,
+    defaults=default_namespace,
+    validate=validate_namespace,
+    name_rule=DnsRule.LABEL,
+    columns=(NAME, Column("Status", at("status", "phase", default="Active")), AGE),
+)

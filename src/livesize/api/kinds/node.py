@@ -1,0 +1,108 @@
+"""Nodes: the machines that run pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    NONE,
+    UNKNOWN,
+    Column,
+    at,
+)
+from livesize.api.conditions import find_condition
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup
+from livesize.api.quantity import canonical_quantities
+from livesize.api.validation.names import validate_key
+from livesize.api.validation.resources import validate_quantities
+
+NODES = Resource("", "v1", "nodes", "Node", False, "node", ("no",), subresources=("status",))
+
+
+_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def default_node(node: Object) -> Object:
+    """Allocatable is the capacity where nothing else is said."""
+    status = node.get("status")
+    if not isinstance(status, dict) or "capacity" not in status:
+        return node
+    capacity = canonical_quantities(status["capacity"])
+    allocatable = canonical_quantities(status.get("allocatable", capacity))
+    return {**node, "status": {**status, "capacity": capacity, "allocatable": allocatable}}
+
+
+def validate_node(node: Object) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for side in ("capacity", "allocatable"):
+        quantities = lookup(node, "status", side, default={})
+        errors += validate_quantities(quantities, f"status.{side}")
+    for index, taint in enumerate(lookup(node, "spec", "taints", default=[])):
+        field = f"spec.taints[{index}]"
+        errors += validate_key(taint.get("key") or "", f"{field}.key")
+        if taint.get("effect") not in _TAINT_EFFECTS:
+            detail = "supported values: " + ", ".join(f'"{word}"' for word in _TAINT_EFFECTS)
+            kind, where = FieldErrorKind.NOT_SUPPORTED, f"{field}.effect"
+            errors.append(FieldError(kind, where, detail, taint.get("effect")))
+    return errors
+
+
+def _node_status(node: Object, _now: float) -> str:
+    """As Kubernetes prints it: Unknown is a node that has never said anything."""
+    ready = find_condition(node, "Ready")
+    words = ["Unknown" if ready is None else "NotReady"]
+    if ready is not None and ready.get("status") == "True":
+        words = ["Ready"]
+    if lookup(node, "spec", "unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(node: Object, _now: float) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = lookup(node, "metadata", "labels", default={})
+    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
+    return ",".join(role for role in roles if role) or NONE
+
+
+def _node_address(kind: str) -> Callable[[Object, float], str]:
+    def cell(node: Object, _now: float) -> str:
+        for address in lookup(node, "status", "addresses", default=[]):
+            if address.get("type") == kind:
+                return str(address.get("address", NONE))
+        return NONE
+
+    return cell
+
+
+NODE = Kind(
+    NODES,
+    defaults=default_node,
+    validate=validate_node,
+    columns=(
+        NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        AGE,
+        Column("Version", at("status", "nodeInfo", "kubeletVersion", default="")),
+        Column("Internal-IP", _node_address("InternalIP"), priority=1),
+        Column("OS-Image", at("status", "nodeInfo", "osImage", default=UNKNOWN), priority=1),
+        Column(
+            "Kernel-Version",
+            at("status", "nodeInfo", "kernelVersion", default=UNKNOWN),
+            priority=1,
+        ),
+        Column(
+            "Container-Runtime",
+            at("status", "nodeInfo", "containerRuntimeVersion", default=UNKNOWN),
+            priority=1,
+        ),
+        Column("CPU", at("status", "allocatable", "cpu"), priority=1),
+        Column("Memory", at("status", "allocatable", "memory"), priority=1),
+    ),
+)

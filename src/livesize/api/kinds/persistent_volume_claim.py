@@ -1,0 +1,131 @@
+"""Claims: storage that a pod asks for."""
+
+from __future__ import annotations
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    Column,
+    access_modes,
+    at,
+    leaving_or_phase,
+)
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup
+from livesize.api.quantity import canonical_quantities, parse_quantity
+from livesize.api.storage import (
+    requested,
+    volume_name,
+)
+from livesize.api.validation.names import DnsRule, validate_name
+from livesize.api.validation.resources import validate_quantities
+from livesize.api.validation.selectors import validate_selector
+from livesize.api.validation.storage import validate_modes, validate_storage, with_capacity
+
+PERSISTENT_VOLUME_CLAIMS = Resource(
+    "",
+    "v1",
+    "persistentvolumeclaims",
+    "PersistentVolumeClaim",
+    True,
+    "persistentvolumeclaim",
+    ("pvc",),
+    subresources=("status",),
+)
+
+
+_COPIED = ("dataSource", "dataSourceRef")
+
+
+_GROWS = (
+    "spec is immutable after creation except resources.requests for bound claims: make a new claim"
+    " with what you need, and copy what is in this one"
+)
+
+
+def default_claim(claim: Object) -> Object:
+    spec, status = claim.get("spec"), claim.get("status", {})
+    if not isinstance(spec, dict) or not isinstance(status, dict):
+        return claim
+    filled = {"volumeMode": "Filesystem", **spec}
+    resources = spec.get("resources")
+    if isinstance(resources, dict):
+        sides = {side: canonical_quantities(resources[side]) for side in resources}
+        filled["resources"] = sides
+    return {**claim, "spec": filled, "status": {"phase": "Pending", **with_capacity(status)}}
+
+
+def validate_claim(claim: Object) -> list[FieldError]:
+    spec = claim.get("spec") or {}
+    errors = [*validate_modes(spec), *validate_selector(spec.get("selector") or {})]
+    requests = lookup(spec, "resources", "requests", default={})
+    field = "spec.resources.requests"
+    errors += validate_storage(requests, field) or _validate_limit(spec, field)
+    if spec.get("storageClassName"):
+        name = spec["storageClassName"]
+        errors += validate_name(name, "spec.storageClassName", DnsRule.SUBDOMAIN)
+    if spec.get("volumeName"):
+        errors += validate_name(spec["volumeName"], "spec.volumeName", DnsRule.SUBDOMAIN)
+    for key in _COPIED:
+        if spec.get(key):
+            detail = "volumes begin empty here: leave the field out, and copy into it by a pod"
+            errors.append(FieldError(FieldErrorKind.FORBIDDEN, f"spec.{key}", detail))
+    return errors
+
+
+def validate_claim_update(new: Object, old: Object) -> list[FieldError]:
+    errors = validate_claim(new)
+    if errors:
+        return errors
+    if _fixed_of_claim(new, old) != _fixed_of_claim(old, old):
+        return [FieldError(FieldErrorKind.FORBIDDEN, "spec", _GROWS)]
+    if requested(new) < requested(old):
+        before = lookup(old, "spec", "resources", "requests", "storage")
+        field = "spec.resources.requests.storage"
+        detail = f"a volume never shrinks: ask for at least {before}"
+        return [FieldError(FieldErrorKind.FORBIDDEN, field, detail)]
+    if requested(new) > requested(old) and lookup(old, "status", "phase") != "Bound":
+        return [FieldError(FieldErrorKind.FORBIDDEN, "spec", _GROWS)]
+    return []
+
+
+def _fixed_of_claim(claim: Object, old: Object) -> Object:
+    """Without what may grow. A volume is written in once, by whoever binds it."""
+    spec = {**(claim.get("spec") or {})}
+    spec["resources"] = {**(spec.get("resources") or {}), "requests": None}
+    if not volume_name(old):
+        spec.pop("volumeName", None)
+    return spec
+
+
+def _validate_limit(spec: Object, field: str) -> list[FieldError]:
+    limits = lookup(spec, "resources", "limits", default={})
+    errors = validate_quantities(limits, "spec.resources.limits")
+    asked = lookup(spec, "resources", "requests", "storage")
+    if errors or "storage" not in limits:
+        return errors
+    if parse_quantity(limits["storage"]) < parse_quantity(asked):
+        detail = f"must be less than or equal to storage limit of {limits['storage']}"
+        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, asked))
+    return errors
+
+
+CLAIM = Kind(
+    PERSISTENT_VOLUME_CLAIMS,
+    defaults=default_claim,
+    validate=validate_claim,
+    validate_update=validate_claim_update,
+    columns=(
+        NAME,
+        Column("Status", leaving_or_phase),
+        Column("Volume", at("spec", "volumeName", default="")),
+        Column("Capacity", at("status", "capacity", "storage", default="")),
+        Column("Access Modes", access_modes("status")),
+        Column("StorageClass", at("spec", "storageClassName", default="")),
+        Column("VolumeAttributesClass", at("spec", "volumeAttributesClassName", default="<unset>")),
+        AGE,
+        Column("VolumeMode", at("spec", "volumeMode", default=""), priority=1),
+    ),
+)

@@ -1,0 +1,82 @@
+"""Pods: containers, or one virtual machine, that are placed together and resized in place."""
+
+from __future__ import annotations
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    NONE,
+    Column,
+    at,
+    since,
+)
+from livesize.api.conditions import is_true
+from livesize.api.container_state import is_running
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.pod_resource import PODS
+from livesize.api.objects import Object, lookup
+from livesize.api.pod_template import default_pod
+from livesize.api.pod_words import pod_status_word, resources_words
+from livesize.api.resize_state import allocated_sizes
+from livesize.api.resources import resizable_of
+from livesize.api.validation.pod import validate_pod
+from livesize.api.validation.pod_update import validate_pod_update
+from livesize.api.vm_status import resizable_statuses_of
+
+__all__ = ["POD", "PODS"]
+
+
+def _ready(pod: Object, _now: float) -> str:
+    """As kubectl counts: sidecars are containers too."""
+    ready = sum(1 for status in resizable_statuses_of(pod) if status.get("ready"))
+    return f"{ready}/{len(resizable_of(pod))}"
+
+
+def _restarts(pod: Object, now: float) -> str:
+    statuses = resizable_statuses_of(pod)
+    count = sum(status.get("restartCount") or 0 for status in statuses)
+    finished = [lookup(one, "lastState", "terminated", "finishedAt") for one in statuses]
+    last = max((time for time in finished if time), default=None)
+    return f"{count} ({since(last, now)} ago)" if count and last else str(count)
+
+
+def _gates(pod: Object, _now: float) -> str:
+    """How many of the conditions that it names as readiness gates hold."""
+    names = [
+        gate.get("conditionType") for gate in lookup(pod, "spec", "readinessGates", default=[])
+    ]
+    return f"{sum(is_true(pod, str(name)) for name in names)}/{len(names)}" if names else NONE
+
+
+def _desired(pod: Object, _now: float) -> str:
+    return resources_words([container.get("resources") or {} for container in resizable_of(pod)])
+
+
+def _allocated(pod: Object, _now: float) -> str:
+    return resources_words(list(allocated_sizes(pod).values()))
+
+
+def _actual(pod: Object, _now: float) -> str:
+    running = [status for status in resizable_statuses_of(pod) if is_running(status)]
+    return resources_words([one.get("resources") or {} for one in running]) if running else "-"
+
+
+POD = Kind(
+    PODS,
+    defaults=default_pod,
+    validate=validate_pod,
+    validate_update=validate_pod_update,
+    columns=(
+        NAME,
+        Column("Ready", _ready),
+        Column("Status", lambda pod, _now: pod_status_word(pod)),
+        Column("Restarts", _restarts),
+        AGE,
+        Column("IP", at("status", "podIP"), priority=1),
+        Column("Node", at("spec", "nodeName"), priority=1),
+        Column("Readiness Gates", _gates, priority=1),
+        Column("Desired", _desired, priority=1, description="Requests/limits the spec asks for"),
+        Column("Allocated", _allocated, priority=1, description="What the node has promised"),
+        Column("Actual", _actual, priority=1, description="What the machine itself reports"),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Disruption budgets: how many of a set of pods may be evicted at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    Column,
+)
+from livesize.api.disruption import ALWAYS_ALLOW, IF_HEALTHY_BUDGET
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup
+from livesize.api.validation.choices import one_of
+from livesize.api.validation.selectors import validate_selector
+
+DISRUPTION_BUDGETS = Resource(
+    "policy",
+    "v1",
+    "poddisruptionbudgets",
+    "PodDisruptionBudget",
+    True,
+    "poddisruptionbudget",
+    ("pdb",),
+    subresources=("status",),
+)
+
+
+def validate_disruption_budget(budget: Object) -> list[FieldError]:
+    spec = budget.get("spec") or {}
+    errors: list[FieldError] = []
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        errors.append(FieldError(FieldErrorKind.INVALID, "spec", detail, spec))
+    for name in ("minAvailable", "maxUnavailable"):
+        if name in spec:
+            errors += _validate_share(spec[name], f"spec.{name}")
+    policy, field = spec.get("unhealthyPodEvictionPolicy"), "spec.unhealthyPodEvictionPolicy"
+    if policy is not None:
+        errors += one_of(policy, (IF_HEALTHY_BUDGET, ALWAYS_ALLOW), field)
+    return errors + validate_selector(spec.get("selector") or {})
+
+
+def _validate_share(value: Any, field: str) -> list[FieldError]:
+    """A number of zero or more, or a percentage up to 100."""
+    if type(value) is int:
+        if value >= 0:
+            return []
+        detail = "must be greater than or equal to 0"
+        return [FieldError(FieldErrorKind.INVALID, field, detail, value)]
+    number = value.removesuffix("%") if isinstance(value, str) else ""
+    if number != value and number.isascii() and number.isdigit() and int(number) <= 100:
+        return []
+    detail = "a valid percent string must be a numeric string followed by an ending '%'"
+    return [FieldError(FieldErrorKind.INVALID, field, detail, value)]
+
+
+def _share(field: str) -> Callable[[Object, float], str]:
+    """minAvailable or maxUnavailable of a disruption budget."""
+    return lambda budget, _now: str(lookup(budget, "spec", field, default="N/A"))
+
+
+DISRUPTION_BUDGET = Kind(
+    DISRUPTION_BUDGETS,
+    validate=validate_disruption_budget,
+    columns=(
+        NAME,
+        Column("Min Available", _share("minAvailable")),
+        Column("Max Unavailable", _share("maxUnavailable")),
+        Column(
+            "Allowed Disruptions",
+            lambda budget, _now: lookup(budget, "status", "disruptionsAllowed", default=0),
+            "integer",
+        ),
+        AGE,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Services: names for sets of pods. They are stored for clients; no traffic is directed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livesize.api.columns import (
+    AGE,
+    NAME,
+    NONE,
+    Column,
+    at,
+)
+from livesize.api.errors import FieldError, FieldErrorKind
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.resource import Resource
+from livesize.api.objects import Object, lookup
+from livesize.api.validation.choices import one_of
+from livesize.api.validation.names import DnsRule, validate_name
+
+SERVICES = Resource("", "v1", "services", "Service", True, "service", ("svc",), ("all",))
+
+
+_SERVICE_SPEC: Object = {
+    "type": "ClusterIP",
+    "sessionAffinity": "None",
+    "internalTrafficPolicy": "Cluster",
+}
+
+
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+
+
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+def default_service(service: Object) -> Object:
+    spec = service.get("spec")
+    if not isinstance(spec, dict):
+        return service
+    filled = {**_SERVICE_SPEC, **spec}
+    if isinstance(spec.get("ports"), list):
+        filled["ports"] = [_default_port(port) for port in spec["ports"]]
+    return {"status": {"loadBalancer": {}}, **service, "spec": filled}
+
+
+def _default_port(port: Any) -> Any:
+    if not isinstance(port, dict) or "port" not in port:
+        return port
+    return {"protocol": "TCP", "targetPort": port["port"], **port}
+
+
+def validate_service(service: Object) -> list[FieldError]:
+    spec = service.get("spec") or {}
+    errors = one_of(spec.get("type", "ClusterIP"), _SERVICE_TYPES, "spec.type")
+    ports: list[Object] = spec.get("ports") or []
+    if not ports and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None":
+        errors.append(FieldError(FieldErrorKind.REQUIRED, "spec.ports", ""))
+    seen: set[str] = set()
+    for index, port in enumerate(ports):
+        field, name = f"spec.ports[{index}]", port.get("name") or ""
+        errors += one_of(port.get("protocol", "TCP"), _PROTOCOLS, f"{field}.protocol")
+        if not 1 <= (port.get("port") or 0) <= 65535:
+            detail = "must be between 1 and 65535, inclusive"
+            where = f"{field}.port"
+            errors.append(FieldError(FieldErrorKind.INVALID, where, detail, port.get("port") or 0))
+        if len(ports) > 1:
+            errors += validate_name(name, f"{field}.name", DnsRule.LABEL)
+            if name in seen:
+                errors.append(FieldError(FieldErrorKind.DUPLICATE, f"{field}.name", "", name))
+        seen.add(name)
+    return errors
+
+
+def _external_addresses(service: Object, _now: float) -> str:
+    if lookup(service, "spec", "type") == "ExternalName":
+        return str(lookup(service, "spec", "externalName", default=NONE))
+    return ",".join(lookup(service, "spec", "externalIPs", default=[])) or NONE
+
+
+def _ports_cell(service: Object, _now: float) -> str:
+    words = []
+    for port in lookup(service, "spec", "ports", default=[]):
+        node = f":{port['nodePort']}" if port.get("nodePort") else ""
+        words.append(f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}")
+    return ",".join(words) or NONE
+
+
+def _selector_cell(service: Object, _now: float) -> str:
+    selector = lookup(service, "spec", "selector", default={})
+    return ",".join(f"{key}={selector[key]}" for key in sorted(selector)) or NONE
+
+
+SERVICE = Kind(
+    SERVICES,
+    defaults=default_service,
+    validate=validate_service,
+    name_rule=DnsRule.LABEL,
+    columns=(
+        NAME,
+        Column("Type", at("spec", "type", default="")),
+        Column("Cluster-IP", at("spec", "clusterIP")),
+        Column("External-IP", _external_addresses),
+        Column("Port(s)", _ports_cell),
+        AGE,
+        Column("Selector", _selector_cell, priority=1),
+    ),
+)
