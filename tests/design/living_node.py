@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.api.group_changes import GroupChange
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
@@ -171,7 +171,7 @@ class LivingNode:
     async def _start_agent(self) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
-        self._checkpoint = await Checkpoint.open(self._checkpoint_path)
+        self._checkpoint = await open_checkpoint(self._checkpoint_path)
         settings = quick_settings(
             0.004,
             allocatable_cpu_milli=self.cpu_milli,

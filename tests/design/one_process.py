@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.settings import ACCEPT_DELAY_SECONDS, AgentSettings
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.pod import PODS
@@ -158,7 +158,7 @@ async def one_process(
 
         await runtime.open()
         stack.push_async_callback(runtime.close)
-        checkpoint = await Checkpoint.open(folder / "checkpoint.db")
+        checkpoint = await open_checkpoint(folder / "checkpoint.db")
         stack.push_async_callback(checkpoint.close)
         settings = AgentSettings(
             node_name=NODE,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.cpus.plan import make_supply
 from livesize.agent.settings import AgentSettings
 from livesize.api.cpu_list import parse_cpu_list
@@ -78,7 +78,7 @@ class System:
     async def _run(self, began: asyncio.Event) -> None:
         runtime = ProcessRuntime(self._folder / "state", self._root, self._context)
         await runtime.open()
-        checkpoint = await Checkpoint.open(self._folder / "checkpoint.db")
+        checkpoint = await open_checkpoint(self._folder / "checkpoint.db")
         supply = make_supply(runtime.cpus(), ())
         settings = AgentSettings(node_name=NODE, cpus=supply, recheck_seconds=1.0)
         agent = Agent(

@@ -16,8 +16,10 @@ import apsw
 import msgspec
 import pytest
 
-from livesize.agent.allocation.checkpoint import Checkpoint, CheckpointError, SecuredEntry
+from livesize.agent.allocation.checkpoint import SecuredEntry
+from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.allocation.sqlite_file import SqliteFile, open_checkpoint
 from livesize.api.resize_state import resize_state
 from livesize.runtime.interface import PodGroup
 from unit.agent.world import World, container
@@ -63,7 +65,7 @@ async def test_what_is_written_anew_does_not_hang_on_what_was_lost(
 ) -> None:
     """SQLite reads its log up to the first record that is missing."""
     path = tmp_path / "checkpoint.db"
-    checkpoint = await Checkpoint.open(path)
+    checkpoint = await open_checkpoint(path)
     secured = SecuredEntry(checkpoint, None)
     disk.fails = 1
     secured.secure(entry())
@@ -73,14 +75,14 @@ async def test_what_is_written_anew_does_not_hang_on_what_was_lost(
     await secured.durable()
     copy = tmp_path / "without-its-log.db"
     shutil.copy(path, copy)
-    found = await Checkpoint.open(copy)
+    found = await open_checkpoint(copy)
     assert await found.load() == (entry(),)
     await found.close()
     await checkpoint.close()
 
 
 async def test_what_was_written_while_a_sync_failed_is_lost_too(tmp_path: Path, disk: Disk) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     disk.fails = 1
     first = checkpoint.save(entry("a"))
     checkpoint.sync()
@@ -92,7 +94,7 @@ async def test_what_was_written_while_a_sync_failed_is_lost_too(tmp_path: Path, 
 
 
 async def test_two_failures_are_not_taken_for_one(tmp_path: Path, disk: Disk) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     disk.fails = 1
     first = checkpoint.save(entry("a"))
     with loses():
@@ -107,7 +109,7 @@ async def test_two_failures_are_not_taken_for_one(tmp_path: Path, disk: Disk) ->
 
 
 async def test_what_was_lost_is_written_again_by_itself(tmp_path: Path, disk: Disk) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     disk.fails = 1
     number = checkpoint.save(entry())
     with loses():
@@ -158,7 +160,7 @@ async def test_a_promise_that_could_not_be_written_is_not_told_by_a_refusal(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "_put", full)
+        patched.setattr(SqliteFile, "_put", full)
         world.api.resize("db", "app", cpu="1")
         world.api.resize("db", "app", cpu="99999")
         await asyncio.sleep(0.1)

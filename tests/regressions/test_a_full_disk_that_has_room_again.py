@@ -9,7 +9,7 @@ import apsw
 import msgspec
 import pytest
 
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import SqliteFile
 from livesize.agent.settings import AgentSettings
 from unit.agent.world import World, container
 
@@ -62,7 +62,7 @@ async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(
     await world.api.run_pod("db", container())
     await world.running("db")
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "_put", full)
+        patched.setattr(SqliteFile, "_put", full)
         world.api.resize("db", "app", cpu="400m")
         await world.api.run_pod("new", container())
         await world.until(lambda: world.api.has("new"), "it is there")

@@ -9,7 +9,7 @@ import apsw
 import click
 import pytest
 
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.main.refusals import in_one_sentence
@@ -84,11 +84,11 @@ def test_a_disk_that_is_full_keeps_nothing_running(
 
 async def test_promises_that_cannot_be_read_are_said_so(tmp_path: Path) -> None:
     path = tmp_path / "allocations.db"
-    checkpoint = await Checkpoint.open(path)
+    checkpoint = await open_checkpoint(path)
     await checkpoint.close()
     with apsw.Connection(str(path)) as connection:
         connection.execute("INSERT INTO allocations VALUES ('u', x'7b')")
-    checkpoint = await Checkpoint.open(path)
+    checkpoint = await open_checkpoint(path)
     with (
         pytest.raises(click.ClickException, match="what was promised to pod u cannot be read"),
         in_one_sentence(),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from livesize.agent.allocation.checkpoint import Checkpoint, SecuredEntry
+from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, World, container
 
@@ -71,7 +72,7 @@ async def test_books_that_a_crash_leaves_are_put_right_by_the_next_agent(world: 
 async def test_what_was_applied_does_not_pass_for_a_newer_promise(tmp_path: Path) -> None:
     """The older of two promises was applied: the newer one is not yet known to be durable, and has
     to be before anything is done for it."""
-    checkpoint = await Checkpoint.open(tmp_path / "allocations.db")
+    checkpoint = await open_checkpoint(tmp_path / "allocations.db")
     older = Allocation("u", "default", "db", 1, (SIZE,), (SIZE,))
     entry = SecuredEntry(checkpoint, None)
     entry.secure(older)

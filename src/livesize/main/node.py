@@ -11,7 +11,7 @@ import msgspec
 
 from livesize import VERSION
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.cpus.plan import CpuSupply, make_supply
 from livesize.agent.settings import AgentSettings, with_slow_calls
 from livesize.api.cpu_list import parse_cpu_list
@@ -120,7 +120,7 @@ async def open_agent(
     async with contextlib.AsyncExitStack() as stack:
         await runtime.open()
         stack.push_async_callback(runtime.close)
-        checkpoint = await Checkpoint.open(directory.checkpoint)
+        checkpoint = await open_checkpoint(directory.checkpoint)
         stack.push_async_callback(checkpoint.close)
         await checkpoint.load()  # what cannot be read is said before anything is begun
         cpus = None if settings.cpus is None else _supply(settings.cpus, runtime)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from livesize.agent.allocation.checkpoint import CheckpointError
+from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.main.layout import AlreadyRunningError, UnusableDirectoryError
 from livesize.runtime.interface import RuntimeCallError
 from livesize.store.interface import StoreOpenError

@@ -15,8 +15,10 @@ import apsw
 import msgspec
 import pytest
 
-from livesize.agent.allocation.checkpoint import Checkpoint, CheckpointError, SecuredEntry
+from livesize.agent.allocation.checkpoint import Checkpoint, SecuredEntry
+from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.agent.allocation.ledger import Allocation, Ledger, footprint_of
+from livesize.agent.allocation.sqlite_file import SqliteFile, open_checkpoint
 from livesize.api.objects import Object
 from livesize.api.resources import Amounts
 
@@ -28,6 +30,14 @@ def size(cpu: str, memory: str = "1Mi", name: str = "app") -> Object:
 def entry(uid: str = "u", cpu: str = "1", **more: object) -> Allocation:
     sizes = (size(cpu),)
     return Allocation(uid, "default", "db", 1, sizes, sizes, **more)  # type: ignore[arg-type]
+
+
+def connection_of(checkpoint: Checkpoint) -> apsw.Connection:
+    """To do things to it that happen to files."""
+    assert isinstance(checkpoint._file, SqliteFile)
+    connection = checkpoint._file._connection
+    assert connection is not None
+    return connection
 
 
 @pytest.mark.parametrize(
@@ -87,7 +97,7 @@ def test_released_is_free_and_others_are_counted_without_oneself() -> None:
 
 async def test_what_was_saved_is_loaded_and_what_was_forgotten_is_not(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "checkpoint.db"
-    checkpoint = await Checkpoint.open(path)
+    checkpoint = await open_checkpoint(path)
     kept = entry("a").accepted([size("2")], 7).with_restarts({"app": 3})
     checkpoint.save(entry("b"))
     checkpoint.save(kept)
@@ -95,7 +105,7 @@ async def test_what_was_saved_is_loaded_and_what_was_forgotten_is_not(tmp_path: 
     checkpoint.forget("b")
     await checkpoint.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = await Checkpoint.open(path)
+    again = await open_checkpoint(path)
     assert await again.load() == (kept,)
     await again.close()
 
@@ -103,7 +113,7 @@ async def test_what_was_saved_is_loaded_and_what_was_forgotten_is_not(tmp_path: 
 async def test_decisions_of_one_loop_turn_share_one_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     syncs: list[int] = []
     monkeypatch.setattr("os.fdatasync", syncs.append)
     entries = [SecuredEntry(checkpoint, None) for _ in range(20)]
@@ -125,7 +135,7 @@ async def test_one_promise_on_a_quick_disk_is_synced_by_who_waits_for_it(
 ) -> None:
     threads: list[str] = []
     monkeypatch.setattr("os.fdatasync", lambda _: threads.append(threading.current_thread().name))
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     threads.clear()
     for limit_seconds, by in ((float("inf"), "MainThread"), (0.0, "checkpoint_0")):
         monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", limit_seconds)
@@ -145,7 +155,7 @@ async def test_what_nobody_waits_for_is_synced_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", float("inf"))
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     syncs: list[int] = []
     monkeypatch.setattr("os.fdatasync", syncs.append)
     checkpoint.save(entry())
@@ -156,9 +166,8 @@ async def test_what_nobody_waits_for_is_synced_all_the_same(
 
 
 async def test_a_failed_commit_reaches_those_who_wait(tmp_path: Path) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
-    connection = checkpoint._connection
-    assert connection is not None
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
+    connection = connection_of(checkpoint)
     connection.execute("DROP TABLE allocations")
     secured = SecuredEntry(checkpoint, None)
     with pytest.raises(CheckpointError, match="cannot write"):
@@ -173,17 +182,17 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     connection.pragma("user_version", 99)
     connection.close()
     with pytest.raises(CheckpointError, match="schema version 99"):
-        await Checkpoint.open(path)
+        await open_checkpoint(path)
 
 
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.allocation.ledger import Allocation
 
 async def main():
-    checkpoint = await Checkpoint.open(Path(sys.argv[1]))
+    checkpoint = await open_checkpoint(Path(sys.argv[1]))
     for number in range(1_000_000):
         checkpoint.save(Allocation("u", "default", "db", number, (), ()))
         await checkpoint.durable()
@@ -204,19 +213,19 @@ async def test_what_was_durable_survives_kill_9(tmp_path: Path) -> None:
     said += [int(line) for line in child.stdout.read().split()]
     child.wait()
     child.stdout.close()
-    checkpoint = await Checkpoint.open(path)
+    checkpoint = await open_checkpoint(path)
     (found,) = await checkpoint.load()
     await checkpoint.close()
     assert found.generation in (said[-1], said[-1] + 1)
 
 
 async def test_what_was_noted_soon_is_on_disk_with_whatever_is_waited_for(tmp_path: Path) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     early, late = SecuredEntry(checkpoint, None), SecuredEntry(checkpoint, None)
     early.note_applied(entry("early"))
     late.secure(entry("late"))
     # A second connection sees what a crash would leave.
-    left = await (await Checkpoint.open(tmp_path / "checkpoint.db")).load()
+    left = await (await open_checkpoint(tmp_path / "checkpoint.db")).load()
     assert [one.uid for one in left] == ["early", "late"]
 
 
@@ -224,18 +233,17 @@ async def test_what_was_noted_soon_reaches_the_disk_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("livesize.agent.allocation.checkpoint.SOON_SECONDS", 0.001)
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     SecuredEntry(checkpoint, None).note_applied(entry("early"))
-    other = await Checkpoint.open(tmp_path / "checkpoint.db")
+    other = await open_checkpoint(tmp_path / "checkpoint.db")
     async with asyncio.timeout(10):
         while not await other.load():
             await asyncio.sleep(0.001)
 
 
 async def test_a_failed_commit_is_made_good_by_the_next(tmp_path: Path) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
-    connection = checkpoint._connection
-    assert connection is not None
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
+    connection = connection_of(checkpoint)
     connection.set_commit_hook(lambda: True)  # roll back
     with pytest.raises(CheckpointError):
         SecuredEntry(checkpoint, None).secure(entry("first"))
@@ -245,9 +253,8 @@ async def test_a_failed_commit_is_made_good_by_the_next(tmp_path: Path) -> None:
 
 
 async def test_a_promise_that_was_begun_is_only_waited_for(tmp_path: Path) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
-    connection = checkpoint._connection
-    assert connection is not None
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
+    connection = connection_of(checkpoint)
     commits: list[int] = []
     connection.set_commit_hook(lambda: bool(commits.append(1)))
     secured = SecuredEntry(checkpoint, None)
@@ -260,9 +267,8 @@ async def test_a_promise_that_was_begun_is_only_waited_for(tmp_path: Path) -> No
 
 
 async def test_a_promise_that_was_begun_and_failed_is_not_taken_for_durable(tmp_path: Path) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
-    connection = checkpoint._connection
-    assert connection is not None
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
+    connection = connection_of(checkpoint)
     connection.set_commit_hook(lambda: True)  # roll back
     secured = SecuredEntry(checkpoint, None)
     secured.begin(entry("u"))
@@ -278,7 +284,7 @@ async def test_a_promise_that_was_begun_and_failed_is_not_taken_for_durable(tmp_
 
 async def test_what_is_loaded_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wrote it may have been killed before it was synced, and it is told from now on."""
-    first = await Checkpoint.open(tmp_path / "checkpoint.db")
+    first = await open_checkpoint(tmp_path / "checkpoint.db")
     first.save(entry("u"))
     await first.durable()
     synced: list[Path] = []
@@ -287,7 +293,7 @@ async def test_what_is_loaded_is_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
         synced.append(Path(f"/proc/self/fd/{log}").readlink())
 
     monkeypatch.setattr("os.fdatasync", sync)
-    second = await Checkpoint.open(tmp_path / "checkpoint.db")
+    second = await open_checkpoint(tmp_path / "checkpoint.db")
     assert synced == [tmp_path / "checkpoint.db-wal"]
     assert len(await second.load()) == 1
     await second.close()
@@ -297,9 +303,9 @@ async def test_what_is_loaded_is_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_log_that_has_grown_is_brought_into_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("livesize.agent.allocation.checkpoint.LOG_PAGES", 20)
+    monkeypatch.setattr("livesize.agent.allocation.sqlite_file.LOG_PAGES", 20)
     path = tmp_path / "checkpoint.db"
-    checkpoint = await Checkpoint.open(path)
+    checkpoint = await open_checkpoint(path)
     for number in range(100):
         checkpoint.save(msgspec.structs.replace(entry("u"), generation=number))
         await checkpoint.durable()
@@ -310,7 +316,7 @@ async def test_a_log_that_has_grown_is_brought_into_the_file(
 
 
 async def test_a_promise_that_was_overtaken_before_it_was_secured(tmp_path: Path) -> None:
-    checkpoint = await Checkpoint.open(tmp_path / "checkpoint.db")
+    checkpoint = await open_checkpoint(tmp_path / "checkpoint.db")
     secured = SecuredEntry(checkpoint, None)
     secured.begin(entry("u"))
     newer = msgspec.structs.replace(entry("u"), generation=entry("u").generation + 1)

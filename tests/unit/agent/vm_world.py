@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from livesize.agent.agent import Agent
-from livesize.agent.allocation.checkpoint import Checkpoint
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.vm.sizes import overhead_of
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
@@ -63,7 +63,7 @@ class VmWorld(World):
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
         self._runtime = runtime = WatchedRuntime(self)
         await runtime.open()
-        self._checkpoint = await Checkpoint.open(self.path)
+        self._checkpoint = await open_checkpoint(self.path)
         self.agent = Agent(
             self.api,
             runtime,

@@ -15,6 +15,7 @@ from typing import Any
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.settings import AgentSettings
 from livesize.api.defaults import default_object
 from livesize.api.dialects import derive_dialects, strip_dialects
@@ -358,7 +359,7 @@ class World:
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
-        self._checkpoint = await Checkpoint.open(self.path)
+        self._checkpoint = await open_checkpoint(self.path)
         self.agent = Agent(
             self.api,
             self._runtime,
@@ -396,7 +397,7 @@ class World:
 
     async def checkpointed(self) -> tuple[Allocation, ...]:
         """What a new agent would find; not while one runs."""
-        checkpoint = await Checkpoint.open(self.path)
+        checkpoint = await open_checkpoint(self.path)
         entries = await checkpoint.load()
         await checkpoint.close()
         return entries

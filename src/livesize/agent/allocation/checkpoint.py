@@ -1,233 +1,155 @@
-"""Keeps the ledger in a file: written before the machine is touched, on disk soon after.
+"""Makes the ledger durable: written before the machine is touched, on disk soon after.
 
-What is written survives the end of every process; it is on disk a moment later, and from then on
-survives a loss of power as well. The machine may be touched in between, because it loses whatever
-was done to it with its power. The API server does not, so it is told of most promises only once
-they are on disk; that a resize is Done it may be told before, because from that the next agent
-knows what was promised (``Judge.recall``).
+What the checkpoint has written survives the end of every process. A sync follows a moment later,
+and from then on it survives a loss of power as well. The agent may touch the machine in between,
+because the machine loses whatever was done to it with its power. The API server does not, so the
+agent reports most promises only once they are on disk. That a resize is Done it may report before,
+because the next agent knows from that what was promised (``Judge.recall``). ADR 0083 has it all.
 
-A small SQLite file (WAL). ``save`` and ``forget`` write at once, which waits for no disk. Who needs
-one promise on a quick disk syncs it on the spot (machinery/disk_pace.py); otherwise a thread syncs
-what was written, and what gathers while it syncs, together. What is ``noted`` is written with the
-next, or soon by itself: order is kept, so nothing that comes later can be in the file without it.
+``Checkpoint`` connects three parts: the tracker decides what to write and sync (durability.py), a
+file does it (checkpoint_file.py), and the event loop's timers say when. A task that needs one
+promise syncs it on the spot where the disk is quick. Otherwise the file syncs without holding up
+the loop, and what is written meanwhile goes together into the next sync. What is only ``noted``
+goes with the next write, or soon by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TypeVar, cast
 
-import apsw
 import msgspec
 
+from livesize.agent.allocation.checkpoint_file import CheckpointError, CheckpointFile
+from livesize.agent.allocation.durability import DurabilityTracker, WriteState
 from livesize.agent.allocation.ledger import Allocation
-from livesize.machinery.disk_pace import DiskPace
 from livesize.machinery.telemetry import get_logger
 
 log = get_logger("agent.checkpoint")
 
-SCHEMA_VERSION = 1
 SOON_SECONDS = 0.1
+"""A noted entry waits so long for another write to go with."""
 SYNC_SECONDS = 0.01
-"""So long the disk is left alone: whoever needs it sooner says so, and what is Done was told."""
+"""The disk is left alone so long: a task that needs it sooner calls ``durable``."""
 AGAIN_SECONDS = 1.0
-"""After a failure, where nobody else writes before."""
-LOG_PAGES = 4000
-"""So long SQLite's log may grow before it is brought into the file."""
-
-T = TypeVar("T")
+"""After a failure, unless another write comes before."""
 
 _decoder = msgspec.json.Decoder(Allocation)
 _encoder = msgspec.json.Encoder()
 
 
-class CheckpointError(Exception):
-    """The file cannot be used: it was written by a newer livesize, or the disk failed."""
-
-
 class Checkpoint:
-    """``await Checkpoint.open(path)``, then ``load``."""
+    """Over an open file, which ``close`` closes. Call ``load`` first."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._connection: apsw.Connection | None = None
-        self._log = -1  # SQLite's, beside the file
-        self._log_pages = 0
-        self._noted: dict[str, bytes | None] = {}
-        self._later: asyncio.TimerHandle | None = None
-        self._written = self._synced = 0  # how often, and of those
-        self._unsynced: dict[str, bytes | None] = {}
-        self._lost = range(0)  # writings that a failed sync may have lost, until one succeeds
+    def __init__(self, file: CheckpointFile) -> None:
+        self._file = file
+        self._tracker = DurabilityTracker()
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._syncing = False
-        self._sync_later: asyncio.Handle | None = None
-        self._pace = DiskPace()
-
-    @classmethod
-    async def open(cls, path: Path) -> Checkpoint:
-        """Open the file, making it where it does not exist; raises CheckpointError."""
-        checkpoint = cls(path)
-        await checkpoint._call(checkpoint._connect)
-        return checkpoint
 
     async def load(self) -> tuple[Allocation, ...]:
-        return await self._call(self._read)
+        """Of all pods; raises CheckpointError."""
+        return tuple(self._decoded(uid, content) for uid, content in await self._file.read())
 
     def save(self, entry: Allocation) -> int:
         """Write the new state of one pod. The number is for ``durable``; raises CheckpointError."""
-        self._noted[entry.uid] = _encoder.encode(entry)
+        self._tracker.add(entry.uid, _encoder.encode(entry))
         return self._write()
 
     def note(self, entry: Allocation) -> None:
-        """Nobody waits for it."""
-        self._noted[entry.uid] = _encoder.encode(entry)
-        if self._later is None:
-            loop = asyncio.get_running_loop()
-            self._later = loop.call_later(SOON_SECONDS, self._write_noted)
+        """Write it soon: no caller waits for it."""
+        self._tracker.add(entry.uid, _encoder.encode(entry))
+        self._write_after(SOON_SECONDS)
 
     def forget(self, uid: str) -> int:
-        self._noted[uid] = None
+        self._tracker.add(uid, None)
         return self._write()
+
+    @property
+    def is_sound(self) -> bool:
+        """The disk has lost no write, or has all of it anew."""
+        return self._tracker.is_sound
 
     async def durable(self, number: int | None = None) -> None:
         """Return when what was written up to ``number``, or all of it, is on disk; raises
         CheckpointError where the disk has lost it, until it has been written anew."""
-        number = self._written if number is None else number
-        if self._may_sync_here(number):
+        number = self._tracker.written if number is None else number
+        if self._tracker.is_alone(number) and self._file.syncs_quickly:
             self._sync_here()
-        if number in self._lost:
-            raise CheckpointError(f"the disk has lost what was written to {self._path}")
-        if number > self._synced:
+        state = self._tracker.state_of(number)
+        if state is WriteState.LOST:
+            raise CheckpointError(f"the disk has lost what was written to {self._file.name}")
+        if state is WriteState.IN_FILE:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append((number, waiter))
             self.sync()
             await waiter
 
+    def sync(self) -> None:
+        """Begin a sync, unless one runs or all is on disk."""
+        self._cancel_sync_timer()
+        mode = self._tracker.begin_sync()
+        if mode is not None:
+            syncing = self._file.start_sync(mode)
+            syncing.add_done_callback(lambda done: self._sync_ended(done.exception()))
+
     async def close(self) -> None:
-        self._write_noted()
+        self._write_pending()
         try:
             await self.durable()
         except CheckpointError as failure:
             log.warning("promises not on disk", reason=str(failure))
-        for handle in (self._later, self._sync_later):
-            if handle is not None:
-                handle.cancel()
-        await self._call(self._close)
-        self._thread.shutdown(wait=True)
-
-    async def _call(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        self._cancel_write_timer()
+        self._cancel_sync_timer()
+        await self._file.close()
 
     # Writing
 
-    def _write_noted(self) -> None:
-        if self._noted:
+    def _write(self) -> int:
+        """What cannot be written stays pending, and goes with the next write."""
+        self._cancel_write_timer()
+        self._file.write(self._tracker.pending)
+        number = self._tracker.wrote()
+        if self._sync_timer is None:
+            loop = asyncio.get_running_loop()
+            self._sync_timer = loop.call_later(SYNC_SECONDS, self.sync)
+        return number
+
+    def _write_after(self, seconds: float) -> None:
+        if self._write_timer is None:
+            loop = asyncio.get_running_loop()
+            self._write_timer = loop.call_later(seconds, self._write_pending)
+
+    def _write_pending(self) -> None:
+        if self._tracker.pending:
             try:
                 self._write()
             except CheckpointError as failure:
                 log.warning("promises not written", reason=str(failure))
-                self._write_again()
-
-    def _write_again(self) -> None:
-        if self._later is None:
-            loop = asyncio.get_running_loop()
-            self._later = loop.call_later(AGAIN_SECONDS, self._write_noted)
-
-    def _write(self) -> int:
-        """What cannot be written stays noted, and goes with the next."""
-        assert self._connection is not None, "open comes first"
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-        try:
-            if len(self._noted) == 1:
-                self._put(self._connection)
-            else:
-                with self._connection as connection:
-                    self._put(connection)
-        except apsw.Error as failure:
-            raise CheckpointError(f"cannot write {self._path}: {failure}") from failure
-        self._unsynced |= self._noted
-        self._noted = {}
-        self._written += 1
-        if self._sync_later is None:
-            loop = asyncio.get_running_loop()
-            self._sync_later = loop.call_later(SYNC_SECONDS, self.sync)
-        return self._written
-
-    def _put(self, connection: apsw.Connection) -> None:
-        for uid, entry in self._noted.items():
-            if entry is None:
-                connection.execute("DELETE FROM allocations WHERE uid = ?", (uid,))
-            else:
-                connection.execute("INSERT OR REPLACE INTO allocations VALUES (?, ?)", (uid, entry))
+                self._write_after(AGAIN_SECONDS)
 
     # Syncing
 
-    @property
-    def is_sound(self) -> bool:
-        """The disk has not lost anything that is not there anew by now."""
-        return not self._lost
-
-    def sync(self) -> None:
-        """By the thread, from now on."""
-        if self._sync_later is not None:
-            self._sync_later.cancel()
-            self._sync_later = None
-        if self._syncing or self._synced == self._written:
-            return
-        self._syncing = True
-        number, synced = self._written, self._take_unsynced()
-        loop = asyncio.get_running_loop()
-        sync = self._sync_anew if self._lost else self._sync_log
-        syncing = loop.run_in_executor(self._thread, sync)
-        syncing.add_done_callback(lambda done: self._is_synced(number, synced, done.exception()))
-
-    def _may_sync_here(self, number: int) -> bool:
-        """Where more is to be synced than this one, others are at work, and need not wait."""
-        alone = number == self._written == self._synced + 1
-        threads_turn = self._syncing or self._lost or self._log_pages > LOG_PAGES
-        return alone and self._pace.is_quick and not threads_turn
-
     def _sync_here(self) -> None:
-        number, synced = self._written, self._take_unsynced()
-        failure: CheckpointError | None = None
+        self._tracker.begin_sync()
         try:
-            self._sync_log()
-        except CheckpointError as error:
-            failure = error
-        self._is_synced(number, synced, failure)
-        if failure is not None:
-            raise failure
+            self._file.sync_now()
+        except CheckpointError as failure:
+            self._sync_ended(failure)
+            raise
+        self._sync_ended(None)
 
-    def _take_unsynced(self) -> dict[str, bytes | None]:
-        unsynced, self._unsynced = self._unsynced, {}
-        return unsynced
-
-    def _is_synced(
-        self, number: int, synced: dict[str, bytes | None], failure: BaseException | None
-    ) -> None:
-        self._syncing = False
+    def _sync_ended(self, failure: BaseException | None) -> None:
         if failure is None:
-            self._lost = range(0)
+            decided = self._tracker.synced()
         else:
-            # All of it once more: a disk that failed once may say later that all is well, and not
-            # have it. So it is with what was written while it failed.
-            number = self._written
-            self._lost = range(self._lost.start or self._synced + 1, number + 1)
-            self._noted = {**synced, **self._take_unsynced(), **self._noted}
-            self._write_again()
-        self._synced = number
+            decided = self._tracker.sync_failed()
+            self._write_after(AGAIN_SECONDS)
         waiting, self._waiting = self._waiting, []
-        for wanted, waiter in waiting:
-            if wanted > number:
-                self._waiting.append((wanted, waiter))
+        for number, waiter in waiting:
+            if number > decided:
+                self._waiting.append((number, waiter))
             elif waiter.done():  # cancelled
                 continue
             elif failure is None:
@@ -235,96 +157,28 @@ class Checkpoint:
             else:
                 waiter.set_exception(failure)
         self.sync()
-        if self._log_pages > LOG_PAGES:
-            asyncio.get_running_loop().run_in_executor(self._thread, self._empty_log)
 
-    def _sync_log(self) -> None:
+    # Timers
+
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _cancel_sync_timer(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
+    def _decoded(self, uid: str, content: bytes) -> Allocation:
+        """No entry is skipped: the agent would give what it does not count to another pod."""
         try:
-            with self._pace.measured():
-                os.fdatasync(self._log)
-        except OSError as failure:
-            raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
-
-    def _sync_anew(self) -> None:
-        """After a failure. Each record of SQLite's log vouches for the next, and one that is lost
-        takes along what follows: all of it goes into the file, and the log begins anew."""
-        try:
-            self._bring_in(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error as failure:
-            raise CheckpointError(f"cannot sync {self._path}: {failure}") from failure
-        self._sync_log()
-
-    def _empty_log(self) -> None:
-        try:
-            self._bring_in(apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.Error as failure:
-            log.warning("checkpoint's log not emptied", reason=str(failure))
-
-    def _bring_in(self, mode: int) -> None:
-        """The log into the file, by a connection of its own: nobody who writes waits for it."""
-        with contextlib.closing(apsw.Connection(str(self._path))) as connection:
-            connection.pragma("schema_version")  # so that it looks for the log at all
-            connection.wal_checkpoint(mode=mode)
-
-    # Opening
-
-    def _connect(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            connection = apsw.Connection(str(self._path))
-            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
-            self._check_version(connection)
-            with connection:
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS allocations"
-                    " (uid TEXT PRIMARY KEY, entry BLOB NOT NULL) WITHOUT ROWID"
-                )
-                connection.pragma("user_version", SCHEMA_VERSION)
-            # From here on nothing is synced by a commit: that is ours to do, a moment later.
-            connection.pragma("synchronous", "normal")
-            connection.set_wal_hook(self._logged)
-            self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-            os.fdatasync(self._log)  # what the last agent wrote, and may not have synced
-        except (apsw.Error, OSError) as failure:
-            raise CheckpointError(f"cannot open {self._path}: {failure}") from failure
-        self._path.chmod(0o600)
-        self._connection = connection
-
-    def _logged(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._log_pages = pages
-        return apsw.SQLITE_OK
-
-    def _check_version(self, connection: apsw.Connection) -> None:
-        version = connection.pragma("user_version")
-        if version not in (0, SCHEMA_VERSION):
-            raise CheckpointError(
-                f"{self._path} has schema version {version}, this livesize knows"
-                f" {SCHEMA_VERSION}: run the livesize that wrote it, or a newer one"
-            )
-
-    def _read(self) -> tuple[Allocation, ...]:
-        assert self._connection is not None, "open comes first"
-        try:
-            rows = self._connection.execute("SELECT uid, entry FROM allocations ORDER BY uid")
-            return tuple(self._decoded(uid, cast("bytes", entry)) for uid, entry in rows)
-        except apsw.Error as failure:
-            raise CheckpointError(f"cannot read {self._path}: {failure}") from failure
-
-    def _decoded(self, uid: object, entry: bytes) -> Allocation:
-        """Nothing is passed over: what is not counted would be given to somebody else."""
-        try:
-            return _decoder.decode(entry).completed()
+            return _decoder.decode(content).completed()
         except msgspec.DecodeError as failure:
             raise CheckpointError(
-                f"{self._path}: what was promised to pod {uid} cannot be read ({failure}): run the"
-                " livesize that wrote it; or stop this machine's pods and remove the file"
+                f"{self._file.name}: what was promised to pod {uid} cannot be read ({failure}):"
+                " run the livesize that wrote it; or stop this machine's pods and remove the file"
             ) from failure
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-            os.close(self._log)
 
 
 class SecuredEntry:

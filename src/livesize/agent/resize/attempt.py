@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
+from livesize.agent.allocation.checkpoint import SecuredEntry
+from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.outside import Outside
 from livesize.agent.pods.plan import stop_order

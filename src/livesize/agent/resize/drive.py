@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livesize.agent.allocation.checkpoint import CheckpointError, SecuredEntry
+from livesize.agent.allocation.checkpoint import SecuredEntry
+from livesize.agent.allocation.checkpoint_file import CheckpointError
 from livesize.agent.allocation.ledger import Allocation, Ledger
 from livesize.agent.judge import Judge
 from livesize.agent.observe import PodSnapshot
