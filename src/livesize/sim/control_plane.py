@@ -54,6 +54,10 @@ class ControlPlane:
         self._tasks: list[asyncio.Task[None]] = []
         self.starts = 0
 
+    @property
+    def is_up(self) -> bool:
+        return self._service is not None
+
     def service(self) -> Service:
         if self._service is None:
             raise ConnectionError("no API server is running")

@@ -159,7 +159,9 @@ class SimClient:
 
     async def update(self, resource: Resource, obj: Object, **more: Any) -> Object:
         what = f"update {resource.plural}/{name_of(obj)}{_part(more)}"
-        return await self._write(what, resource, lambda client: client.update(resource, obj, **more))
+        return await self._write(
+            what, resource, lambda client: client.update(resource, obj, **more)
+        )
 
     async def patch(
         self,
