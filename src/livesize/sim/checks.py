@@ -9,7 +9,6 @@ touches, the store's changes, the fake machines, and what users were told.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from livesize.api.accounting import footprint, requests_of
@@ -24,6 +23,7 @@ from livesize.api.resize_state import is_terminal, phase_of
 from livesize.api.resources import VM_NAME, Amounts, add, parse_amounts, total
 from livesize.apiserver.keys import ROOT, key_of
 from livesize.client.interface import Client
+from livesize.machinery.clock import Clock
 from livesize.runtime.fake import FakeMachine
 from livesize.runtime.interface import ContainerGroup, ContainerPhase
 from livesize.sim.network import Acknowledgement
@@ -32,6 +32,7 @@ from livesize.sim.workload import BURSTING_FACTOR, NAMESPACE, UserPod
 from livesize.store.interface import ChangeKind, Store
 
 _QUOTA_US_OF_MILLI = 100
+_CONVERGENCE_SECONDS = 5.0
 _RECENT_REVISIONS = 200_000
 _TURNED_AWAY = frozenset({"OutOfcpu", "OutOfmemory"})
 
@@ -72,8 +73,7 @@ def held_by(machine: FakeMachine, uid: str) -> Amounts:
     cpu_milli = memory_bytes = 0
     vm = machine.vms.get(uid)
     if vm is not None:
-        running = vm.running
-        return Amounts(vm.plugged_vcpus * 1000, vm.plugged_bytes) if running else Amounts(0, 0)
+        return Amounts(vm.online_vcpus * 1000, vm.plugged_bytes) if vm.running else Amounts(0, 0)
     for name in machine.pods[uid].containers:
         group = machine.groups.get(ContainerGroup(uid, name))
         if group is None or name == VM_NAME:
@@ -199,8 +199,7 @@ def pod_differences(
     pods: list[Object],
     allocatable: Mapping[str, Amounts],
 ) -> list[str]:
-    name, node = name_of(pod), lookup(pod, "spec", "nodeName", default="")
-    asked = requests_of(pod)
+    name, asked = name_of(pod), requests_of(pod)
     overhead = parse_amounts(lookup(pod, "spec", "overhead", default={}))
     wanted = add(Amounts(user.size.cpu_milli, user.size.memory_bytes), overhead)
     if asked != wanted:
@@ -208,23 +207,26 @@ def pod_differences(
     if is_terminal(pod):
         reason = lookup(pod, "status", "reason", default="")
         return [] if reason in _TURNED_AWAY else [f"pod {name} has ended: {reason}"]
+    node, phase = lookup(pod, "spec", "nodeName", default=""), phase_of(pod)
     if not node:
         roomy = [one for one in allocatable if _has_room(asked, one, pods, allocatable)]
         return [f"pod {name} has no node, and {roomy[0]} has room"] if roomy else []
-    machine, phase = machines[node], phase_of(pod)
-    held = machine.pods.get(user.uid)
-    if held is None or any(
-        view.phase is not ContainerPhase.RUNNING for view in held.containers.values()
-    ):
-        return [f"pod {name} does not run on {node}"]
     if phase in (ResizePhase.DEFERRED, ResizePhase.INFEASIBLE):
         fits = _has_room(asked, node, [one for one in pods if one is not pod], allocatable)
         return [f"pod {name} is {phase}, and {node} has room"] if fits else []
     if phase not in (ResizePhase.NONE, ResizePhase.DONE):
         return [f"the resize of pod {name} is still {phase}"]
+    return _machine_differences(user, node, machines[node])
+
+
+def _machine_differences(user: UserPod, node: str, machine: FakeMachine) -> list[str]:
+    held = machine.pods.get(user.uid)
+    views = [] if held is None else list(held.containers.values())
+    if not views or any(view.phase is not ContainerPhase.RUNNING for view in views):
+        return [f"pod {user.name} does not run on {node}"]
     real = held_by(machine, user.uid)
     if real != Amounts(user.size.cpu_milli, user.size.memory_bytes):
-        return [f"pod {name} has {real} on {node}, and its user was told {user.size}"]
+        return [f"pod {user.name} has {real} on {node}, and its user was told {user.size}"]
     return []
 
 
@@ -242,14 +244,17 @@ def _has_room(
 
 
 async def until_converged(
-    client: Client, nodes: list[SimNode], users: Mapping[str, UserPod], seconds: float
+    client: Client,
+    nodes: list[SimNode],
+    users: Mapping[str, UserPod],
+    clock: Clock,
+    limit_seconds: float,
 ) -> float:
-    """Return how long it took; raises CheckFailedError after ``seconds``."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    """Return how long it took; raises CheckFailedError after ``limit_seconds``."""
+    began = clock.monotonic()
     while found := await differences(client, nodes, users):
-        if loop.time() - began > seconds:
+        if clock.monotonic() - began > limit_seconds:
             shown = "; ".join(found[:5])
             raise CheckFailedError("convergence", f"{len(found)} differences: {shown}")
-        await asyncio.sleep(5.0)
-    return loop.time() - began
+        await clock.sleep(_CONVERGENCE_SECONDS)
+    return clock.monotonic() - began

@@ -21,7 +21,8 @@ from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
 from livesize.client.interface import Client
 from livesize.machinery.context import Context
-from livesize.sim.network import Network
+from livesize.sim.network import Network, SimClient
+from livesize.sim.processes import Process
 from livesize.store.interface import (
     Change,
     Check,
@@ -42,16 +43,19 @@ Part: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
 class ControlPlane:
     """Satisfies livesize.sim.network.Server. ``parts``: by name, with the identity of each."""
 
-    def __init__(self, store: Store, context: Context, parts: dict[str, tuple[Part, Identity]]):
+    def __init__(
+        self, store: Store, context: Context, parts: dict[str, tuple[Part, Identity]]
+    ) -> None:
         self._store = store
         self._context = context
         self._parts = parts
         self._session: StoreSession | None = None
         self._service: Service | None = None
         self._cache: ObjectsCache | None = None
-        self._clients: list[Any] = []
+        self._tasks: asyncio.TaskGroup | None = None
+        self._clients: list[SimClient] = []
         self._requests: dict[asyncio.Task[Any], None] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._processes: list[Process] = []
         self.starts = 0
 
     @property
@@ -64,38 +68,36 @@ class ControlPlane:
         return self._service
 
     async def serve(self, work: Awaitable[T]) -> T:
-        task: asyncio.Task[T] = asyncio.ensure_future(work)  # type: ignore[assignment]
-        self._requests[task] = None
-        task.add_done_callback(self._requests.pop)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise ConnectionError("the API server died") from None
-            raise
+        assert self._tasks is not None
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        request = self._tasks.create_task(_answer(work, answer))
+        self._requests[request] = None
+        request.add_done_callback(self._requests.pop)
+        return await answer
 
-    async def start(self, network: Network) -> None:
+    async def start(self, network: Network, tasks: asyncio.TaskGroup) -> None:
         self.starts += 1
+        self._tasks = tasks
         session = self._session = StoreSession(self._store)
         cache = self._cache = ObjectsCache(session)
-        service = Service(session, cache, self._context)
-        self._tasks = [asyncio.create_task(cache.run())]
+        service, clock = Service(session, cache, self._context), self._context.clock
+        self._processes = [Process(tasks, cache.run())]
         await cache.loaded.wait()
         await ensure_lasting_namespaces(service)
-        clock = self._context.clock
         events = EventKeeper(cache, Committer(session, cache), clock, EventTerms())
-        self._tasks += [
-            asyncio.create_task(run_namespaces(service, clock=clock)),
-            asyncio.create_task(events.run()),
-            asyncio.create_task(self._compact(session, cache)),
+        self._processes += [
+            Process(tasks, run_namespaces(service, clock=clock)),
+            Process(tasks, events.run()),
+            Process(tasks, self._compact(session, cache)),
         ]
         self._service = service
         for name, (part, identity) in self._parts.items():
             client = network.connect(name, identity)
             self._clients.append(client)
-            self._tasks.append(asyncio.create_task(part(client, self._context)))
+            self._processes.append(Process(tasks, part(client, self._context)))
 
     async def kill(self) -> None:
+        """Also while it starts."""
         assert self._session is not None
         assert self._cache is not None
         self._session.fence()
@@ -103,17 +105,16 @@ class ControlPlane:
         for client in self._clients:
             client.kill()
         self._clients.clear()
-        tasks = [*self._tasks, *self._requests]
-        for task in tasks:
-            task.cancel()
+        for request in tuple(self._requests):
+            request.cancel()
         self._cache.close_watchers()
-        await asyncio.wait(tasks)
-        self._tasks = []
+        for process in self._processes:
+            await process.kill()
+        self._processes = []
 
     def failures(self) -> list[BaseException]:
         """What ended though nothing killed it."""
-        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
-        return [task.exception() or RuntimeError("it ended") for task in ended]
+        return [one.failure for one in self._processes if one.failure is not None]
 
     async def _compact(self, session: StoreSession, cache: ObjectsCache) -> None:
         """As livesize.apiserver.server does."""
@@ -122,6 +123,22 @@ class ControlPlane:
             await self._context.clock.sleep(COMPACT_SECONDS)
             await session.compact(before)
             before = cache.revision
+
+
+async def _answer(work: Awaitable[T], answer: asyncio.Future[T]) -> None:
+    """Work for a client that may have gone; it hears nothing of a server that dies but that."""
+    try:
+        found = await work
+    except asyncio.CancelledError:
+        if not answer.done():
+            answer.set_exception(ConnectionError("the API server died"))
+        raise
+    except Exception as failure:  # noqa: BLE001 - it is the client's
+        if not answer.done():
+            answer.set_exception(failure)
+    else:
+        if not answer.done():
+            answer.set_result(found)
 
 
 class StoreSession:

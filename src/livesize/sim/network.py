@@ -66,7 +66,7 @@ class Server(Protocol):
 
 
 class Network:
-    """``faults`` may be changed while it runs. ``acknowledged`` takes every write that succeeded."""
+    """``faults`` may change while it runs. ``acknowledged`` takes every write that succeeded."""
 
     def __init__(
         self, server: Server, clock: Clock, random: Random, trace: Trace, faults: NetworkFaults

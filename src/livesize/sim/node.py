@@ -28,6 +28,7 @@ from livesize.runtime.interface import (
 from livesize.runtime.vm import VmChange
 from livesize.runtime.volumes.interface import MemorySize, Volume, VolumeError
 from livesize.sim.network import Network, SimClient
+from livesize.sim.processes import Process
 from livesize.sim.trace import Trace
 
 
@@ -44,13 +45,13 @@ class SimNode:
         self._trace = trace
         self._client: SimClient | None = None
         self._runtime: MortalRuntime | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._process: Process | None = None
 
     @property
     def is_up(self) -> bool:
-        return self._task is not None
+        return self._process is not None
 
-    async def start(self, network: Network) -> None:
+    async def start(self, network: Network, tasks: asyncio.TaskGroup) -> None:
         self.starts += 1
         identity = Identity(f"{NODE_USER}{self.name}", Role.NODE, self.name)
         self._client = network.connect(self.name, identity)
@@ -65,29 +66,26 @@ class SimNode:
             vms=self._runtime,
             volumes=NoVolumes(),
         )
-        self._task = asyncio.create_task(agent.run())
+        self._process = Process(tasks, agent.run())
 
     async def kill(self) -> None:
-        assert self._task is not None
+        assert self._process is not None
         assert self._client is not None
         assert self._runtime is not None
+        process, self._process = self._process, None
         self._client.kill()
         self._runtime.kill()
         self.disk.kill()
-        task, self._task = self._task, None
-        task.cancel()
-        await asyncio.wait([task])
+        await process.kill()
         await self._runtime.close()
 
     def failure(self) -> BaseException | None:
         """Why the agent ended though nothing killed it."""
-        if self._task is None or not self._task.done():
-            return None
-        return self._task.exception() or RuntimeError("it ended")
+        return None if self._process is None else self._process.failure
 
 
 class MortalRuntime(FakeRuntime):
-    """A driver that changes nothing any more once its process is dead; it traces what it changes."""
+    """A driver that traces its changes, and makes none once its process is dead."""
 
     def __init__(self, name: str, context: Context, machine: FakeMachine, trace: Trace) -> None:
         super().__init__(context=context, machine=machine)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
 from livesize.agent.settings import AgentSettings
+from livesize.api.errors import StatusError
 from livesize.api.group_changes import GroupChange
 from livesize.api.resources import Amounts
 from livesize.apiserver.auth.identities import Identity, Role
@@ -28,15 +30,15 @@ from livesize.sim.checks import (
 )
 from livesize.sim.control_plane import CONTROLLERS, SCHEDULER, ControlPlane, Part
 from livesize.sim.loop import DeadlockError, LivelockError, VirtualClock, run_virtual
-from livesize.sim.network import QUIET, Network
+from livesize.sim.network import QUIET, Acknowledgement, Network, NetworkFaults
 from livesize.sim.node import SimNode
 from livesize.sim.scenario import HOUR_SECONDS, Scenario
 from livesize.sim.trace import Trace
 from livesize.sim.workload import Workload
-from livesize.store.interface import Store
 from livesize.store.memory import MemoryStore
 
 _LOOK_SECONDS = 10.0
+Strike: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _USER = Identity("user", Role.ADMIN)
 _CHECKER = Identity("checker", Role.ADMIN)
 
@@ -62,7 +64,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulation:
-    """``await run(seconds)`` on a VirtualLoop. ``store``: another one, for tests of the checks."""
+    """``await run(seconds)`` on a VirtualLoop."""
 
     def __init__(
         self,
@@ -70,12 +72,11 @@ class Simulation:
         scenario: Scenario,
         parts: Parts,
         trace_file: TextIO | None = None,
-        store: Store | None = None,
     ) -> None:
         self.context: Context = seeded_context(seed, VirtualClock())
         self.scenario = scenario
         self.trace = Trace(trace_file)
-        self.store = store or MemoryStore()
+        self.store = MemoryStore()
         self._faults = Random(f"faults {seed}")  # noqa: S311 - to be repeated
         self.control_plane = ControlPlane(
             self.store,
@@ -86,7 +87,7 @@ class Simulation:
             },
         )
         self.network = self._network(QUIET)
-        self._outside = self._network(QUIET)  # nothing ever happens to the checkers
+        self._quiet_network = self._network(QUIET)  # nothing ever happens to the checkers
         allocatable = Amounts(scenario.node_cpu_milli, scenario.node_memory_bytes)
         self.overcommit = NoOvercommit(allocatable)
         self.restarts = NoNeedlessRestart()
@@ -97,74 +98,82 @@ class Simulation:
         self.workload = Workload(user, self.context, scenario, self.trace)
         self.kills = {"agents killed": 0, "control plane killed": 0}
         self._failure: CheckFailedError | None = None
-        self._failed = asyncio.Event()
+        self._working: asyncio.Task[float]
 
     async def run(
         self, seconds: float, progress: Callable[[float], None] = lambda _: None
     ) -> float:
         """Return after how many seconds without faults all had converged; CheckFailedError."""
-        working = asyncio.create_task(self._work(seconds, progress))
-        failing = asyncio.create_task(self._failed.wait())
-        await asyncio.wait([working, failing], return_when=asyncio.FIRST_COMPLETED)
-        for task in (working, failing):
-            task.cancel()
-        await asyncio.wait([working, failing])
+        async with asyncio.TaskGroup() as tasks:
+            self._working = tasks.create_task(self._work(tasks, seconds, progress))
         if self._failure is not None:
             raise self._failure
-        return working.result()
+        return self._working.result()
 
-    async def _work(self, seconds: float, progress: Callable[[float], None]) -> float:
-        following = asyncio.create_task(self.writes.follow())
-        await asyncio.sleep(0)
-        await self.control_plane.start(self.network)
-        for node in self.nodes:
-            await node.start(self.network)
-        self.network.faults = self.scenario.faults.network
-        looking = asyncio.create_task(self._look_now_and_then(progress))
-        users = asyncio.create_task(self.workload.run(seconds))
-        await self._strike(seconds)
-        self.network.faults = QUIET
-        self.trace.add("faults", "over")
-        await users
-        client = self._outside.connect("checker", _CHECKER)
+    async def _work(
+        self, tasks: asyncio.TaskGroup, seconds: float, progress: Callable[[float], None]
+    ) -> float:
+        observers = [
+            tasks.create_task(self.writes.follow()),
+            tasks.create_task(self._look_now_and_then(progress)),
+        ]
+        try:
+            await self.control_plane.start(self.network, tasks)
+            for node in self.nodes:
+                await node.start(self.network, tasks)
+            self.network.faults = self.scenario.faults.network
+            async with asyncio.TaskGroup() as striking:
+                striking.create_task(self.workload.run(seconds))
+                self._strike(striking, tasks, seconds)
+            self.network.faults = QUIET
+            self.trace.add("faults", "over")
+            return await self._settle()
+        finally:
+            for observer in observers:
+                observer.cancel()
+            for node in self.nodes:
+                if node.is_up:
+                    await node.kill()
+            if self.control_plane.starts:
+                await self.control_plane.kill()
+
+    async def _settle(self) -> float:
+        client = self._quiet_network.connect("checker", _CHECKER)
+        limit_seconds = self.scenario.settle_seconds
         took = await until_converged(
-            client, self.nodes, self.workload.pods, self.scenario.settle_seconds
+            client, self.nodes, self.workload.pods, self.context.clock, limit_seconds
         )
         self._look()
         await self.writes.look()
-        looking.cancel()
-        following.cancel()
-        for node in self.nodes:
-            await node.kill()
-        await self.control_plane.kill()
         return took
 
     # Faults
 
-    async def _strike(self, seconds: float) -> None:
-        """Return when all faults are over and every process is up again."""
-        rates = self.scenario.faults
-        async with asyncio.TaskGroup() as tasks:
-            for an_hour, strike in (
-                (rates.agent_kills, self._kill_agent),
-                (rates.control_plane_kills, self._kill_control_plane),
-                (rates.watch_cuts, self._cut_watches),
-            ):
-                if an_hour:
-                    tasks.create_task(self._repeat(tasks, an_hour, strike, seconds))
-            await asyncio.sleep(seconds)
+    def _strike(
+        self, striking: asyncio.TaskGroup, tasks: asyncio.TaskGroup, seconds: float
+    ) -> None:
+        """``striking`` ends when all faults are over and every process is up again."""
+        rates, end = self.scenario.faults, self.context.clock.monotonic() + seconds
+        for an_hour, strike in (
+            (rates.agent_kills, functools.partial(self._kill_agent, tasks)),
+            (rates.control_plane_kills, functools.partial(self._kill_control_plane, tasks)),
+            (rates.watch_cuts, self._cut_watches),
+        ):
+            if an_hour:
+                striking.create_task(self._repeat(striking, an_hour, strike, end))
 
     async def _repeat(
-        self, tasks: asyncio.TaskGroup, an_hour: float, strike: Callable[[], Any], seconds: float
+        self, striking: asyncio.TaskGroup, an_hour: float, strike: Strike, end: float
     ) -> None:
-        end = asyncio.get_running_loop().time() + seconds
+        clock = self.context.clock
         while True:
-            await asyncio.sleep(self._faults.expovariate(an_hour / HOUR_SECONDS))
-            if asyncio.get_running_loop().time() > end:
+            pause = self._faults.expovariate(an_hour / HOUR_SECONDS)
+            if clock.monotonic() + pause > end:
                 return
-            tasks.create_task(strike())
+            await clock.sleep(pause)
+            striking.create_task(strike())
 
-    async def _kill_agent(self) -> None:
+    async def _kill_agent(self, tasks: asyncio.TaskGroup) -> None:
         living = [node for node in self.nodes if node.is_up]
         if not living:
             return
@@ -172,19 +181,19 @@ class Simulation:
         self.kills["agents killed"] += 1
         self.trace.add(node.name, "killed")
         await node.kill()
-        await asyncio.sleep(self._downtime())
+        await self.context.clock.sleep(self._downtime())
         self.trace.add(node.name, "started")
-        await node.start(self.network)
+        await node.start(self.network, tasks)
 
-    async def _kill_control_plane(self) -> None:
+    async def _kill_control_plane(self, tasks: asyncio.TaskGroup) -> None:
         if not self.control_plane.is_up:
             return
         self.kills["control plane killed"] += 1
         self.trace.add("control-plane", "killed")
         await self.control_plane.kill()
-        await asyncio.sleep(self._downtime())
+        await self.context.clock.sleep(self._downtime())
         self.trace.add("control-plane", "started")
-        await self.control_plane.start(self.network)
+        await self.control_plane.start(self.network, tasks)
 
     async def _cut_watches(self) -> None:
         self.network.cut_watches()
@@ -198,8 +207,8 @@ class Simulation:
 
     async def _look_now_and_then(self, progress: Callable[[float], None]) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            progress(asyncio.get_running_loop().time())
+            await self.context.clock.sleep(_LOOK_SECONDS)
+            progress(self.context.clock.monotonic())
             try:
                 self._look()
             except CheckFailedError as failure:
@@ -216,7 +225,7 @@ class Simulation:
         if self.workload.refusals:
             raise CheckFailedError("users are served", self.workload.refusals[0])
 
-    def _acknowledged(self, write: Any) -> None:
+    def _acknowledged(self, write: Acknowledgement) -> None:
         try:
             self.writes.acknowledged(write)
         except CheckFailedError as failure:
@@ -236,11 +245,11 @@ class Simulation:
         if self._failure is None:
             self._failure = failure
             self.trace.add("check", str(failure))
-        self._failed.set()
+            self._working.cancel()
 
     # Making
 
-    def _network(self, faults: Any) -> Network:
+    def _network(self, faults: NetworkFaults) -> Network:
         clock = self.context.clock
         return Network(self.control_plane, clock, self.context.random, self.trace, faults)
 
@@ -287,8 +296,9 @@ class _BugHandler(logging.Handler):
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            self._report(f"{record.name}: {record.getMessage()}: {record.exc_info[1]!r}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, ConnectionError | StatusError):
+            self._report(f"{record.name}: {record.getMessage()}: {error!r}")
 
 
 @contextlib.contextmanager
@@ -309,12 +319,11 @@ def run_simulation(
     *,
     trace_file: TextIO | None = None,
     progress: Callable[[float], None] = lambda _: None,
-    store: Store | None = None,
 ) -> Outcome:
     """From the seed to the outcome; nothing else decides what happens."""
 
     async def run() -> Outcome:
-        simulation = Simulation(seed, scenario, parts, trace_file, store)
+        simulation = Simulation(seed, scenario, parts, trace_file)
         failed, message, took = "", "", None
         with _collected_bugs(simulation.component_failed):
             try:
