@@ -28,7 +28,7 @@ from bench.pods import (
     resize_patch,
     running_status,
 )
-from bench.servers import BENCH_NODE, Door, api_server, raw_server
+from bench.servers import BENCH_NODE, BenchServer, api_server, raw_server
 from bench.wire import Address, Wire, request_bytes
 
 CLIENTS = 32
@@ -60,12 +60,12 @@ class Client(msgspec.Struct, frozen=True):
     ),
 )
 async def get_and_patch(context: Context) -> list[Measured]:
-    async with api_server(context.folder / "data") as door:
-        answer = await make_pods(door)
+    async with api_server(context.folder / "data") as server:
+        answer = await make_pods(server)
         async with (
-            raw_server(context.folder, answer, door.tls) as raw,
-            clients(door.address, door.admin_token) as ours,
-            clients(raw, door.admin_token) as bare,
+            raw_server(context.folder, answer, server.tls) as raw,
+            clients(server.address, server.admin_token) as ours,
+            clients(raw, server.admin_token) as bare,
         ):
             for one in (*ours[:2], *bare[:2]):
                 await get_alone(one, WARM_UP_REQUESTS)
@@ -94,19 +94,19 @@ async def measure(
     ]
 
 
-async def make_pods(door: Door) -> bytes:
+async def make_pods(server: BenchServer) -> bytes:
     """One for each client, as if they ran on a node; returns the first as it is served."""
-    wire, node = await Wire.open(door.address), await Wire.open(door.address)
+    wire, node = await Wire.open(server.address), await Wire.open(server.address)
     status = {"status": running_status()}
-    await node.ask(request_bytes("POST", NODES_PATH, door.node_token, node_manifest(BENCH_NODE)))
+    await node.ask(request_bytes("POST", NODES_PATH, server.node_token, node_manifest(BENCH_NODE)))
     for number in range(CLIENTS):
         pod = manifest(pod_name(number), image="localhost/bench:1", node=BENCH_NODE)
-        await wire.ask(request_bytes("POST", PODS_PATH, door.admin_token, pod))
+        await wire.ask(request_bytes("POST", PODS_PATH, server.admin_token, pod))
         path = f"{PODS_PATH}/{pod_name(number)}/status"
         merge = "application/merge-patch+json"
-        await node.ask(request_bytes("PATCH", path, door.node_token, status, merge))
+        await node.ask(request_bytes("PATCH", path, server.node_token, status, merge))
     path = f"{PODS_PATH}/{pod_name(0)}/resize"
-    patch = request_bytes("PATCH", path, door.admin_token, resize_patch(LARGE), STRATEGIC)
+    patch = request_bytes("PATCH", path, server.admin_token, resize_patch(LARGE), STRATEGIC)
     answer = await wire.ask(patch)
     wire.close()
     node.close()

@@ -16,7 +16,7 @@ from bench.pods import PODS_PATH
 from bench.process_memory import read_memory
 from bench.seeding import seed
 from bench.server_processes import child_with
-from bench.servers import Door, control_plane, raw_server
+from bench.servers import BenchServer, control_plane, raw_server
 from bench.wire import Wire, request_bytes
 
 FEW = 1_000
@@ -49,11 +49,11 @@ async def many_pods(context: Context) -> list[Measured]:
         return [listing, patch, Measured(memory.rss_bytes / 2**20)]
 
 
-async def measure_list(context: Context, door: Door) -> Measured:
-    request = request_bytes("GET", PODS_PATH, door.admin_token)
-    ours = await Wire.open(door.address)
+async def measure_list(context: Context, server: BenchServer) -> Measured:
+    request = request_bytes("GET", PODS_PATH, server.admin_token)
+    ours = await Wire.open(server.address)
     answer = await ours.ask(request)
-    async with raw_server(context.folder, answer, door.tls) as address:
+    async with raw_server(context.folder, answer, server.tls) as address:
         bare = await Wire.open(address)
         product, raw = await context.interleave(
             lambda: ask_often(ours, request), lambda: ask_often(bare, request), ROUNDS

@@ -54,19 +54,19 @@ class Told(msgspec.Struct, frozen=True):
 )
 async def fan_out(context: Context) -> list[Measured]:
     async with (
-        control_plane(context.folder / "data") as door,
-        clients(door.address, door.admin_token) as ours,
+        control_plane(context.folder / "data") as server,
+        clients(server.address, server.admin_token) as ours,
     ):
-        answer = await make_pods(door)
+        answer = await make_pods(server)
         for writer in ours:  # one pod had this size already, from here on each PATCH is a change
             answer = await writer.wire.ask(next(writer.patches))
         version = msgspec.json.decode(answer)["metadata"]["resourceVersion"]
         line = b'{"type":"MODIFIED","object":%b}' % answer
         async with (
-            raw_server(context.folder, line, door.tls) as raw,
-            clients(raw, door.admin_token) as bare,
-            reading(door.address, door.admin_token, version) as our_readers,
-            reading(raw, door.admin_token, version) as bare_readers,
+            raw_server(context.folder, line, server.tls) as raw,
+            clients(raw, server.admin_token) as bare,
+            reading(server.address, server.admin_token, version) as our_readers,
+            reading(raw, server.admin_token, version) as bare_readers,
         ):
             product = Watched(child_with("control_plane"), ours, our_readers)
             yardstick = Watched(child_with("raw_asgi"), bare, bare_readers)

@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from livesize.api.cpu_list import parse_cpu_list
-from livesize.runtime.guest.cpio import Entry, File
-from livesize.runtime.guest.guest_agent import agent_entries, fetch_agent
-from livesize.runtime.guest.image import GuestRecipe, build_image
-from livesize.runtime.guest.kernel import default_cache_dir, fetch_kernel
-from livesize.runtime.guest.vm_guest import KERNEL_NAME, guest_recipe
+from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.guest_agent import agent_entries, fetch_agent
+from livesize.guest_images.image import GuestRecipe, build_image
+from livesize.guest_images.kernel import default_cache_dir, fetch_kernel
+from livesize.guest_images.vm_guest import KERNEL_NAME, guest_recipe
 
 INITRD_NAME = "bench.initrd"
 _WORD = "sees"

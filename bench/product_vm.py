@@ -21,7 +21,7 @@ from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, generation_of, lookup, name_of, uid_of, version_of
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
-from livesize.runtime.guest.vm_guest import KERNEL_NAME
+from livesize.guest_images.vm_guest import KERNEL_NAME
 
 WAIT_SECONDS = 60.0
 _MERGE = "application/merge-patch+json"

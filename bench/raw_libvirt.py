@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from livesize.runtime.cgroups.detect import open_cgroups
-from livesize.runtime.guest.vm_guest import CHANNEL
+from livesize.runtime.guest_channels import CHANNEL
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.facts import parse_facts, with_requested
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport

@@ -1,7 +1,7 @@
 """Puts many running pods into a store before a control plane starts on it.
 
-Through the door each would cost a request; here they are commits of a thousand. What is stored is
-what the door would have stored.
+Through the API server each would cost a request; here they are commits of a thousand. The store
+then holds what the API server would have stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.preparing import prepare_create
 from livesize.apiserver.records import stored_bytes
-from livesize.main.layout import DataDirectory, prepare
+from livesize.machinery.data_directory import DataDirectory
+from livesize.main.wiring.folders import prepare
 from livesize.store.interface import Put
 from livesize.store.sqlite import SqliteStore
 

@@ -26,15 +26,16 @@ from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.tls import TlsFiles, ensure_tls
-from livesize.main.control_plane import ControlPlaneSettings
-from livesize.main.layout import DataDirectory, prepare
+from livesize.machinery.data_directory import DataDirectory
+from livesize.main.wiring.control_plane import ControlPlaneSettings
+from livesize.main.wiring.folders import prepare
 from livesize.runtime.ownership import read_identity
 
 BENCH_NODE = "bench"
 STOP_SECONDS = 30.0
 
 
-class Door(msgspec.Struct, frozen=True):
+class BenchServer(msgspec.Struct, frozen=True):
     """A control plane, and who may enter."""
 
     address: Address
@@ -66,24 +67,24 @@ class System(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def control_plane(folder: Path) -> AsyncIterator[Door]:
+async def control_plane(folder: Path) -> AsyncIterator[BenchServer]:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        door, tokens = _door(folder, listener.getsockname()[1])
+        server, tokens = _prepare_server(folder, listener.getsockname()[1])
         write_tokens(DataDirectory(folder).tokens, tokens)
         settings = ControlPlaneSettings(str(folder), listener.fileno(), None, None, "warning")
         text = msgspec.json.encode(settings).decode()
         async with _process(
-            "-m", "livesize.main.control_plane", text, pass_fds=(listener.fileno(),)
+            "-m", "livesize.main.wiring.control_plane", text, pass_fds=(listener.fileno(),)
         ):
-            await _ready(door.address)
-            yield door
+            await _ready(server.address)
+            yield server
 
 
 @asynccontextmanager
-async def api_server(folder: Path) -> AsyncIterator[Door]:
+async def api_server(folder: Path) -> AsyncIterator[BenchServer]:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    door, tokens = _door(folder, port)
+    server, tokens = _prepare_server(folder, port)
     words = ["--data-dir", str(folder), "--listen", f"127.0.0.1:{port}", "--log-level", "warning"]
     async with _process(
         "-m", "livesize.main", "apiserver", *words, stdout=subprocess.PIPE
@@ -93,18 +94,18 @@ async def api_server(folder: Path) -> AsyncIterator[Door]:
             raise AssertionError("the API server did not start")
         # It has made tokens of its own, and takes note when there are others.
         write_tokens(DataDirectory(folder).tokens, tokens)
-        await _ready(door.address, door.admin_token, NODES_PATH)
-        yield door
+        await _ready(server.address, server.admin_token, NODES_PATH)
+        yield server
 
 
-def _door(folder: Path, port: int) -> tuple[Door, list[TokenEntry]]:
+def _prepare_server(folder: Path, port: int) -> tuple[BenchServer, list[TokenEntry]]:
     """What a server needs to find in its folder, made before it starts; and who may enter."""
     directory = DataDirectory(folder)
     prepare(directory, None)
     tls = ensure_tls(directory.tls, ["127.0.0.1"], now=time.time())
     admin, admin_entry = issue_token("admin", Role.ADMIN)
     node, node_entry = issue_token(f"system:node:{BENCH_NODE}", Role.NODE, node=BENCH_NODE)
-    return Door(Address(port, tls.ca_cert), tls, admin, node), [admin_entry, node_entry]
+    return BenchServer(Address(port, tls.ca_cert), tls, admin, node), [admin_entry, node_entry]
 
 
 @asynccontextmanager

@@ -14,7 +14,24 @@ from typing import NoReturn
 import msgspec
 import pytest
 
+from livesize.agent.vm.memory.virtio_mem import ALIAS
 from livesize.api.group_changes import SetCpus, SetMemory
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceKind,
+    OnlineVcpus,
+    PersistVcpus,
+    PinVcpus,
+    PlugDevice,
+    PlugVcpus,
+    SetBalloon,
+    SetRequested,
+    UnplugDevice,
+    VmChange,
+    VmDevice,
+    VmNote,
+    WriteNote,
+)
 from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.machinery.context import system_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
@@ -27,22 +44,11 @@ from livesize.runtime.interface import (
     PodGroup,
     RuntimeCallError,
 )
-from livesize.runtime.vm import (
-    OnlineVcpus,
-    PersistMemory,
-    PersistVcpus,
-    PinCpus,
-    PlugVcpus,
-    RequestMemory,
-    VmChange,
-    VmNote,
-    VmRuntime,
-    VmView,
-    WriteNote,
-)
-from vms.real import BOOT_SECONDS, LIMITS, MIB, UID, VM, pod_config
+from livesize.runtime.vm import VmRuntime, VmView
+from vms.real import BOOT_SECONDS, LIMITS, MIB, UID, VM, have, pod_config, start_with
 from vms.real import vm_config as config
 from vms.saved import hears_agent, put_away, saved_guest
+from vms.sizes import with_devices
 
 
 class Machine:
@@ -118,7 +124,7 @@ async def have_memory(runtime: VmRuntime, total_bytes: int, before: VmView) -> V
     wanted = seen(before) + total_bytes - plugged(before)
     return await change(
         runtime,
-        RequestMemory(total_bytes),
+        have(total_bytes),
         lambda view: seen(view) == wanted and plugged(view) == total_bytes,
     )
 
@@ -191,25 +197,32 @@ async def test_memory_comes_and_goes_to_the_byte_without_a_restart(runtime: VmRu
 
 
 async def test_persisting_memory_leaves_the_running_guest_alone(runtime: VmRuntime) -> None:
-    await runtime.change_vm(UID, PersistMemory(1024 * MIB))
+    await runtime.change_vm(UID, start_with(1024 * MIB))
     view = await runtime.refresh_vm(UID)
     assert view.persistent_memory_bytes == 1024 * MIB
     assert view.requested_memory_bytes == view.plugged_memory_bytes == 512 * MIB
-    await runtime.change_vm(UID, PersistMemory(512 * MIB))
+    await runtime.change_vm(UID, start_with(512 * MIB))
 
 
 REFUSED: tuple[VmChange, ...] = (
     PlugVcpus(5),
     PersistVcpus(5),
     OnlineVcpus(5),
-    RequestMemory(2050 * MIB),
-    RequestMemory(511 * MIB),
-    RequestMemory(256 * MIB),
-    PersistMemory(2050 * MIB),
-    PersistMemory(513 * MIB),
-    PinCpus(VmPins(((0,), (0,)), (0,))),
-    PinCpus(VmPins(((),), (0,))),
-    PinCpus(VmPins(((0,),))),
+    have(2050 * MIB),
+    have(511 * MIB),
+    have(513 * MIB),
+    have(256 * MIB),
+    SetRequested("ua-other", 0),
+    start_with(2050 * MIB),
+    start_with(513 * MIB),
+    PlugDevice("ua-dimm0", 128 * MIB),  # all it may have is that of its device
+    PlugDevice(ALIAS, 128 * MIB),
+    UnplugDevice("ua-dimm0"),
+    UnplugDevice("ua-dimm0", Definition.PERSISTENT),
+    SetBalloon(256 * MIB),
+    PinVcpus(VmPins(((0,), (0,)), (0,))),
+    PinVcpus(VmPins(((),), (0,))),
+    PinVcpus(VmPins(((0,),))),
 )
 
 
@@ -225,7 +238,7 @@ def sizes(view: VmView) -> tuple[object, ...]:
     return (
         *(view.plugged_vcpus, view.persistent_vcpus, online(view)),
         *(view.requested_memory_bytes, view.plugged_memory_bytes, view.persistent_memory_bytes),
-        *(view.devices, view.note, view.pins, view.persistent_pins),
+        *(view.devices, view.persistent_devices, view.note, view.pins, view.persistent_pins),
     )
 
 
@@ -238,7 +251,7 @@ async def test_a_wait_ends_with_its_time(runtime: VmRuntime) -> None:
 
 async def test_what_the_guest_does_is_told(runtime: VmRuntime) -> None:
     events = runtime.events()
-    await runtime.change_vm(UID, RequestMemory(640 * MIB))
+    await runtime.change_vm(UID, have(640 * MIB))
     async with asyncio.timeout(20):
         while (view := runtime.vm(UID)) is None or plugged(view) < 640 * MIB:
             event = await anext(events)
@@ -275,12 +288,12 @@ async def test_it_is_pinned_as_it_is_told_and_a_new_vcpu_is_not_yet(machine: Mac
     assert (await runtime.refresh_vm(UID)).pins == UNPINNED
     await runtime.write(ContainerGroup(UID, "vm"), SetCpus(cpus))
     pins = VmPins(((last,),), (first, last))
-    await change(runtime, PinCpus(pins), lambda view: view.pins == view.persistent_pins == pins)
+    await change(runtime, PinVcpus(pins), lambda view: view.pins == view.persistent_pins == pins)
     view = await change(runtime, PlugVcpus(2), lambda view: online(view) == 2)
     assert view.pins == VmPins(((last,), ()), (first, last))
     runtime = await machine.restart_agent()
     pins = VmPins(((last,), (first,)), (first,))
-    await change(runtime, PinCpus(pins), lambda view: view.pins == view.persistent_pins == pins)
+    await change(runtime, PinVcpus(pins), lambda view: view.pins == view.persistent_pins == pins)
     assert (await runtime.refresh_vm(UID)).pins == pins
 
 
@@ -333,7 +346,7 @@ async def test_a_stopped_vm_has_ended_and_a_pod_that_runs_is_not_removed(
 async def test_the_next_start_has_the_size_it_is_given(machine: Machine) -> None:
     runtime = machine.runtime
     pins = VmPins(((0,), runtime.cpus()), runtime.cpus())
-    bigger = msgspec.structs.replace(VM, vcpus=2, memory_bytes=768 * MIB, pins=pins)
+    bigger = with_devices(msgspec.structs.replace(VM, vcpus=2, memory_bytes=768 * MIB, pins=pins))
     with contextlib.suppress(GoneError):
         await runtime.stop_container(UID, "vm", 0)
     view = await runtime.start_container(config(attempt=1, vm=bigger))
@@ -344,6 +357,38 @@ async def test_the_next_start_has_the_size_it_is_given(machine: Machine) -> None
     assert (first.plugged_vcpus, first.persistent_vcpus, online(first)) == (2, 2, 2)
     assert first.plugged_memory_bytes == first.persistent_memory_bytes == 768 * MIB
     assert first.pins == first.persistent_pins == pins
+
+
+async def test_devices_are_plugged_and_unplugged_by_their_names(machine: Machine) -> None:
+    runtime = machine.runtime
+    await runtime.stop_container(UID, "vm", 0)
+    bare = msgspec.structs.replace(VM, max_memory_bytes=1024 * MIB, devices=())
+    await runtime.start_container(config(attempt=1, vm=bare))
+    before = await runtime.wait_vm(UID, hears_agent, BOOT_SECONDS)
+    assert before.devices == before.persistent_devices == ()
+    for number in range(2):
+        await runtime.change_vm(UID, PlugDevice(f"ua-dimm{number}", 128 * MIB))
+    await runtime.change_vm(UID, PlugDevice("ua-dimm0", 128 * MIB, 0, Definition.PERSISTENT))
+    grown = seen(before) + 256 * MIB
+    view = await runtime.wait_vm(UID, lambda view: seen(view) == grown, 60)
+    assert (seen(view), plugged(view)) == (grown, 768 * MIB)
+    assert view.devices == tuple(
+        VmDevice(f"ua-dimm{number}", DeviceKind.DIMM, 0, *(3 * [128 * MIB])) for number in range(2)
+    )
+    assert view.persistent_memory_bytes == 640 * MIB
+    with pytest.raises(RuntimeCallError):
+        await runtime.change_vm(UID, SetRequested("ua-dimm0", 0))
+    await change(
+        runtime,
+        UnplugDevice("ua-dimm0"),
+        lambda view: seen(view) == seen(before) + 128 * MIB and plugged(view) == 640 * MIB,
+    )
+    left = runtime.vm(UID)
+    assert left is not None
+    assert [device.alias for device in left.devices] == ["ua-dimm1"]
+    assert [device.alias for device in left.persistent_devices] == ["ua-dimm0"]
+    await runtime.change_vm(UID, UnplugDevice("ua-dimm0", Definition.PERSISTENT))
+    assert (await runtime.refresh_vm(UID)).persistent_devices == ()
 
 
 async def test_a_removed_pod_is_gone(machine: Machine) -> None:

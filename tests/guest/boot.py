@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from livesize.runtime.guest.kernel import GuestKernel
+from livesize.guest_images.kernel import GuestKernel
 
 RESULTS_PORT = "livesize.results"
 DISK_BYTES = 256 * 1024 * 1024

@@ -14,10 +14,10 @@ from guest.host_files import host_entries, program_entries, shared_libraries
 from guest.python_tree import compiled_entries, python_entries, tree_files
 from guest.session import Bounds
 from guest.v2_guest import DISTRIBUTIONS, MODULES, PROGRAMS, ROOT, inside
+from livesize.guest_images.cpio import Entry, File, HostFile
+from livesize.guest_images.image import GuestRecipe, build_image
+from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 from livesize.runtime.containerd.daemon import find_programs
-from livesize.runtime.guest.cpio import Entry, File, HostFile
-from livesize.runtime.guest.image import GuestRecipe, build_image
-from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
 
 INSIDE = ("tests/guest/inside_containerd.py", "tests/contract/test_runtime_contract.py")
 NEEDED = (

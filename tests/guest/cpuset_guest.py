@@ -11,8 +11,8 @@ from pathlib import Path
 
 from guest.session import Bounds
 from guest.v2_guest import COMMANDS, DISTRIBUTIONS, MODULES, ROOT, guest_entries
-from livesize.runtime.guest.image import GuestRecipe, build_image
-from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
+from livesize.guest_images.image import GuestRecipe, build_image
+from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 
 INSIDE = "tests/guest/inside_cpuset.py"
 NEEDED = (

@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from livesize.runtime.guest.cpio import Entry, HostFile, Link
-from livesize.runtime.guest.errors import GuestImageError
+from livesize.guest_images.cpio import Entry, HostFile, Link
+from livesize.guest_images.errors import GuestImageError
 
 _LIBRARY = re.compile(r"(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 _MOST_LINKS = 40

@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from guest.host_files import host_entries, shared_libraries
-from livesize.runtime.guest.cpio import Entry, HostFile
+from livesize.guest_images.cpio import Entry, HostFile
 
 _NOT_NEEDED = {
     *("__pycache__", "test", "tests", "idlelib", "tkinter", "lib2to3", "turtledemo"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from guest.boot import GuestRun, run_guest
-from livesize.runtime.guest.kernel import GuestKernel
+from livesize.guest_images.kernel import GuestKernel
 
 CONSOLE_LINES = 60
 

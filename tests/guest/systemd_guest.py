@@ -15,9 +15,9 @@ from guest.containerd_guest import containerd_programs
 from guest.host_files import host_entries, shared_libraries
 from guest.session import Bounds, Session, run
 from guest.v2_guest import MODULES, ROOT, guest_entries
-from livesize.runtime.guest.cpio import Entry, File, Link
-from livesize.runtime.guest.image import GuestRecipe, build_image
-from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
+from livesize.guest_images.cpio import Entry, File, Link
+from livesize.guest_images.image import GuestRecipe, build_image
+from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 
 INSIDE = {  # and how many tests are in each
     "tests/guest/inside_systemd.py": 4,

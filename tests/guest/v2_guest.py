@@ -12,9 +12,9 @@ from pathlib import Path
 from guest.host_files import program_entries
 from guest.python_tree import compiled_entries, python_entries, tree_files
 from guest.session import Bounds
-from livesize.runtime.guest.cpio import Entry, File, HostFile
-from livesize.runtime.guest.image import GuestRecipe, build_image
-from livesize.runtime.guest.kernel import GuestKernel, fetch_kernel
+from livesize.guest_images.cpio import Entry, File, HostFile
+from livesize.guest_images.image import GuestRecipe, build_image
+from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 
 ROOT = Path(__file__).parents[2]
 INSIDE = (

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from integration.conftest import AUDIT_LOG
-from livesize.main.accounts import Account
-from livesize.main.door_options import prepare_audit_log
+from livesize.main.wiring.accounts import Account
+from livesize.main.wiring.apiserver_setup import prepare_audit_log
 from system.up import Up
 
 pytestmark = pytest.mark.door

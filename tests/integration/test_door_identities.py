@@ -39,8 +39,8 @@ from livesize.client.joining import (
 from livesize.client.kubeconfig import connection_from, write_kubeconfig
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
+from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli
-from livesize.main.layout import DataDirectory
 from livesize.store.memory import MemoryStore
 
 pytestmark = pytest.mark.door

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from etcd_servers import Member, cluster, find_etcd
 from livesize.api.kinds.lease import LEASES
 from livesize.apiserver.keys import prefix_of
+from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli
-from livesize.main.layout import DataDirectory
 from livesize.store.sqlite import SqliteStore
 from system.up import LIVESIZE, Up, running_up
 

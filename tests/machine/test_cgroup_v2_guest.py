@@ -16,7 +16,7 @@ import pytest
 
 from guest.session import Session, run
 from guest.v2_guest import BOUNDS, INSIDE, build
-from livesize.runtime.guest.kernel import default_cache_dir
+from livesize.guest_images.kernel import default_cache_dir
 
 pytestmark = pytest.mark.cgroup_v2
 

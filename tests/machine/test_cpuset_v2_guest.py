@@ -11,7 +11,7 @@ import pytest
 
 from guest.cpuset_guest import BOUNDS, build
 from guest.session import require_passed, run
-from livesize.runtime.guest.kernel import default_cache_dir
+from livesize.guest_images.kernel import default_cache_dir
 
 pytestmark = pytest.mark.cgroup_v2
 

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from leaks import groups_named
+from livesize.api.vm_changes import PlugVcpus
 from livesize.runtime.interface import ContainerPhase, ImageMissingError, RuntimeCallError
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
-from livesize.runtime.vm import PlugVcpus
 from livesize.runtime.vm_config import VmConfig
 from vms.real import MIB, UID, Place, check_tools, place, pod_config, vm_config
+from vms.sizes import with_devices
 
 pytestmark = pytest.mark.vms
 
@@ -152,7 +153,7 @@ def container_phase(runtime: LibvirtRuntime) -> ContainerPhase:
 
 def disk_vm(image: str) -> VmConfig:
     memory = 256 * MIB
-    return VmConfig(1, 2, memory, 2 * memory, memory, disk=image)
+    return with_devices(VmConfig(1, 2, memory, 2 * memory, memory, disk=image))
 
 
 def make_disk(path: Path, *options: str) -> None:

@@ -17,20 +17,14 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
+from livesize.api.vm_changes import OnlineVcpus, PlugVcpus, VmChange
 from livesize.runtime.interface import ContainerPhase, ContainerView
 from livesize.runtime.libvirt import model
 from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.emulator import free_regions
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
-from livesize.runtime.vm import (
-    GuestSilentError,
-    OnlineVcpus,
-    PlugVcpus,
-    RequestMemory,
-    VmChange,
-    VmView,
-)
-from vms.real import BOOT_SECONDS, MIB, UID, VM, check_tools, place, pod_config, vm_config
+from livesize.runtime.vm import GuestSilentError, VmView
+from vms.real import BOOT_SECONDS, MIB, UID, VM, check_tools, have, place, pod_config, vm_config
 from vms.saved import SavedGuest, hears_agent, saved_guest
 
 pytestmark = pytest.mark.vms
@@ -130,12 +124,12 @@ async def test_libvirtd_killed_is_started_again_and_the_guest_lives_on(
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     view = await changed(
-        runtime, RequestMemory(576 * MIB), lambda view: view.plugged_memory_bytes == 576 * MIB
+        runtime, have(576 * MIB), lambda view: view.plugged_memory_bytes == 576 * MIB
     )
     assert (boot_id(view), container(runtime).pid) == (boot_id(before), pid)
     assert daemon.pid() not in {None, killed}
     events = runtime.events()  # the new libvirtd's reach us too
-    await runtime.change_vm(UID, RequestMemory(512 * MIB))
+    await runtime.change_vm(UID, have(512 * MIB))
     async with asyncio.timeout(20):
         await anext(events)
 
@@ -162,12 +156,12 @@ async def test_memory_is_given_back_whenever_the_guest_gets_to_it(
     runtime: LibvirtRuntime,
 ) -> None:
     before = await changed(
-        runtime, RequestMemory(768 * MIB), lambda view: view.plugged_memory_bytes == 768 * MIB
+        runtime, have(768 * MIB), lambda view: view.plugged_memory_bytes == 768 * MIB
     )
     domain = await asyncio.to_thread(libvirt_domain, runtime)
     await asyncio.to_thread(domain.suspend)
     try:
-        await runtime.change_vm(UID, RequestMemory(512 * MIB))
+        await runtime.change_vm(UID, have(512 * MIB))
         view = await runtime.wait_vm(UID, lambda view: view.plugged_memory_bytes < 768 * MIB, 0.5)
         assert view.requested_memory_bytes == 512 * MIB
         assert view.plugged_memory_bytes == 768 * MIB
@@ -182,7 +176,7 @@ async def test_memory_is_given_back_whenever_the_guest_gets_to_it(
 async def test_a_guest_that_reboots_keeps_its_size_and_is_told(runtime: LibvirtRuntime) -> None:
     await changed(runtime, PlugVcpus(2), lambda view: view.plugged_vcpus == 2)
     before = await changed(
-        runtime, RequestMemory(640 * MIB), lambda view: view.plugged_memory_bytes == 640 * MIB
+        runtime, have(640 * MIB), lambda view: view.plugged_memory_bytes == 640 * MIB
     )
     pid, first = container(runtime).pid, boot_id(before)
     events = runtime.events()

@@ -15,7 +15,7 @@ import pytest
 
 from guest.session import require_passed, timings
 from guest.systemd_guest import INSIDE, PAM, SYSTEMD, build, run_inside
-from livesize.runtime.guest.kernel import default_cache_dir
+from livesize.guest_images.kernel import default_cache_dir
 
 pytestmark = [pytest.mark.cgroup_v2, pytest.mark.matrix]
 

@@ -11,12 +11,12 @@ import libvirt
 import pytest
 
 from leaks import claim
-from livesize.main.layout import DataDirectory
-from livesize.runtime.guest.cpio import Entry, File
-from livesize.runtime.guest.guest_agent import agent_entries, fetch_agent
-from livesize.runtime.guest.image import build_image
-from livesize.runtime.guest.kernel import default_cache_dir, fetch_kernel
-from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, guest_recipe
+from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.guest_agent import agent_entries, fetch_agent
+from livesize.guest_images.image import build_image
+from livesize.guest_images.kernel import default_cache_dir, fetch_kernel
+from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME, guest_recipe
+from livesize.machinery.data_directory import DataDirectory
 from livesize.runtime.vm_config import COMMAND_LINE
 from system.up import Up
 from system.vm import MIB, READY_SECONDS, Vm, install_images

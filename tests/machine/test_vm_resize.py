@@ -18,7 +18,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from livesize.api.quantity import memory_bytes
-from livesize.main.layout import DataDirectory
+from livesize.machinery.data_directory import DataDirectory
 from system.groups import IS_V2, ROOT, start_time
 from system.up import LIVESIZE
 from system.vm import MIB, Vm, running_vm

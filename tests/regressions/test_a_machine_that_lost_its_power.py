@@ -12,7 +12,7 @@ import pytest
 from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
-from livesize.main.refusals import in_one_sentence
+from livesize.main.wiring.startup_errors import reported_startup_errors
 from livesize.runtime.interface import ContainerConfig, ContainerPhase, PodConfig
 from livesize.runtime.process.container import Container
 from livesize.runtime.process.records import Attempt, ContainerRecord, Records
@@ -91,7 +91,7 @@ async def test_promises_that_cannot_be_read_are_said_so(tmp_path: Path) -> None:
     checkpoint = await open_checkpoint(path)
     with (
         pytest.raises(click.ClickException, match="what was promised to pod u cannot be read"),
-        in_one_sentence(),
+        reported_startup_errors(),
     ):
         await checkpoint.load()
     await checkpoint.close()

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from livesize.agent.vm.plan import VmFacts, is_seen, plan_vm_resize
+from livesize.agent.vm.memory.facts import is_seen
+from livesize.agent.vm.plan import VmFacts, plan_vm_resize
 from livesize.api.conditions import find_condition
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
+from livesize.api.vm_changes import OnlineMemory, VmChange
 from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
-from livesize.runtime.vm import OnlineMemory, PersistMemory, VmChange
 from unit.agent.test_vm_plan import facts, groups, limits, target
-from unit.agent.vm_world import MIB, VmWorld
+from unit.agent.vm_world import MIB, VmWorld, start_with
 
 LACKS = "it has no qemu-guest-agent that could bring them online"
 
@@ -76,7 +77,7 @@ async def test_without_an_agent_it_is_in_progress_and_says_what_the_guest_lacks(
     condition = find_condition(world.api.served("db"), "PodResizeInProgress")
     assert condition is not None
     assert "reason" not in condition, "nothing failed"
-    assert PersistMemory(1024 * MIB) not in world.history
+    assert start_with(1024 * MIB) not in world.history
     vm.offline_bytes = 0  # somebody has done it by hand
     vm.release()
     await world.phase("db", "Done")
@@ -216,7 +217,7 @@ def seen(plugged: int, total: int, boot_id: str = "b") -> VmFacts:
     ],
 )
 def test_the_guests_own_figure(now: VmFacts, base: MemoryBase | None, is_there: bool) -> None:
-    assert is_seen(now, base) is is_there
+    assert is_seen(now.memory, base) is is_there
 
 
 def test_memory_that_is_plugged_and_not_seen_is_not_in_step() -> None:

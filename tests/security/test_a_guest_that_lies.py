@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from leaks import claim
-from livesize.main.layout import DataDirectory
-from livesize.runtime.guest.cpio import Entry, File
-from livesize.runtime.guest.image import build_image
-from livesize.runtime.guest.kernel import default_cache_dir, fetch_kernel
-from livesize.runtime.guest.vm_guest import KERNEL_NAME, guest_recipe
+from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.image import build_image
+from livesize.guest_images.kernel import default_cache_dir, fetch_kernel
+from livesize.guest_images.vm_guest import KERNEL_NAME, guest_recipe
+from livesize.machinery.data_directory import DataDirectory
 from system.up import Up
 from system.vm import READY_SECONDS, Vm, install_images
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from system.open_api_server import OpenDoor
 
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.main.entry import cli
-from system.open_door import OpenDoor
 
 pytestmark = pytest.mark.security
 

@@ -21,11 +21,11 @@ import libvirt_qemu
 import msgspec
 
 from leaks import claim
-from livesize.main.layout import DataDirectory
-from livesize.runtime.guest.kernel import default_cache_dir
-from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
+from livesize.api.vm_changes import VmNote
+from livesize.guest_images.kernel import default_cache_dir
+from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
+from livesize.machinery.data_directory import DataDirectory
 from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, render_note
-from livesize.runtime.vm import VmNote
 from system.groups import GroupFiles, group_of
 from system.up import Up
 

@@ -9,9 +9,9 @@ import click
 import pytest
 
 from livesize.main.entry import cli
-from livesize.main.part_options import CONFIG_VARIABLE
-from livesize.main.settings_table import SETTINGS as TABLE
-from livesize.main.settings_table import Kind, Part, Setting
+from livesize.main.settings.options import CONFIG_VARIABLE
+from livesize.main.settings.table import SETTINGS as TABLE
+from livesize.main.settings.table import Kind, Part, Setting
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = (ROOT / "docs" / "settings.md").read_text()

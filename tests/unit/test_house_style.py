@@ -31,7 +31,7 @@ def layers() -> set[str]:
     """The folders the import contract has placed."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = settings["tool"]["importlinter"]["contracts"]
-    (contract,) = (contract for contract in contracts if contract["type"] == "layers")
+    (contract,) = (one for one in contracts if one.get("containers") == ["livesize"])
     return {word for layer in contract["layers"] for word in re.findall(r"\w+", layer)}
 
 

@@ -12,29 +12,43 @@ from typing import NoReturn
 
 from leaks import claim
 from livesize.api.kernel_units import KernelLimits
+from livesize.api.vm_changes import SetRequested
+from livesize.guest_images.kernel import default_cache_dir
+from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.machinery.context import system_context
-from livesize.runtime.guest.kernel import default_cache_dir
-from livesize.runtime.guest.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.runtime.interface import ContainerConfig, PodConfig, Runtime
 from livesize.runtime.libvirt.runtime import LibvirtRuntime, LibvirtSettings
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import VmConfig
+from vms.sizes import persist, request, with_devices
 
 MIB = 1024 * 1024
 UID = "0b6f0c5e-7b55-4a7f-9d53-0d2f0d6d7a01"
 BOOT_SECONDS = 60.0  # a guest boots in three; the machine may be busy
 # Never KVM: these tests must say the same where it is missing or emulated itself.
 TCG = LibvirtSettings(accelerator=Accelerator.TCG)
-VM = VmConfig(
-    vcpus=1,
-    max_vcpus=4,
-    memory_bytes=512 * MIB,
-    max_memory_bytes=2048 * MIB,
-    boot_memory_bytes=512 * MIB,
-    kernel=KERNEL_NAME,
-    initrd=INITRD_NAME,
+VM = with_devices(
+    VmConfig(
+        vcpus=1,
+        max_vcpus=4,
+        memory_bytes=512 * MIB,
+        max_memory_bytes=2048 * MIB,
+        boot_memory_bytes=512 * MIB,
+        kernel=KERNEL_NAME,
+        initrd=INITRD_NAME,
+    )
 )
 LIMITS = KernelLimits(cpu_weight=1024, cpu_quota_us=400_000, memory_limit_bytes=2560 * MIB)
+
+
+def have(total_bytes: int) -> SetRequested:
+    """Of ``VM``."""
+    return request(total_bytes, VM.boot_memory_bytes)
+
+
+def start_with(total_bytes: int) -> SetRequested:
+    """Of ``VM``, the next time."""
+    return persist(total_bytes, VM.boot_memory_bytes)
 
 
 def check_tools(not_run: Callable[[str], NoReturn]) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from livesize.apiserver.http.peers import PeerProtocol
+from livesize.machinery.tasks import OwnedTasks
 from livesize.machinery.telemetry import get_logger
 
 _log = get_logger("apiserver.arrivals")
@@ -122,7 +123,7 @@ class Acceptor:
         self._listener = listener
         self._tls = tls
         self._protocol = protocol
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving = OwnedTasks()
         self.pending = PendingConnections(limits)
         listener.setblocking(False)
         self._resume()
@@ -131,12 +132,10 @@ class Acceptor:
         """No further ones; those that are in TLS's handshake end."""
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
-        for task in self._arriving:
-            task.cancel()
+        self._arriving.cancel()
 
     async def wait_closed(self) -> None:
-        if self._arriving:
-            await asyncio.wait(self._arriving)
+        await self._arriving.wait()
 
     def _resume(self) -> None:
         if self._listener.fileno() >= 0:
@@ -153,9 +152,8 @@ class Acceptor:
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(PAUSE_SECONDS, self._resume)
                 return
-            task = self._loop.create_task(self._arrive(connection, address_of(str(peer[0]))))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+            arriving = self._arrive(connection, address_of(str(peer[0])))
+            self._arriving.start(arriving, name="arriving connection")
 
     async def _arrive(self, connection: socket.socket, address: str) -> None:
         """Through TLS, to a protocol that ends its being pending, once it is known who asks."""

@@ -2,8 +2,8 @@
 
 ``Connections.to(server)`` are those to one server. A request takes the connection that became idle
 last, or opens one. Where the server has just closed an idle one, a GET that got not a byte of an
-answer is asked once more; nothing else is, because it may have happened. NotConnectedError: nobody
-took the connection, so nothing was sent.
+answer is asked once more; nothing else is, because it may have happened. NotConnectedError: the
+server took no connection, so nothing was sent. BusyError: it answered 429 or 503 with Retry-After.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ UNIX = "unix://"
 _DEAD_PEER_IDLE_SECONDS = 15
 _DEAD_PEER_PROBE_SECONDS = 5
 _DEAD_PEER_PROBES = 3
+_BUSY = frozenset((429, 503))
+_SHORTEST_BUSY_SECONDS = 0.1
 _TARGET = re.compile(r"/[\x21-\x7e]*")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
@@ -35,6 +37,16 @@ class NotConnectedError(ConnectionError):
     def __init__(self, failure: Exception) -> None:
         super().__init__(str(failure))
         self.failure = failure
+
+
+class BusyError(Exception):
+    """The server did not do it, and asks to be asked again after ``seconds``."""
+
+    def __init__(self, status: int, body: bytes, seconds: float) -> None:
+        super().__init__(f"status {status}, again after {seconds:g} s")
+        self.status = status
+        self.body = body
+        self.seconds = seconds
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,17 +146,28 @@ class ServerConnections:
                 if method != "GET" or connection.was_heard:
                     raise
             else:
-                self.give_back(connection)
-                return answer
+                return self._answered(connection, answer)
         connection = await self._connect()
-        answer = await connection.ask(request)
+        return self._answered(connection, await connection.ask(request))
+
+    def _answered(self, connection: Connection, answer: tuple[int, bytes]) -> tuple[int, bytes]:
         self.give_back(connection)
+        if answer[0] in _BUSY:
+            _raise_busy(connection, answer[1])
         return answer
 
     async def begin(self, target: str) -> Connection:
         """GET what may go on for ever: a connection with the head of its answer, which is given
         back in any case."""
-        request = self._request("GET", target, None, "")
+        connection = await self._begin(self._request("GET", target, None, ""))
+        if connection.status in _BUSY:
+            try:
+                _raise_busy(connection, await connection.rest())
+            finally:
+                self.give_back(connection)
+        return connection
+
+    async def _begin(self, request: bytes) -> Connection:
         connection = self._take_idle()
         if connection is not None:
             try:
@@ -291,3 +314,10 @@ def open_socket(info: Any) -> socket.socket:
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _DEAD_PEER_PROBE_SECONDS)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _DEAD_PEER_PROBES)
     return made
+
+
+def _raise_busy(connection: Connection, body: bytes) -> None:
+    """Where the answer says when to ask again, in seconds; API servers send no dates."""
+    word = connection.retry_after
+    if word.isdigit():
+        raise BusyError(connection.status, body, max(float(word), _SHORTEST_BUSY_SECONDS))

@@ -4,7 +4,9 @@
 alive and shared (livesize.client.connections); only what becomes a WebSocket goes over a library. A
 watch splits its lines itself, so that no line limit applies to an object. Refusals are StatusError;
 UnreachableError (a ConnectionError) means that no whole answer came. Where there are several
-servers, one that cannot be reached is left for the next (livesize.client.addresses).
+servers, one that cannot be reached is left for the next (livesize.client.addresses). A server that
+is busy and says for how long (429 or 503 with Retry-After) is asked again then, for as long as one
+request may take.
 """
 
 from __future__ import annotations
@@ -29,13 +31,22 @@ from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.patch import PatchType
 from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOptions
 from livesize.client.addresses import Addresses
-from livesize.client.connections import Connections, Identity, NotConnectedError
+from livesize.client.connections import (
+    BusyError,
+    Connections,
+    Identity,
+    NotConnectedError,
+    ServerConnections,
+)
 from livesize.client.interface import delete_options
-from livesize.client.wire import ClosedError, LostError
-from livesize.machinery.clock import Clock
+from livesize.client.wire import ClosedError, Connection, LostError
+from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.telemetry import get_logger
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse
+
+log = get_logger("client.http")
 
 CONNECT_SECONDS = 3.0
 REQUEST_SECONDS = 30.0
@@ -93,8 +104,9 @@ class UnreachableError(ConnectionError):
 class HttpClient:
     """Client over HTTP/1.1 with a pool of kept-alive connections."""
 
-    def __init__(self, config: ConnectionConfig) -> None:
+    def __init__(self, config: ConnectionConfig, clock: Clock | None = None) -> None:
         self._config = config
+        self._clock = clock or SystemClock()
         self.user_agent = config.user_agent  # under which the server tracks who owns a field
         self._connections = Connections(_identity(config))
         self._addresses = Addresses((config.server, *config.others))
@@ -167,8 +179,7 @@ class HttpClient:
         lines = _Lines()
         with self._reaching(server):
             connections = self._connections.to(server)
-            async with asyncio.timeout(self._config.request_seconds):
-                connection = await connections.begin(target)
+            connection = await self._begin(connections, target, self._config.request_seconds)
             try:
                 if connection.status >= 300:
                     raise _refusal(connection.status, await connection.rest())
@@ -257,7 +268,7 @@ class HttpClient:
         server = self.server
         with self._reaching(server):
             connections = self._connections.to(server)
-            connection = await connections.begin(_target(path, query))
+            connection = await self._begin(connections, _target(path, query), None)
             try:
                 if connection.status >= 300:
                     raise _refusal(connection.status, await connection.rest())
@@ -308,6 +319,38 @@ class HttpClient:
             raise UnreachableError(self.server, f"the answer is not JSON ({failure})") from failure
 
     async def _send(
+        self, method: str, target: str, payload: bytes | None, body_type: str
+    ) -> tuple[int, bytes]:
+        """Ask; again where the server was busy."""
+        waited_seconds = 0.0
+        while True:
+            try:
+                return await self._send_once(method, target, payload, body_type)
+            except BusyError as busy:
+                waited_seconds = await self._wait(busy, waited_seconds)
+
+    async def _begin(
+        self, connections: ServerConnections, target: str, head_seconds: float | None
+    ) -> Connection:
+        """The same for an answer that may go on for ever, once its head is here."""
+        waited_seconds = 0.0
+        while True:
+            try:
+                async with asyncio.timeout(head_seconds):
+                    return await connections.begin(target)
+            except BusyError as busy:
+                waited_seconds = await self._wait(busy, waited_seconds)
+
+    async def _wait(self, busy: BusyError, waited_seconds: float) -> float:
+        """How long this request has waited then; raises the refusal when that would be too long."""
+        waited_seconds += busy.seconds
+        if waited_seconds > self._config.request_seconds:
+            raise _refusal(busy.status, busy.body) from busy
+        log.info("server is busy", server=self.server, seconds=busy.seconds)
+        await self._clock.sleep(busy.seconds)
+        return waited_seconds
+
+    async def _send_once(
         self, method: str, target: str, payload: bytes | None, body_type: str
     ) -> tuple[int, bytes]:
         """Ask the server, or the next one where nobody takes the connection: nothing was sent to

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livesize.api.objects import Object, lookup
+from livesize.machinery.data_directory import DEFAULT_DATA_DIR, user_data_dir
 
 if TYPE_CHECKING:
     from livesize.client.http import ConnectionConfig
-
-DEFAULT_DATA_DIR = "/var/lib/livesize"
 
 
 class KubeconfigError(Exception):
@@ -39,12 +38,6 @@ def candidates(environment: Mapping[str, str], home: Path, given: str = "") -> t
     usual = (user_data_dir(environment, home), Path(DEFAULT_DATA_DIR))
     folders = (Path(given_dir),) if given_dir else usual
     return (*(folder / "kubeconfig" for folder in folders), home / ".kube" / "config")
-
-
-def user_data_dir(environment: Mapping[str, str], home: Path) -> Path:
-    """Where `livesize up` of an ordinary user keeps everything (XDG base directories)."""
-    given = environment.get("XDG_DATA_HOME", "")
-    return (Path(given) if given.startswith("/") else home / ".local/share") / "livesize"
 
 
 def find_kubeconfig(given: str = "", environment: Mapping[str, str] | None = None) -> Path:

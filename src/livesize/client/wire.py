@@ -22,6 +22,7 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_UNREAD_BYTES = 256 * 1024
 """Of an answer that is read as it comes."""
 _BODY_HAS_AN_END = frozenset((b"content-length", b"transfer-encoding"))
+_RETRY_AFTER = b"retry-after"
 _WITHOUT_BODY = frozenset((204, 304))
 
 
@@ -53,6 +54,8 @@ class Connection(asyncio.Protocol):
         self._stays_open = True
         self.status = 0
         """Of the answer; 0 until its head is here."""
+        self.retry_after = b""
+        """What the answer's header of that name says."""
         self.was_heard = False
         """Something has come since the last request."""
         self.idle_since = 0.0
@@ -106,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._is_stream = is_stream
         self._is_whole = self._has_an_end = self.was_heard = False
         self.status = self._head_bytes = 0
+        self.retry_after = b""
         self._write(request)
 
     def _write(self, data: bytes) -> None:
@@ -191,9 +195,12 @@ class Connection(asyncio.Protocol):
         if self._is_whole:
             raise LostError("it said more than it was asked for")
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        if name.lower() in _BODY_HAS_AN_END:
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lower = name.lower()
+        if lower in _BODY_HAS_AN_END:
             self._has_an_end = True
+        elif lower == _RETRY_AFTER:
+            self.retry_after = value
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.vm_changes import VmChange
 from livesize.runtime.events import EventFeed
 from livesize.runtime.interface import (
     CommandResult,
@@ -34,7 +35,7 @@ from livesize.runtime.streams import (
     PortStreams,
     Session,
 )
-from livesize.runtime.vm import VmChange, VmRuntime, VmView
+from livesize.runtime.vm import VmRuntime, VmView
 
 
 class CombinedRuntime:

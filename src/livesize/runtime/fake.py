@@ -11,6 +11,7 @@ import msgspec
 
 from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.vm_changes import VmChange
 from livesize.machinery.context import Context
 from livesize.runtime.cgroups.interface import safe_name, whole_pages
 from livesize.runtime.events import EventFeed
@@ -55,7 +56,7 @@ from livesize.runtime.streams import (
     PortStreams,
     Session,
 )
-from livesize.runtime.vm import VmChange, VmView
+from livesize.runtime.vm import VmView
 
 __all__ = ["FAKE_IMAGE", "Behaviour", "FakeMachine", "FakeRuntime"]
 

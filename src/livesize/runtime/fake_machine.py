@@ -17,6 +17,7 @@ import msgspec
 from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import VmChange
 from livesize.machinery.context import Context
 from livesize.runtime.cgroups.interface import whole_pages
 from livesize.runtime.events import EventFeed
@@ -37,7 +38,7 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
-from livesize.runtime.vm import Accelerator, VmChange
+from livesize.runtime.vm import Accelerator
 
 FAKE_IMAGE = "localhost/livesize/busybox:1"
 FAKE_VM_IMAGES = ("guest.vmlinuz", "guest.initrd", "disk.qcow2")

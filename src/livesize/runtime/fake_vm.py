@@ -13,6 +13,29 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceChange,
+    DeviceKind,
+    OnlineMemory,
+    OnlineVcpus,
+    PersistVcpus,
+    PinVcpus,
+    PlugDevice,
+    PlugVcpus,
+    SetBalloon,
+    SetRequested,
+    UnplugDevice,
+    UnplugVcpus,
+    VmChange,
+    VmDevice,
+    VmNote,
+    WriteNote,
+    device_named,
+    total_bytes,
+)
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.machinery.clock import Clock
 from livesize.runtime.interface import GoneError, RuntimeCallError
@@ -20,20 +43,10 @@ from livesize.runtime.vm import (
     Accelerator,
     GuestSilentError,
     GuestView,
-    OnlineMemory,
-    OnlineVcpus,
-    PersistMemory,
-    PersistVcpus,
-    PinCpus,
-    PlugVcpus,
-    RequestMemory,
-    UnplugVcpus,
-    VmChange,
-    VmDevice,
-    VmNote,
     VmView,
-    WriteNote,
     check_pins,
+    check_requested,
+    require_device,
 )
 from livesize.runtime.vm_config import VmConfig
 
@@ -59,9 +72,16 @@ class FakeVm:
         self.running = True
         self.plugged_vcpus = size.vcpus
         self.persistent_vcpus = size.vcpus
-        self.requested_bytes = size.memory_bytes
-        self.plugged_bytes = size.memory_bytes
-        self.persistent_bytes = size.memory_bytes
+        # Without DIMMs, which are counted by themselves.
+        self._virtio_mem = tuple(one for one in size.devices if one.kind is DeviceKind.VIRTIO_MEM)
+        self.requested_bytes = total_bytes(size.boot_memory_bytes, self._virtio_mem)
+        self.plugged_bytes = self.persistent_bytes = self.requested_bytes
+        dimms = tuple(one for one in size.devices if one.kind is DeviceKind.DIMM)
+        self._dimms = {
+            Definition.LIVE: tuple(replace(one, current_bytes=one.size_bytes) for one in dimms),
+            Definition.PERSISTENT: dimms,
+        }
+        self._leaving: set[str] = set()  # DIMMs that the guest was asked to let go of
         self.online_vcpus = size.vcpus
         self.used_bytes = _GUEST_USE_BYTES
         self.note = VmNote()
@@ -133,15 +153,6 @@ class FakeVm:
     # What the driver asks.
 
     def view(self) -> VmView:
-        extra_bytes = self.size.max_memory_bytes - self.size.boot_memory_bytes
-        device = VmDevice(
-            alias="ua-memory0",
-            kind="virtio-mem",
-            node=0,
-            size_bytes=extra_bytes,
-            requested_bytes=self.requested_bytes - self.size.boot_memory_bytes,
-            current_bytes=self.plugged_bytes - self.size.boot_memory_bytes,
-        )
         return VmView(
             pod_uid=self.pod_uid,
             running=self.running,
@@ -151,10 +162,8 @@ class FakeVm:
             persistent_vcpus=self.persistent_vcpus,
             boot_memory_bytes=self.size.boot_memory_bytes,
             max_memory_bytes=self.size.max_memory_bytes,
-            requested_memory_bytes=self.requested_bytes,
-            plugged_memory_bytes=self.plugged_bytes,
-            persistent_memory_bytes=self.persistent_bytes,
-            devices=(device,) if extra_bytes else (),
+            devices=self._devices(),
+            persistent_devices=self._persistent_devices(),
             guest=self._guest() if self.running and not self._is_silent else None,
             note=self.note,
             read_at=self._clock.now(),
@@ -163,6 +172,24 @@ class FakeVm:
             keeps_memory=self.keeps_memory_boot == self.boots,
             dropped=self.dropped,
         )
+
+    def _devices(self) -> tuple[VmDevice, ...]:
+        virtio_mem = tuple(
+            replace(
+                one,
+                requested_bytes=self.requested_bytes - self.size.boot_memory_bytes,
+                current_bytes=self.plugged_bytes - self.size.boot_memory_bytes,
+            )
+            for one in self._virtio_mem
+        )
+        return (*virtio_mem, *self._dimms[Definition.LIVE])
+
+    def _persistent_devices(self) -> tuple[VmDevice, ...]:
+        requested_bytes = self.persistent_bytes - self.size.boot_memory_bytes
+        virtio_mem = tuple(
+            replace(one, requested_bytes=requested_bytes) for one in self._virtio_mem
+        )
+        return (*virtio_mem, *self._dimms[Definition.PERSISTENT])
 
     def change(self, change: VmChange) -> None:
         if self._failures:
@@ -177,27 +204,64 @@ class FakeVm:
             case PersistVcpus(count=count):
                 self._check_vcpus(count)
                 self.persistent_vcpus = count
-            case PinCpus(pins=pins):
+            case PinVcpus(pins=pins):
                 check_pins(pins, self.plugged_vcpus)
                 self.pins = self.persistent_pins = pins
-            case RequestMemory() | PersistMemory() | OnlineMemory() | WriteNote():
-                self._change_memory(change)
-        self._settle()
-
-    def _change_memory(
-        self, change: RequestMemory | PersistMemory | OnlineMemory | WriteNote
-    ) -> None:
-        match change:
-            case RequestMemory(total_bytes=total_bytes):
-                self._check_memory(total_bytes)
-                self.requested_bytes = total_bytes
-            case PersistMemory(total_bytes=total_bytes):
-                self._check_memory(total_bytes)
-                self.persistent_bytes = total_bytes
             case OnlineMemory():
                 self._online_memory()
             case WriteNote(note=note):
                 self.note = note
+            case SetRequested() | PlugDevice() | UnplugDevice() | SetBalloon():
+                self._change_device(change)
+        self._settle()
+
+    def _change_device(self, change: DeviceChange) -> None:
+        match change:
+            case SetRequested():
+                self._request(change)
+            case PlugDevice():
+                self._plug_device(change)
+            case UnplugDevice():
+                self._unplug_device(change)
+            case SetBalloon():
+                raise RuntimeCallError(f"the VM of pod {self.pod_uid} has no balloon")
+
+    def _request(self, change: SetRequested) -> None:
+        is_live = change.definition is Definition.LIVE
+        devices = self._devices() if is_live else self._persistent_devices()
+        check_requested(devices, change.alias, change.requested_bytes)
+        wanted_bytes = self.size.boot_memory_bytes + change.requested_bytes
+        if is_live:
+            self.requested_bytes = wanted_bytes
+        else:
+            self.persistent_bytes = wanted_bytes
+
+    def _plug_device(self, change: PlugDevice) -> None:
+        is_live = change.definition is Definition.LIVE
+        devices = self._devices() if is_live else self._persistent_devices()
+        if device_named(devices, change.alias) is not None:
+            raise RuntimeCallError(f"the VM has a memory device {change.alias} already")
+        most_bytes = self.size.max_memory_bytes - self.size.boot_memory_bytes
+        if sum(one.size_bytes for one in devices) + change.size_bytes > most_bytes:
+            raise RuntimeCallError(f"{change} does not fit below the maximum of the VM")
+        size_bytes = change.size_bytes
+        current_bytes = size_bytes if is_live else 0
+        self._dimms[change.definition] += (
+            VmDevice(
+                change.alias, DeviceKind.DIMM, change.node, size_bytes, size_bytes, current_bytes
+            ),
+        )
+
+    def _unplug_device(self, change: UnplugDevice) -> None:
+        """The guest lets go of it as soon as it does anything."""
+        require_device(self._dimms[change.definition], change.alias)
+        if change.definition is Definition.LIVE:
+            self._leaving.add(change.alias)
+        else:
+            self._dimms[change.definition] = self._dimms_without({change.alias}, change.definition)
+
+    def _dimms_without(self, aliases: set[str], definition: Definition) -> tuple[VmDevice, ...]:
+        return tuple(one for one in self._dimms[definition] if one.alias not in aliases)
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         deadline = self._clock.monotonic() + timeout_seconds
@@ -212,7 +276,10 @@ class FakeVm:
         self._tell()
 
     def _guest(self) -> GuestView:
-        seen_bytes = self.plugged_bytes - self.offline_bytes - KERNEL_BYTES
+        held_bytes = self.plugged_bytes + sum(
+            one.current_bytes for one in self._dimms[Definition.LIVE]
+        )
+        seen_bytes = held_bytes - self.offline_bytes - KERNEL_BYTES
         return GuestView(
             boot_id=f"00000000-0000-0000-0000-{self.boots:012}",
             uptime_seconds=self._clock.now() - self._booted_at,
@@ -254,19 +321,13 @@ class FakeVm:
         if not 1 <= count <= self.size.max_vcpus:
             raise RuntimeCallError(f"a VM of at most {self.size.max_vcpus} vCPUs, not {count}")
 
-    def _check_memory(self, total_bytes: int) -> None:
-        fits = self.size.boot_memory_bytes <= total_bytes <= self.size.max_memory_bytes
-        if not fits or total_bytes % MEMORY_BLOCK_BYTES:
-            raise RuntimeCallError(
-                f"the VM can have between {self.size.boot_memory_bytes} and"
-                f" {self.size.max_memory_bytes} bytes of memory in steps of 2 MiB,"
-                f" not {total_bytes}"
-            )
-
     def _settle(self) -> None:
         """The guest does what it can of what it was asked."""
         if self.running and not self._is_held:
             self.online_vcpus = min(self._wanted_online, self.plugged_vcpus)
+            live = Definition.LIVE
+            self._dimms[live] = self._dimms_without(self._leaving, live)
+            self._leaving.clear()
             held_bytes = KERNEL_BYTES + self.used_bytes
             least_bytes = -(-held_bytes // MEMORY_BLOCK_BYTES) * MEMORY_BLOCK_BYTES
             floor_bytes = min(self.plugged_bytes, max(least_bytes, self.size.boot_memory_bytes))

@@ -3,36 +3,34 @@
 To the agent a VM is one container of its pod (``VM_NAME``): it is started, stopped, found again
 and grouped through runtime.interface. What only a VM has stands here: its size has several
 truths (what is plugged, what the guest sees, what a restart would give), and each is changed and
-read by itself. A driver makes no choices; agent/vm/plan.py does.
+read by itself. A driver makes no choices: agent/vm decides, and names the device that it means in
+each change (api/vm_changes.py).
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
+from livesize.api.vm_changes import (
+    DeviceKind,
+    VmChange,
+    VmDevice,
+    VmNote,
+    device_named,
+    total_bytes,
+)
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.api.vm_size import MemoryBase
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.interface import Runtime, RuntimeCallError
 
 
 class Accelerator(enum.StrEnum):
     KVM = "kvm"
     TCG = "tcg"
-
-
-class VmDevice(msgspec.Struct, frozen=True):
-    """A memory device of the running domain."""
-
-    alias: str
-    kind: str  # virtio-mem
-    node: int
-    size_bytes: int
-    requested_bytes: int
-    current_bytes: int
 
 
 class GuestView(msgspec.Struct, frozen=True):
@@ -47,14 +45,6 @@ class GuestView(msgspec.Struct, frozen=True):
     agent: bool  # qemu-guest-agent answers
 
 
-class VmNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Kept with the domain for as long as it runs: a memory change under way survives a restart of
-    whoever asked for it, and of libvirt (F46)."""
-
-    memory_bytes_being_updated: int | None = None
-    base: MemoryBase | None = None  # from before the change
-
-
 class VmView(msgspec.Struct, frozen=True):
     """The domain as it was read last. ``persistent``: what a restart of the VM would give."""
 
@@ -66,10 +56,8 @@ class VmView(msgspec.Struct, frozen=True):
     persistent_vcpus: int
     boot_memory_bytes: int
     max_memory_bytes: int
-    requested_memory_bytes: int  # base + what the devices were asked for
-    plugged_memory_bytes: int  # base + what the devices hold
-    persistent_memory_bytes: int
     devices: tuple[VmDevice, ...]
+    persistent_devices: tuple[VmDevice, ...]
     guest: GuestView | None
     note: VmNote
     read_at: float  # seconds since the epoch
@@ -78,67 +66,36 @@ class VmView(msgspec.Struct, frozen=True):
     keeps_memory: bool = False  # it went online where the guest's kernel may hold it for good
     dropped: str = ""  # why the guest's newest word was not believed
 
+    @property
+    def requested_memory_bytes(self) -> int:
+        return total_bytes(self.boot_memory_bytes, self.devices)
 
-class PlugVcpus(msgspec.Struct, frozen=True, tag=True):
-    """Raise the running domain's count; the persistent one is left."""
+    @property
+    def plugged_memory_bytes(self) -> int:
+        return self.boot_memory_bytes + sum(device.current_bytes for device in self.devices)
 
-    count: int
-
-
-class UnplugVcpus(msgspec.Struct, frozen=True, tag=True):
-    """Lower the running domain's count by real unplug (KVM); the persistent one is left."""
-
-    count: int
-
-
-class OnlineVcpus(msgspec.Struct, frozen=True, tag=True):
-    """Have the guest use that many of its vCPUs, up or down, through the guest agent."""
-
-    count: int
+    @property
+    def persistent_memory_bytes(self) -> int:
+        return total_bytes(self.boot_memory_bytes, self.persistent_devices)
 
 
-class PersistVcpus(msgspec.Struct, frozen=True, tag=True):
-    count: int
+def check_requested(devices: Iterable[VmDevice], alias: str, requested_bytes: int) -> VmDevice:
+    """The device of that name, which can hold that much."""
+    device = require_device(devices, alias)
+    fits = device.kind is DeviceKind.VIRTIO_MEM and 0 <= requested_bytes <= device.size_bytes
+    if not fits or requested_bytes % MEMORY_BLOCK_BYTES:
+        raise RuntimeCallError(
+            f"memory device {alias} ({device.kind}) can be asked for between 0 and"
+            f" {device.size_bytes} bytes in steps of 2 MiB, not {requested_bytes}"
+        )
+    return device
 
 
-class RequestMemory(msgspec.Struct, frozen=True, tag=True):
-    """Ask for a total; the guest takes or gives back memory in its own time."""
-
-    total_bytes: int
-
-
-class OnlineMemory(msgspec.Struct, frozen=True, tag=True):
-    """Have the guest use what it was given and keeps offline, through the guest agent: where it can
-    be taken away again (``online_movable``, which takes guest-exec), or else anywhere, and then
-    ``keeps_memory`` says so."""
-
-
-class PersistMemory(msgspec.Struct, frozen=True, tag=True):
-    total_bytes: int
-
-
-class PinCpus(msgspec.Struct, frozen=True, tag=True):
-    """Pin every vCPU that is plugged in, and QEMU's own threads, now and persistently. Threads
-    never run on more than the VM's group may."""
-
-    pins: VmPins
-
-
-class WriteNote(msgspec.Struct, frozen=True, tag=True):
-    note: VmNote
-
-
-VmChange: TypeAlias = (
-    PlugVcpus
-    | UnplugVcpus
-    | OnlineVcpus
-    | PersistVcpus
-    | RequestMemory
-    | OnlineMemory
-    | PersistMemory
-    | PinCpus
-    | WriteNote
-)
+def require_device(devices: Iterable[VmDevice], alias: str) -> VmDevice:
+    device = device_named(devices, alias)
+    if device is None:
+        raise RuntimeCallError(f"the VM has no memory device {alias}")
+    return device
 
 
 def check_pins(pins: VmPins, plugged_vcpus: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from livesize.api.vm_changes import VmDevice
 from livesize.api.vm_pins import UNPINNED, VmPins
 
 # Memory that is added goes online by itself, and where it can be taken away again; a guest that
@@ -23,9 +24,10 @@ class VmConfig(msgspec.Struct, frozen=True):
     max_vcpus: int
     memory_bytes: int
     max_memory_bytes: int
-    boot_memory_bytes: int  # base memory; the rest is a virtio-mem device's
+    boot_memory_bytes: int  # the rest is that of devices
     kernel: str = ""
     initrd: str = ""
     command_line: str = COMMAND_LINE  # of the kernel
     disk: str = ""
     pins: VmPins = UNPINNED  # for each of ``vcpus``, or none
+    devices: tuple[VmDevice, ...] = ()  # those it starts with

@@ -13,21 +13,20 @@ from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CPU_PERIOD_US
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
-from livesize.api.vm_size import MemoryBase
-from livesize.runtime.fake_vm import KERNEL_BYTES
-from livesize.runtime.interface import ContainerGroup, PodGroup
-from livesize.runtime.vm import (
-    Accelerator,
+from livesize.api.vm_changes import (
     OnlineVcpus,
-    PersistMemory,
     PersistVcpus,
     PlugVcpus,
-    RequestMemory,
+    SetRequested,
     UnplugVcpus,
     VmNote,
     WriteNote,
 )
-from unit.agent.vm_world import MIB, VmWorld
+from livesize.api.vm_size import MemoryBase
+from livesize.runtime.fake_vm import KERNEL_BYTES
+from livesize.runtime.interface import ContainerGroup, PodGroup
+from livesize.runtime.vm import Accelerator
+from unit.agent.vm_world import MIB, VmWorld, have, start_with
 
 BOOT = "00000000-0000-0000-0000-{:012}"
 
@@ -109,7 +108,7 @@ async def test_a_guest_that_follows_soon_is_told_in_one_commit(
     uid = await world.run_vm("db", memory="512Mi")
     world.vm(uid).hold()
     world.api.resize("db", "vm", memory="1Gi")
-    await world.until(lambda: RequestMemory(1024 * MIB) in world.history, "it was asked")
+    await world.until(lambda: have(1024 * MIB) in world.history, "it was asked")
     await asyncio.sleep(0.01)
     world.vm(uid).release()
     await world.phase("db", "Done")
@@ -131,8 +130,8 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
         (pod, SetMemory(1024 * MIB + overhead)),
         (vm, SetMemory(1024 * MIB + overhead)),
         WriteNote(VmNote(1024 * MIB, base(512))),
-        RequestMemory(1024 * MIB),
-        PersistMemory(1024 * MIB),
+        have(1024 * MIB),
+        start_with(1024 * MIB),
         WriteNote(VmNote()),
     ]
     world.history.clear()
@@ -140,8 +139,8 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     await world.phase("db", "Done")
     assert world.history == [
         WriteNote(VmNote(512 * MIB, base(1024))),
-        RequestMemory(512 * MIB),
-        PersistMemory(512 * MIB),
+        have(512 * MIB),
+        start_with(512 * MIB),
         WriteNote(VmNote()),
         (vm, SetMemory(512 * MIB + overhead)),
         (pod, SetMemory(512 * MIB + overhead)),
@@ -222,7 +221,7 @@ async def test_a_newer_request_does_not_wait_for_a_guest_that_does_not_move(
 async def test_a_refusing_domain_gets_its_groups_narrowed_again(world: VmWorld) -> None:
     """F49: "the cgroup rolled back with the error raised if the domain fails"."""
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
-    world.refuses = {RequestMemory: "no", PlugVcpus: "no CPU"}
+    world.refuses = {SetRequested: "no", PlugVcpus: "no CPU"}
     world.api.resize("db", "vm", cpu="2", memory="1Gi")
     await world.phase("db", "Error")
     await world.until(
@@ -327,7 +326,7 @@ async def test_a_vm_restarts_by_policy_exactly_once(world: VmWorld) -> None:
     await world.phase("db", "Done")
     assert world.attempt(uid, "vm") == 1
     assert world.vm(uid).size.memory_bytes == 1024 * MIB
-    assert not any(isinstance(one, RequestMemory) for one in world.history)
+    assert not any(isinstance(one, SetRequested) for one in world.history)
 
 
 async def test_a_restarted_agent_finds_the_vm_and_leaves_it_alone(world: VmWorld) -> None:

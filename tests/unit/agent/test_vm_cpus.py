@@ -10,9 +10,9 @@ import pytest
 
 from livesize.agent.cpus.plan import CpuSupply
 from livesize.api.group_changes import SetCpus
+from livesize.api.vm_changes import OnlineVcpus, PinVcpus, PlugVcpus
 from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.runtime.interface import ContainerGroup
-from livesize.runtime.vm import OnlineVcpus, PinCpus, PlugVcpus
 from unit.agent.vm_world import VmWorld, virtual_machine
 from unit.agent.world import CrashAt, container
 
@@ -45,7 +45,7 @@ def pins(world: VmWorld, uid: str) -> VmPins:
 
 def moves(world: VmWorld) -> list[object]:
     """What was done to CPUs, in order."""
-    kinds = (SetCpus, PinCpus, PlugVcpus, OnlineVcpus)
+    kinds = (SetCpus, PinVcpus, PlugVcpus, OnlineVcpus)
     plain = [one[1] if isinstance(one, tuple) else one for one in world.history]
     return [one for one in plain if isinstance(one, kinds)]
 
@@ -72,14 +72,14 @@ async def test_vcpus_that_stay_never_move(world: VmWorld) -> None:
     await world.phase("db", "Done")
     grown = VmPins(((1,), (2,), (3,)), (1, 2, 3))
     assert (bound(world, uid), pins(world, uid)) == ((1, 2, 3), grown)
-    assert moves(world) == [SetCpus((1, 2, 3)), PlugVcpus(3), PinCpus(grown)]
+    assert moves(world) == [SetCpus((1, 2, 3)), PlugVcpus(3), PinVcpus(grown)]
 
     world.history.clear()
     world.api.resize("db", "vm", cpu="2")
     await world.phase("db", "Done")
     left = VmPins(((1,), (2,), (1, 2)), (1, 2))  # the third is plugged in, and switched off
     assert (bound(world, uid), pins(world, uid)) == ((1, 2), left)
-    assert moves(world) == [OnlineVcpus(2), SetCpus((1, 2)), PinCpus(left)]
+    assert moves(world) == [OnlineVcpus(2), SetCpus((1, 2)), PinVcpus(left)]
     assert (world.vm(uid).boots, world.attempt(uid, "vm")) == (1, 0), "nothing restarted"
 
 

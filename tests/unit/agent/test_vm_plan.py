@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any, TypeGuard
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
 from livesize.agent.resize.plan import PodObservation, SetGroup
+from livesize.agent.vm.memory.facts import MemoryFacts
+from livesize.agent.vm.memory.virtio_mem import ALIAS
 from livesize.agent.vm.plan import (
-    ChangeMemory,
-    ChangeVcpus,
     ConfirmMemory,
     ConfirmVcpus,
     MarkSafe,
-    MemoryAction,
-    SetNote,
-    VcpuAction,
     VmFacts,
     VmStep,
     VmTarget,
@@ -26,6 +25,17 @@ from livesize.agent.vm.plan import (
 )
 from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceKind,
+    OnlineVcpus,
+    PersistVcpus,
+    PlugVcpus,
+    SetRequested,
+    UnplugVcpus,
+    VmDevice,
+    WriteNote,
+)
 from livesize.api.vm_pins import VmPins
 
 MIB = 1024 * 1024
@@ -40,21 +50,27 @@ def target(vcpus: int, memory: int) -> VmTarget:
     return VmTarget(vcpus, memory * MIB, OVERHEAD, limits(vcpus, memory))
 
 
-def facts(vcpus: int, memory: int, used: int = 100, **more: object) -> VmFacts:
+def facts(vcpus: int, memory: int, used: int = 100, **more: Any) -> VmFacts:
     """A VM that is in step at this size; sizes in MiB."""
+    cpu = {key: more.pop(key) for key in tuple(more) if key in VmFacts.__struct_fields__}
+    size, boot = memory * MIB, more.pop("boot_bytes", 0)
+    requested = more.pop("requested_bytes", size) - boot
+    persistent = more.pop("persistent_bytes", size) - boot
+    device = VmDevice(ALIAS, DeviceKind.VIRTIO_MEM, 0, 2**40, requested, size - boot)
+    known = {"seen_bytes": (memory - 40) * MIB, "available_bytes": (memory - used) * MIB}
     view = VmFacts(
         unplugs_vcpus=False,
         plugged_vcpus=vcpus,
         persistent_vcpus=vcpus,
         online_vcpus=vcpus,
-        requested_bytes=memory * MIB,
-        plugged_bytes=memory * MIB,
-        persistent_bytes=memory * MIB,
-        seen_bytes=(memory - 40) * MIB,
-        available_bytes=(memory - used) * MIB,
-        noted_bytes=None,
+        memory=MemoryFacts(
+            boot_bytes=boot,
+            devices=(device,),
+            persistent_devices=(replace(device, requested_bytes=persistent, current_bytes=0),),
+            **{**known, **more},
+        ),
     )
-    return msgspec.structs.replace(view, **more)
+    return replace(view, **cpu)
 
 
 def groups(pod: KernelLimits, vm: KernelLimits | None = None) -> PodObservation:
@@ -151,7 +167,7 @@ def test_the_order_of_cpus(
     target_cpus: dict[str, object],
     steps: list[str],
 ) -> None:
-    wanted = msgspec.structs.replace(target(vcpus, 512), **target_cpus)
+    wanted = replace(target(vcpus, 512), **target_cpus)
     size = groups(limits(view.plugged_vcpus, 512))
     plan = plan_vm_resize(view, size, wanted, binding=binding)
     assert [step.name for step in plan.steps] == steps
@@ -164,7 +180,11 @@ def test_cpu_that_failed_the_last_time_does_not_hold_up_memory() -> None:
 
 def vcpu_changes(view: VmFacts, count: int) -> list[tuple[str, int]]:
     plan = plan_vm_resize(view, groups(limits(count, 512)), target(count, 512))
-    return [(one.action.value, one.count) for one in plan.steps if isinstance(one, ChangeVcpus)]
+    return [
+        (one.name.removeprefix("vm:vcpus:"), one.count)
+        for one in plan.steps
+        if isinstance(one, PlugVcpus | UnplugVcpus | OnlineVcpus | PersistVcpus)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -210,14 +230,14 @@ def test_vcpus(view: VmFacts, count: int, changes: list[tuple[str, int]]) -> Non
     assert vcpu_changes(view, count) == changes
 
 
+def is_request(step: VmStep) -> TypeGuard[SetRequested]:
+    return isinstance(step, SetRequested) and step.definition is Definition.LIVE
+
+
 def asked(view: VmFacts, wanted: int) -> list[int]:
     """The totals in MiB that the guest is asked for."""
     plan = plan_vm_resize(view, groups(limits(1, 4096)), target(1, wanted))
-    return [
-        one.total_bytes // MIB
-        for one in plan.steps
-        if isinstance(one, ChangeMemory) and one.action is MemoryAction.REQUEST
-    ]
+    return [one.requested_bytes // MIB for one in plan.steps if is_request(one)]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +340,8 @@ def states(draw: st.DrawFn) -> tuple[VmFacts, PodObservation]:
         noted_bytes=draw(st.none() | SIZES.map(lambda size: size[1] * MIB)),
     )
     if not heard:
-        view = msgspec.structs.replace(view, seen_bytes=None, available_bytes=None)
+        unheard = replace(view.memory, seen_bytes=None, available_bytes=None)
+        view = replace(view, memory=unheard)
     inner = limits(plugged_vcpus, max(memory, requested))
     outer = draw(st.sampled_from([inner, limits(6, 2048)]))
     return view, groups(outer, inner)
@@ -338,8 +359,10 @@ def after(view: VmFacts, found: PodObservation, step: VmStep) -> tuple[VmFacts, 
             return view, found
         case ConfirmMemory(asked_bytes=asked_bytes):
             return _moved(view, asked_bytes), found
-        case ChangeMemory() | ChangeVcpus() | SetNote() | ConfirmVcpus():
-            return msgspec.structs.replace(view, **_changed(view, step)), found
+        case SetRequested() | WriteNote():
+            return replace(view, memory=_changed_memory(view.memory, step)), found
+        case PlugVcpus() | UnplugVcpus() | OnlineVcpus() | PersistVcpus() | ConfirmVcpus():
+            return replace(view, **_changed(view, step)), found
     raise AssertionError(step)
 
 
@@ -355,47 +378,54 @@ def holds(found: PodObservation, quota: int | None, limit: int | None) -> bool:
 def _changed(view: VmFacts, step: VmStep) -> dict[str, int | None]:
     online = view.online_vcpus
     match step:
-        case ChangeVcpus(action=VcpuAction.PLUG, count=count):
+        case PlugVcpus(count=count):
             grown = None if online is None else online + count - view.plugged_vcpus
             changed = {"plugged_vcpus": count, "online_vcpus": grown}
-        case ChangeVcpus(action=VcpuAction.UNPLUG, count=count):
+        case UnplugVcpus(count=count):
             left = None if online is None else min(online, count)
             changed = {"plugged_vcpus": count, "online_vcpus": left}
-        case ChangeVcpus(action=VcpuAction.PERSIST, count=count):
+        case PersistVcpus(count=count):
             changed = {"persistent_vcpus": count}
-        case ChangeVcpus(count=count) | ConfirmVcpus(count=count):
+        case OnlineVcpus(count=count) | ConfirmVcpus(count=count):
             changed = {"online_vcpus": count}
-        case ChangeMemory(action=MemoryAction.REQUEST, total_bytes=total):
-            changed = {"requested_bytes": total}
-        case ChangeMemory(total_bytes=total):
-            changed = {"persistent_bytes": total}
-        case SetNote(memory_bytes=noted):
-            changed = {"noted_bytes": noted}
         case _:
             raise AssertionError(step)
     return changed
 
 
+def _changed_memory(memory: MemoryFacts, step: SetRequested | WriteNote) -> MemoryFacts:
+    match step:
+        case SetRequested(requested_bytes=requested, definition=definition):
+            field = "devices" if definition is Definition.LIVE else "persistent_devices"
+            (device,) = getattr(memory, field)
+            return replace(memory, **{field: (replace(device, requested_bytes=requested),)})
+        case WriteNote(note=note):
+            return replace(memory, noted_bytes=note.memory_bytes_being_updated)
+
+
 def _regrouped(found: PodObservation, name: str | None, **new: int | None) -> PodObservation:
     if name is None:
-        return PodObservation(msgspec.structs.replace(found.pod, **new), found.containers)
-    inner = msgspec.structs.replace(found.containers["vm"], **new)
+        return PodObservation(replace(found.pod, **new), found.containers)
+    inner = replace(found.containers["vm"], **new)
     return PodObservation(found.pod, {"vm": inner})
 
 
 def _moved(view: VmFacts, plugged: int) -> VmFacts:
-    by = plugged - view.plugged_bytes
+    memory = view.memory
+    by = plugged - memory.plugged_bytes
     guest: dict[str, int] = {}
-    if view.available_bytes is not None and view.seen_bytes is not None:
-        guest["available_bytes"] = max(0, view.available_bytes + by)
-        guest["seen_bytes"] = view.seen_bytes + by
-    return msgspec.structs.replace(view, plugged_bytes=plugged, **guest)
+    if memory.available_bytes is not None and memory.seen_bytes is not None:
+        guest["available_bytes"] = max(0, memory.available_bytes + by)
+        guest["seen_bytes"] = memory.seen_bytes + by
+    (device,) = memory.devices
+    devices = (replace(device, current_bytes=plugged - memory.boot_bytes),)
+    return replace(view, memory=replace(memory, devices=devices, **guest))
 
 
 def covered(view: VmFacts, found: PodObservation) -> bool:
     """The groups, the inner within the outer, hold what the domain may use."""
     inner, outer = found.containers["vm"], found.pod
-    memory = max(view.requested_bytes, view.plugged_bytes) + OVERHEAD
+    memory = max(view.memory.requested_bytes, view.memory.plugged_bytes) + OVERHEAD
     quota = (view.online_vcpus or 0) * CPU_PERIOD_US
     assert inner.memory_limit_bytes is not None
     assert outer.memory_limit_bytes is not None
@@ -435,10 +465,11 @@ def test_no_more_is_asked_back_than_the_guest_can_spare(
 ) -> None:
     view, found = state
     plan = plan_vm_resize(view, found, target(*wanted))
+    memory = view.memory
     for step in plan.steps:
-        if isinstance(step, ChangeMemory) and step.action is MemoryAction.REQUEST:
-            spared = view.plugged_bytes - step.total_bytes
-            if view.available_bytes is None:
-                assert spared <= max(0, view.plugged_bytes - view.requested_bytes)
+        if is_request(step):
+            spared = memory.plugged_bytes - step.requested_bytes
+            if memory.available_bytes is None:
+                assert spared <= max(0, memory.plugged_bytes - memory.requested_bytes)
             else:
-                assert spared <= max(0, view.available_bytes - 64 * MIB)
+                assert spared <= max(0, memory.available_bytes - 64 * MIB)

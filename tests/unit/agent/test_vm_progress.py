@@ -18,8 +18,8 @@ from livesize.api.conditions import find_condition
 from livesize.api.group_changes import SetMemory
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
+from livesize.api.vm_changes import PlugVcpus, SetRequested
 from livesize.runtime.interface import ContainerGroup, PodGroup
-from livesize.runtime.vm import PlugVcpus, RequestMemory
 from unit.agent.vm_world import GIB, MIB, VmWorld
 
 
@@ -279,7 +279,7 @@ async def test_a_change_under_way_is_marked_safe_until_it_is_done(
 
 async def test_a_refused_change_is_not_marked(world: VmWorld) -> None:
     await world.run_vm("db", memory="512Mi")
-    world.refuses = {RequestMemory: "no"}
+    world.refuses = {SetRequested: "no"}
     world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Error")
     assert mark(world) is None, "its groups were narrowed again"
@@ -303,7 +303,7 @@ async def test_a_group_narrowed_before_the_mark_keeps_the_domain_as_it_is(
     await world.phase("db", "Error")
     assert "memory may not be changed yet" in state(world)["message"]
     assert world.vm(uid).requested_bytes == 512 * MIB
-    assert not any(isinstance(one, RequestMemory) for one in world.history)
+    assert not any(isinstance(one, SetRequested) for one in world.history)
     monkeypatch.undo()
     await world.phase("db", "Done")
 

@@ -9,7 +9,8 @@ import pytest
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.resize_state import resize_state
-from livesize.runtime.vm import Accelerator, VmNote
+from livesize.api.vm_changes import VmNote
+from livesize.runtime.vm import Accelerator
 from unit.agent.vm_world import MIB, VmWorld
 from unit.agent.world import CrashAt
 

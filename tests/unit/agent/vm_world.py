@@ -18,6 +18,7 @@ from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import SetRequested, VmChange
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import FakeVm
@@ -29,9 +30,10 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
-from livesize.runtime.vm import Accelerator, VmChange
+from livesize.runtime.vm import Accelerator
 from livesize.runtime.volumes.folders import FolderVolumes
 from unit.agent.world import World
+from vms.sizes import persist, request
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -139,7 +141,9 @@ class VmWorld(World):
         vm = self.machine.vms.get(uid)
         if vm is None or not vm.running:
             return
-        needed = max(vm.requested_bytes, vm.plugged_bytes) + self.overhead_bytes(uid)
+        view = vm.view()
+        held = max(view.requested_memory_bytes, view.plugged_memory_bytes)
+        needed = held + self.overhead_bytes(uid)
         for group in (PodGroup(uid), ContainerGroup(uid, VM_NAME)):
             limits = self.machine.group(group).limits
             memory, quota = limits.memory_limit_bytes, limits.cpu_quota_us
@@ -157,6 +161,16 @@ def virtual_machine(cpu: str, memory: str) -> Object:
         "memory": {"max": "4Gi", "boot": "256Mi"},
         "resources": {"requests": size, "limits": size},
     }
+
+
+def have(total_bytes: int) -> SetRequested:
+    """Of ``virtual_machine``."""
+    return request(total_bytes, 256 * MIB)
+
+
+def start_with(total_bytes: int) -> SetRequested:
+    """Of ``virtual_machine``, the next time."""
+    return persist(total_bytes, 256 * MIB)
 
 
 class WatchedRuntime(FakeRuntime):

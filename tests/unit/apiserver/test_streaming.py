@@ -68,7 +68,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[None]:
 
 
 def tls_endpoint(tls: Path, identity: Identity) -> Endpoint:
-    """As main/endpoint.py makes it, with the certificate of ``identity``."""
+    """As main/wiring/endpoint.py makes it, with the certificate of ``identity``."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tls / "ca.crt"))
     context.verify_mode = ssl.CERT_REQUIRED
     certificate, key, _ = Authority(tls).issue(identity, CLOCK.now(), 3600)
@@ -109,8 +109,8 @@ async def test_a_node_of_another_cluster_is_not_believed(tls: Path, tmp_path: Pa
 async def test_a_socket_with_a_long_path_and_only_of_the_node_it_is_for(
     tls: Path, tmp_path: Path
 ) -> None:
-    from livesize.main.endpoint import local_endpoint
-    from livesize.main.layout import DataDirectory
+    from livesize.machinery.data_directory import DataDirectory
+    from livesize.main.wiring.endpoint import local_endpoint
 
     directory = DataDirectory(tmp_path / ("long" * 30))
     directory.control.mkdir(parents=True)

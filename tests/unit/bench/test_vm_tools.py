@@ -14,7 +14,7 @@ from bench.product_vm import vm_manifest
 from livesize.api.defaults import default_object
 from livesize.api.kinds.pod import PODS
 from livesize.api.validation.objects import validate_create
-from livesize.runtime.guest.cpio import File
+from livesize.guest_images.cpio import File
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from livesize.client.http import (
     HttpClient,
     UnreachableError,
 )
+from livesize.machinery.clock import SystemClock
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -103,6 +104,67 @@ def stream(*chunks: bytes, cut: bool = False) -> Handler:
         return response
 
     return answer
+
+
+class Sleeps(SystemClock):
+    """Sleeping takes no time but is remembered."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def busy(times: int, status: int, **headers: str) -> Handler:
+    """Refuse that often, as a server's flow control does (no Status, no JSON); then answer."""
+    left = iter(range(times))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if next(left, None) is None:
+            if "watch" in request.query:
+                return web.Response(body=event("ADDED", "db") + b"\n")
+            return web.json_response({"kind": "Pod", "metadata": {"name": "db"}})
+        return web.Response(status=status, text="Too many requests", headers=headers)
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
+    async with serving() as served, speaking(served) as client:
+        client._clock = clock = Sleeps()
+        served.answer = busy(2, status, **{"Retry-After": "7"})
+        created = await client.create(PODS, {"metadata": {"name": "db"}}, "ns")
+        assert created["metadata"]["name"] == "db"
+        served.answer = busy(1, status, **{"Retry-After": "0"})
+        watching = client.watch(PODS, resource_version="1")
+        assert [one.object["metadata"]["name"] async for one in watching] == ["db"]
+        assert clock.slept == [7.0, 7.0, 0.1]
+        assert [method for method, *_ in served.asked] == ["POST"] * 3 + ["GET"] * 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "waits"),
+    [
+        ({"Retry-After": "9"}, 3),  # 36 s would be longer than one request may take
+        ({"Retry-After": "3600"}, 0),
+        ({"Retry-After": "Fri, 13 Nov 2026 00:00:00 GMT"}, 0),
+        ({}, 0),
+    ],
+    ids=["always", "far too long", "a date", "no word of it"],
+)
+async def test_waiting_for_a_busy_server_has_an_end(headers: dict[str, str], waits: int) -> None:
+    async with serving() as served, speaking(served) as client:
+        client._clock = clock = Sleeps()
+        served.answer = busy(99, 429, **headers)
+        with pytest.raises(StatusError) as caught:
+            await client.get(PODS, "db", "ns")
+        assert (caught.value.code, caught.value.reason) == (429, "TooManyRequests")
+        assert len(clock.slept) == waits
+        with pytest.raises(StatusError):
+            await anext(aiter(client.watch(PODS, resource_version="1")))
+        assert len(clock.slept) == 2 * waits
 
 
 def event(kind: str, name: str, **more: Any) -> bytes:

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from livesize.main import accounts
-from livesize.main.accounts import Account, check_own, control_plane_account, users_in
+from livesize.main.wiring import accounts
+from livesize.main.wiring.accounts import Account, check_own, control_plane_account, users_in
 
 
 def test_a_user_of_its_own_is_good() -> None:

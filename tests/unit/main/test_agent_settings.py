@@ -12,8 +12,8 @@ from livesize.apiserver.auth.identities import node_identity
 from livesize.apiserver.tls import ensure_tls
 from livesize.client.kubeconfig import write_certificate_kubeconfig
 from livesize.machinery.clock import SystemClock
-from livesize.main.agent import _address_towards
 from livesize.main.entry import cli
+from livesize.main.wiring.agent_process import _address_towards
 
 
 @pytest.fixture

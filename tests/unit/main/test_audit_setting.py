@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from livesize.main.accounts import Account
-from livesize.main.door_options import prepare_audit_log
-from livesize.main.layout import may_write
+from livesize.main.wiring.accounts import Account
+from livesize.main.wiring.apiserver_setup import prepare_audit_log
+from livesize.main.wiring.folders import may_write
 
 SOMEBODY = Account("somebody", 12345, 12345)
 

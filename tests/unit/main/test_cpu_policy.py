@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from livesize.agent.cpus.plan import CpuSupply
 from livesize.machinery.context import system_context
 from livesize.main.entry import cli
-from livesize.main.node import (
+from livesize.main.wiring.agent import (
     Allocatable,
     NodeSettings,
     StaticCpus,

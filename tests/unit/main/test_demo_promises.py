@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from livesize.cli.doctor.vm_checks import VmTools
-from livesize.main.demo.groups import GroupProof, check_group
-from livesize.main.demo.guest_witness import GuestWord, parse_word
-from livesize.main.demo.leftovers import Leftovers
-from livesize.main.demo.pods import check_settled
-from livesize.main.demo.promises import BrokenPromiseError
-from livesize.main.demo.requirements import missing_for_vms
-from livesize.main.demo.virtual_machine import LARGE, SMALL, VmProof, check_proof
+from livesize.demo.groups import GroupProof, check_group
+from livesize.demo.guest_witness import GuestWord, parse_word
+from livesize.demo.leftovers import Leftovers
+from livesize.demo.pods import check_settled
+from livesize.demo.promises import BrokenPromiseError
+from livesize.demo.requirements import missing_for_vms
+from livesize.demo.virtual_machine import LARGE, SMALL, VmProof, check_proof
 
 MIB = 1 << 20
 OVERHEAD = 232 * MIB

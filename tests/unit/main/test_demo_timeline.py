@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.main.demo.timeline import Moment, heading, is_worth_a_row, moment_of, row
+from livesize.demo.timeline import Moment, heading, is_worth_a_row, moment_of, row
 
 HALF = Moment("InProgress", 4, 4, 2, 2048, 1280, 1171)
 

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.auth.records import CertificateEntry, JoinEntry, Records, write_records
+from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli
-from livesize.main.http_choice import check_http
-from livesize.main.layout import DataDirectory
+from livesize.main.wiring.apiserver_setup import check_http
 
 NOW = 1_000.0
 

@@ -17,9 +17,9 @@ from livesize.apiserver.auth.tokens import Tokens
 from livesize.apiserver.tls import ensure_tls
 from livesize.client.kubeconfig import connection_from, write_kubeconfig
 from livesize.machinery.clock import SystemClock
-from livesize.main.credentials import parse_lifetime
+from livesize.machinery.data_directory import DataDirectory
+from livesize.main.commands.credentials import parse_lifetime
 from livesize.main.entry import cli
-from livesize.main.layout import DataDirectory
 
 
 class Machine:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli
-from livesize.main.layout import DataDirectory
 from livesize.runtime.images import ImageStore
 from livesize.runtime.oci import BUILT_IN_IMAGE, write_busybox_image
 

@@ -9,10 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from livesize.main.config_file import ConfigError, read_config
 from livesize.main.entry import cli
-from livesize.main.part_options import part_options
-from livesize.main.settings_table import SETTINGS, Part, settings_of
+from livesize.main.settings.config_file import ConfigError, read_config
+from livesize.main.settings.options import part_options
+from livesize.main.settings.table import SETTINGS, Part, settings_of
 
 
 def taken(part: Part, *words: str, **variables: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from livesize.machinery.clock import SystemClock
-from livesize.main.stores import StoreChoice, open_store, read_etcd_settings
+from livesize.main.wiring.stores import StoreChoice, open_store, read_etcd_settings
 from livesize.store.epochs import epoch_at
 from livesize.store.interface import StoreOpenError
 from livesize.store.sqlite import SqliteStore

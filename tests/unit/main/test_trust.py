@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from livesize.main.door import trusts_editors
-from livesize.main.door_options import DoorOptions
+from livesize.main.wiring.apiserver import trusts_editors
+from livesize.main.wiring.apiserver_setup import ApiServerOptions
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ from livesize.main.door_options import DoorOptions
     ],
 )
 def test_who_is_trusted(host: str, told: bool, trusted: bool) -> None:
-    options = DoorOptions(data_dir=Path("/x"), listen=f"{host}:7443", trust_editors=told)
-    assert trusts_editors(options.door(), host) is trusted
+    options = ApiServerOptions(data_dir=Path("/x"), listen=f"{host}:7443", trust_editors=told)
+    assert trusts_editors(options.apiserver_settings(), host) is trusted

@@ -12,9 +12,9 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
+from livesize.main.commands.units import unit_name, unit_text
 from livesize.main.entry import cli
-from livesize.main.settings_table import Part
-from livesize.main.units import unit_name, unit_text
+from livesize.main.settings.table import Part
 
 PACKAGING = Path(__file__).parents[3] / "packaging" / "systemd"
 

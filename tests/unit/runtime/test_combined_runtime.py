@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from livesize.api.group_changes import SetMemory
 from livesize.api.kernel_units import KernelLimits
+from livesize.api.vm_changes import PlugVcpus
 from livesize.machinery.context import system_context
 from livesize.runtime.combined import CombinedRuntime
 from livesize.runtime.events import EventFeed
@@ -15,7 +16,7 @@ from livesize.runtime.interface import (
     PodGroup,
     RuntimeEvent,
 )
-from livesize.runtime.vm import PlugVcpus, VmRuntime
+from livesize.runtime.vm import VmRuntime
 from vms.real import MIB, UID, pod_config, vm_config
 
 LIMITS = KernelLimits(512, 50_000, 64 * MIB)

@@ -7,19 +7,13 @@ import asyncio
 import pytest
 
 from livesize.api.group_changes import SetMemory
+from livesize.api.vm_changes import OnlineVcpus, PlugVcpus, UnplugVcpus
 from livesize.machinery.context import system_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import KERNEL_BYTES, FakeVm
 from livesize.runtime.interface import GoneError, PodGroup, RuntimeCallError
-from livesize.runtime.vm import (
-    GuestSilentError,
-    OnlineVcpus,
-    PlugVcpus,
-    RequestMemory,
-    UnplugVcpus,
-    VmView,
-)
-from vms.real import LIMITS, MIB, UID, pod_config, vm_config
+from livesize.runtime.vm import GuestSilentError, VmView
+from vms.real import LIMITS, MIB, UID, have, pod_config, vm_config
 
 
 @pytest.fixture
@@ -51,7 +45,7 @@ async def test_a_held_guest_answers_but_moves_only_when_released(
 ) -> None:
     guest.hold()
     await runtime.change_vm(UID, PlugVcpus(4))
-    await runtime.change_vm(UID, RequestMemory(1024 * MIB))
+    await runtime.change_vm(UID, have(1024 * MIB))
     view = viewed(runtime)
     assert (view.plugged_vcpus, online(view)) == (4, 1)
     assert (view.requested_memory_bytes, view.plugged_memory_bytes) == (1024 * MIB, 512 * MIB)
@@ -79,9 +73,9 @@ async def test_a_silent_guest_is_not_heard_and_refuses_its_agent(
 async def test_memory_in_use_is_given_back_when_it_is_free(
     runtime: FakeRuntime, guest: FakeVm
 ) -> None:
-    await runtime.change_vm(UID, RequestMemory(2048 * MIB))
+    await runtime.change_vm(UID, have(2048 * MIB))
     guest.use_memory(1024 * MIB)
-    await runtime.change_vm(UID, RequestMemory(512 * MIB))
+    await runtime.change_vm(UID, have(512 * MIB))
     assert viewed(runtime).plugged_memory_bytes == 1024 * MIB + KERNEL_BYTES
     assert viewed(runtime).requested_memory_bytes == 512 * MIB
     guest.use_memory(100 * MIB)
@@ -115,8 +109,8 @@ async def test_a_reboot_brings_every_plugged_vcpu_online_again(
 
 async def test_the_order_of_group_and_domain_can_be_seen(runtime: FakeRuntime) -> None:
     await runtime.write(PodGroup(UID), SetMemory(LIMITS.memory_limit_bytes))
-    await runtime.change_vm(UID, RequestMemory(1024 * MIB))
-    expected = [SetMemory(LIMITS.memory_limit_bytes), RequestMemory(1024 * MIB)]
+    await runtime.change_vm(UID, have(1024 * MIB))
+    expected = [SetMemory(LIMITS.memory_limit_bytes), have(1024 * MIB)]
     assert runtime.world.actions == expected
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.guest_agent import agent_entries, find_packages
-from livesize.runtime.guest.kernel import parse_fields
+from livesize.guest_images.errors import GuestImageError
+from livesize.guest_images.guest_agent import agent_entries, find_packages
+from livesize.guest_images.kernel import parse_fields
 
 SHOWN = {
     "qemu-guest-agent": (

@@ -10,7 +10,7 @@ import pytest
 
 from guest.boot import GuestRun, run_guest
 from guest.session import parse_session
-from livesize.runtime.guest.kernel import GuestKernel
+from livesize.guest_images.kernel import GuestKernel
 
 KERNEL = GuestKernel("6.1", Path("vmlinuz"), Path("modules"))
 

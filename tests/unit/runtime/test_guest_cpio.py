@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.runtime.guest.cpio import (
+from livesize.guest_images.cpio import (
     Device,
     Entry,
     File,
@@ -23,7 +23,7 @@ from livesize.runtime.guest.cpio import (
     with_parents,
     write_cpio,
 )
-from livesize.runtime.guest.errors import GuestImageError
+from livesize.guest_images.errors import GuestImageError
 
 HEADER = 110
 NAMES = st.text("abc-._é", min_size=1, max_size=6).filter(lambda name: name not in {".", ".."})

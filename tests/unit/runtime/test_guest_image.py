@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from guest.host_files import host_entries, program_entries, shared_libraries
-from livesize.runtime.guest.cpio import Entry, File, HostFile, Link
-from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.image import (
+from livesize.guest_images.cpio import Entry, File, HostFile, Link
+from livesize.guest_images.errors import GuestImageError
+from livesize.guest_images.image import (
     MODULES_FOLDER,
     GuestRecipe,
     build_image,
     compose,
     merge_usr,
 )
-from livesize.runtime.guest.kernel import GuestKernel
+from livesize.guest_images.kernel import GuestKernel
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.kernel import (
+from livesize.guest_images.errors import GuestImageError
+from livesize.guest_images.kernel import (
     Package,
     default_cache_dir,
     fetch_kernel,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.runtime.guest.errors import GuestImageError
-from livesize.runtime.guest.kernel import GuestKernel
-from livesize.runtime.guest.modules import (
+from livesize.guest_images.errors import GuestImageError
+from livesize.guest_images.kernel import GuestKernel
+from livesize.guest_images.modules import (
     Module,
     load_order,
     module_entries,

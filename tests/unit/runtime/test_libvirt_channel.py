@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from livesize.runtime.guest.cpio import File
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL, guest_recipe
+from livesize.guest_images.cpio import File
+from livesize.guest_images.vm_guest import guest_recipe
+from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
 from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.oci import find_static_busybox

@@ -18,9 +18,10 @@ from livesize.runtime.libvirt.emulator import (
 from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
+from vms.sizes import with_devices
 
 MIB = 1024 * 1024
-VM = VmConfig(1, 4, 512 * MIB, 2048 * MIB, 512 * MIB, kernel="k")
+VM = with_devices(VmConfig(1, 4, 512 * MIB, 2048 * MIB, 512 * MIB, kernel="k"))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_the_guest_gets_its_size_and_has_room_for_its_maximum(
 ) -> None:
     boot, memory, maximum = (size * 512 * MIB for size in sorted((first, second, third)))
     maximum += odd_blocks * 2 * MIB
-    vm = VmConfig(1, 4, memory, maximum, boot, kernel="k")
+    vm = with_devices(VmConfig(1, 4, memory, maximum, boot, kernel="k"))
     model = compose_domain("uid", vm, KernelBoot("k"), "log", Accelerator.TCG)
     requested = sum(device.requested_bytes for device in model.devices)
     room = sum(device.size_bytes for device in model.devices)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livesize.api.vm_changes import DeviceKind, VmDevice, VmNote
 from livesize.api.vm_pins import VmPins
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
+from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.facts import (
     parse_facts,
@@ -20,14 +21,14 @@ from livesize.runtime.libvirt.model import (
     DiskBoot,
     DomainModel,
     KernelBoot,
-    MemoryDevice,
     parse,
     render,
     render_note,
 )
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.vm import Accelerator, VmNote
+from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
+from vms.sizes import with_devices
 
 GOLDEN = Path(__file__).parent / "golden"
 MIB = 1024 * 1024
@@ -39,7 +40,7 @@ LOG = "/var/log/libvirt/vms/x/0.log"
 
 def small(**changes: object) -> VmConfig:
     vm = VmConfig(1, 4, 512 * MIB, 2048 * MIB, 512 * MIB, kernel="k", initrd="i")
-    return msgspec.structs.replace(vm, **changes)
+    return with_devices(msgspec.structs.replace(vm, **changes))
 
 
 CASES = {
@@ -89,6 +90,12 @@ def test_the_document_kept_gives_the_model_back(name: str) -> None:
 blocks = st.integers(0, 1 << 21).map(lambda count: count * 2 * MIB)
 words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1)
 cpus = st.sets(st.integers(0, 99), min_size=1, max_size=3).map(lambda one: tuple(sorted(one)))
+
+
+def _dimm(alias: str, node: int, size_bytes: int) -> VmDevice:
+    return VmDevice(alias, DeviceKind.DIMM, node, size_bytes, size_bytes)
+
+
 models = st.builds(
     DomainModel,
     name=words,
@@ -105,7 +112,11 @@ models = st.builds(
     console_log=words,
     channels=st.lists(words, max_size=3).map(tuple),
     devices=st.lists(
-        st.builds(MemoryDevice, words, st.integers(0, 7), blocks, blocks), min_size=1, max_size=3
+        st.builds(
+            VmDevice, words, st.just(DeviceKind.VIRTIO_MEM), st.integers(0, 7), blocks, blocks
+        )
+        | st.builds(_dimm, words, st.integers(0, 7), blocks),
+        max_size=3,
     ).map(tuple),
     note=st.builds(VmNote, st.one_of(st.none(), blocks)),
     pins=st.builds(VmPins, st.lists(cpus, max_size=4).map(tuple), cpus),
@@ -128,9 +139,10 @@ def test_a_running_domain_is_read_from_its_parts() -> None:
     facts = parse_facts((GOLDEN / "live.xml").read_text())
     assert (facts.vcpus, facts.max_vcpus) == (4, 4)
     assert facts.boot_memory_bytes == 512 * MIB
-    assert facts.requested_memory_bytes == 1024 * MIB
-    assert facts.plugged_memory_bytes == 896 * MIB
-    assert facts.size_memory_bytes == 2048 * MIB
+    (device,) = facts.devices
+    assert facts.boot_memory_bytes + device.requested_bytes == 1024 * MIB
+    assert facts.boot_memory_bytes + device.current_bytes == 896 * MIB
+    assert facts.boot_memory_bytes + device.size_bytes == 2048 * MIB == facts.max_memory_bytes
     assert facts.agent_connected
     assert facts.note == VmNote(5)
     assert set(facts.channels) == {AGENT_CHANNEL, CHANNEL}

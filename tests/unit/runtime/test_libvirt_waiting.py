@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livesize.api.vm_changes import DeviceKind, SetRequested, VmDevice, VmNote
 from livesize.runtime.libvirt import changes
 from livesize.runtime.libvirt.changes import DomainReading
 from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
 from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
 from livesize.runtime.libvirt.watching import Asking, Pulse, Throttle, may_hold
-from livesize.runtime.vm import Accelerator, GuestView, VmNote, VmView
+from livesize.runtime.vm import Accelerator, GuestView, VmView
 
 LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
 MIB = 1024 * 1024
@@ -76,6 +77,7 @@ async def test_several_words_in_a_row_are_heard_as_one() -> None:
 
 def vm_view(seen_mib: int, online: int = 1) -> VmView:
     """512 MiB are plugged of 1024 that were asked for."""
+    device = VmDevice("ua-memory0", DeviceKind.VIRTIO_MEM, 0, 1536 * MIB, 512 * MIB)
     guest = GuestView("b", 5.0, online, seen_mib * MIB, 100 * MIB, agent=True)
     return VmView(
         pod_uid="u",
@@ -86,10 +88,8 @@ def vm_view(seen_mib: int, online: int = 1) -> VmView:
         persistent_vcpus=1,
         boot_memory_bytes=512 * MIB,
         max_memory_bytes=2048 * MIB,
-        requested_memory_bytes=1024 * MIB,
-        plugged_memory_bytes=512 * MIB,
-        persistent_memory_bytes=512 * MIB,
-        devices=(),
+        devices=(device,),
+        persistent_devices=(msgspec.structs.replace(device, requested_bytes=0),),
         guest=guest,
         note=VmNote(),
         read_at=0.0,
@@ -176,8 +176,8 @@ def test_a_note_is_what_the_domain_holds_of_it(reading: DomainReading) -> None:
 
 def test_a_request_leaves_what_the_guest_holds_as_qemu_said(reading: DomainReading) -> None:
     domain, device = Domain(), reading.live.devices[0]
-    total = reading.live.boot_memory_bytes + device.requested_bytes + 2 * MIB
-    corrected = changes.request_memory(domain, total, reading.live)(reading)
+    more = SetRequested(device.alias, device.requested_bytes + 2 * MIB)
+    corrected = changes.change_device(domain, more, reading.live)(reading)
     asked = msgspec.structs.replace(device, requested_bytes=device.requested_bytes + 2 * MIB)
     assert corrected.live.devices == (asked,), "libvirt's own count comes late"
     assert domain.reads == 0, "the guest is at work on it"
@@ -190,11 +190,12 @@ def test_a_device_that_was_changed_for_another_is_read_anew(reading: DomainReadi
         one: text.replace("0x03", "another address") for one, text in known.elements.items()
     }
     stale = msgspec.structs.replace(known, elements=elements)
-    changes.request_memory(domain, known.boot_memory_bytes, stale)
+    nothing = SetRequested(known.devices[0].alias, 0)
+    changes.change_device(domain, nothing, stale)
     assert domain.reads == 1
     domain.refuses = ""
     with pytest.raises(LIBVIRT.libvirtError):
-        changes.request_memory(domain, known.boot_memory_bytes, stale)
+        changes.change_device(domain, nothing, stale)
     assert domain.reads == 2, "once, and what it says then counts"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.main.accounts import user_exists
+from livesize.main.wiring.accounts import user_exists
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.process.processes import read_start_ticks
 from livesize.runtime.rootless.delegation import (

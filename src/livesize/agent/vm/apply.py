@@ -15,28 +15,23 @@ from livesize.agent.cpus.plan import Bind, BindingStep, NarrowPool
 from livesize.agent.resize.apply import group_step
 from livesize.agent.resize.plan import SetGroup, shrinks
 from livesize.agent.shape import Onlookers, Progress
+from livesize.agent.vm.memory.facts import is_seen, unseen_bytes
 from livesize.agent.vm.plan import (
-    BringOnline,
-    ChangeMemory,
-    ChangeVcpus,
     ConfirmMemory,
     ConfirmVcpus,
+    HoldMemory,
     MarkSafe,
-    MemoryAction,
-    SetNote,
-    SetPins,
-    VcpuAction,
+    RefuseMemory,
     VmPlan,
     VmStep,
     VmTarget,
-    is_seen,
     plan_roll_back,
-    unseen_bytes,
 )
-from livesize.agent.vm.sizes import vm_facts
+from livesize.agent.vm.sizes import memory_facts, vm_facts
 from livesize.agent.vm.words import (
     memory_lacks,
     memory_progress,
+    memory_refused,
     memory_shortfall,
     vcpu_lacks,
     vcpu_progress,
@@ -44,31 +39,33 @@ from livesize.agent.vm.words import (
 )
 from livesize.api.group_changes import SetCpu
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceChange,
+    OnlineMemory,
+    OnlineVcpus,
+    PersistVcpus,
+    PinVcpus,
+    PlugDevice,
+    PlugVcpus,
+    SetBalloon,
+    SetRequested,
+    UnplugDevice,
+    UnplugVcpus,
+    VcpuChange,
+    WriteNote,
+    device_named,
+)
 from livesize.machinery.steps import Step, StepFailedError, StepWaitsError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
-from livesize.runtime.vm import (
-    GuestSilentError,
-    OnlineMemory,
-    OnlineVcpus,
-    PersistMemory,
-    PersistVcpus,
-    PinCpus,
-    PlugVcpus,
-    RequestMemory,
-    UnplugVcpus,
-    VmChange,
-    VmNote,
-    VmRuntime,
-    VmView,
-    WriteNote,
-)
+from livesize.runtime.vm import GuestSilentError, VmRuntime, VmView
 
 log = get_logger("agent.vm")
 
 LAST_SECONDS = 0.5
 
-DomainChange: TypeAlias = ChangeVcpus | SetPins | ChangeMemory | SetNote
+DomainChange: TypeAlias = VcpuChange | DeviceChange | WriteNote
 
 
 def _nothing() -> None:
@@ -115,29 +112,44 @@ def _step(hands: VmHands, planned: VmStep, grown: list[SetGroup]) -> Step:
             return hands.bind(planned)
         case MarkSafe():
             return Step(planned.name, lambda: _mark(hands, planned))
-        case ChangeVcpus() | ChangeMemory() | SetNote() | SetPins():
-            return _domain_step(hands, planned, grown)
-        case BringOnline():
+        case OnlineMemory():
             return Step(planned.name, lambda: _bring_online(hands))
-        case ConfirmVcpus() | ConfirmMemory():
-            return _confirm_step(hands, planned)
+        case ConfirmVcpus() | ConfirmMemory() | HoldMemory() | RefuseMemory():
+            return _looking_step(hands, planned)
+        case _:
+            return _domain_step(hands, planned, grown)
 
 
-def _confirm_step(hands: VmHands, planned: ConfirmVcpus | ConfirmMemory) -> Step:
-    if isinstance(planned, ConfirmVcpus):
-        return Step(planned.name, _telling(hands, "vcpus", lambda: _vcpus(hands, planned)))
-    return Step(planned.name, _telling(hands, "memory", lambda: _memory(hands, planned)))
+def _looking_step(
+    hands: VmHands, planned: ConfirmVcpus | ConfirmMemory | HoldMemory | RefuseMemory
+) -> Step:
+    async def look() -> None:
+        match planned:
+            case ConfirmVcpus():
+                await _vcpus(hands, planned)
+            case ConfirmMemory():
+                await _memory(hands, planned)
+            case HoldMemory(why=why):
+                raise StepWaitsError(why)
+            case RefuseMemory(refusal=refusal):
+                raise StepFailedError(memory_refused(refusal))
+
+    resource = "vcpus" if isinstance(planned, ConfirmVcpus) else "memory"
+    return Step(planned.name, _telling(hands, resource, look))
 
 
 def _domain_step(hands: VmHands, planned: DomainChange, grown: list[SetGroup]) -> Step:
     """``grown``: the groups that were widened in this plan."""
-    name, (resource, change, holds) = planned.name, _change(planned)
-    widened = [] if isinstance(planned, SetPins) else grown
-    widened = [one for one in widened if _is_cpu(one) == (resource == "vcpus")]
+    name, is_vcpus = planned.name, isinstance(planned, VcpuChange)
+    widened = [] if isinstance(planned, PinVcpus) else grown
+    widened = [one for one in widened if _is_cpu(one) == is_vcpus]
+
+    def holds(view: VmView) -> bool:
+        return is_done(planned, view)
 
     async def do() -> None:
         try:
-            await hands.runtime.change_vm(hands.uid, change)
+            await hands.runtime.change_vm(hands.uid, planned)
         except GuestSilentError:
             raise
         except RuntimeCallError as refusal:
@@ -145,52 +157,42 @@ def _domain_step(hands: VmHands, planned: DomainChange, grown: list[SetGroup]) -
             raise
 
     async def read_back() -> None:
-        view = hands.runtime.vm(
-            hands.uid
-        )  # read again by the change itself; the guest is left alone
+        view = hands.runtime.vm(hands.uid)  # as the change itself read it; the guest is left alone
         if view is None or not holds(view):
             view = await hands.runtime.wait_vm(hands.uid, holds, hands.guest_seconds)
         if not holds(view):
             raise StepFailedError(f"{name} of pod {hands.uid} was done, but the domain differs")
 
-    return Step(name, _telling(hands, resource, do), read_back)
+    return Step(name, _telling(hands, "vcpus" if is_vcpus else "memory", do), read_back)
 
 
-def _change(planned: DomainChange) -> tuple[str, VmChange, Callable[[VmView], bool]]:
-    """Of which resource, what, and how it is seen that it was done."""
-    match planned:
-        case ChangeVcpus():
-            return "vcpus", *_vcpu_change(planned)
-        case SetPins(pins=pins):
-            return "vcpus", PinCpus(pins), lambda view: view.pins == view.persistent_pins == pins
-        case ChangeMemory() | SetNote():
-            return "memory", *_memory_change(planned)
+def is_done(change: DomainChange, view: VmView) -> bool:
+    """The domain says so. Where the guest has to follow, it confirms in a step of its own."""
+    match change:
+        case PlugVcpus(count=count) | UnplugVcpus(count=count):
+            return view.plugged_vcpus == count
+        case PersistVcpus(count=count):
+            return view.persistent_vcpus == count
+        case PinVcpus(pins=pins):
+            return view.pins == view.persistent_pins == pins
+        case WriteNote(note=note):
+            return view.note == note
+        case OnlineVcpus() | SetBalloon():
+            return True
+        case SetRequested() | PlugDevice() | UnplugDevice():
+            return _device_is_done(change, view)
 
 
-def _vcpu_change(planned: ChangeVcpus) -> tuple[VmChange, Callable[[VmView], bool]]:
-    count = planned.count
-    match planned.action:
-        case VcpuAction.PLUG:
-            return PlugVcpus(count), lambda view: view.plugged_vcpus == count
-        case VcpuAction.UNPLUG:
-            return UnplugVcpus(count), lambda view: view.plugged_vcpus == count
-        case VcpuAction.ONLINE:
-            return OnlineVcpus(count), lambda _: True  # the guest confirms in a step of its own
-        case VcpuAction.PERSIST:
-            return PersistVcpus(count), lambda view: view.persistent_vcpus == count
-
-
-def _memory_change(planned: ChangeMemory | SetNote) -> tuple[VmChange, Callable[[VmView], bool]]:
-    match planned:
-        case ChangeMemory(action=MemoryAction.REQUEST, total_bytes=total):
-            return RequestMemory(total), lambda view: view.requested_memory_bytes == total
-        case ChangeMemory(action=MemoryAction.PERSIST, total_bytes=total):
-            return PersistMemory(total), lambda view: view.persistent_memory_bytes == total
-        case SetNote(memory_bytes=memory_bytes, base=base):
-            note = VmNote(memory_bytes, base)
-            return WriteNote(note), lambda view: view.note == note
-        case _:
-            raise AssertionError(planned)
+def _device_is_done(change: SetRequested | PlugDevice | UnplugDevice, view: VmView) -> bool:
+    is_live = change.definition is Definition.LIVE
+    device = device_named(view.devices if is_live else view.persistent_devices, change.alias)
+    match change:
+        case SetRequested(requested_bytes=requested_bytes):
+            return device is not None and device.requested_bytes == requested_bytes
+        case PlugDevice():
+            return device is not None
+        case UnplugDevice():
+            return is_live or device is None
 
 
 async def _mark(hands: VmHands, planned: MarkSafe) -> None:
@@ -242,10 +244,10 @@ async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
         return asked and view.plugged_memory_bytes == planned.asked_bytes
 
     def confirmed(view: VmView) -> bool:
-        return moved(view) and is_seen(vm_facts(view), planned.base)
+        return moved(view) and is_seen(memory_facts(view), planned.base)
 
     def lacks(view: VmView) -> str:
-        return memory_lacks(view, unseen_bytes(vm_facts(view), planned.base), online.refusal)
+        return memory_lacks(view, unseen_bytes(memory_facts(view), planned.base), online.refusal)
 
     def words(view: VmView) -> str:
         return lacks(view) if moved(view) else memory_progress(view, planned.wanted_bytes)

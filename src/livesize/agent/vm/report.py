@@ -11,11 +11,12 @@ from livesize.api.objects import Object, lookup
 from livesize.api.quantity import format_cpu, format_memory, memory_bytes
 from livesize.api.reasons import ConditionType
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import VmDevice
 from livesize.api.vm_kernel import VmHolding
 from livesize.api.vm_size import MEBIBYTE
 from livesize.api.vm_status import vm_status_of
 from livesize.runtime.interface import ContainerPhase
-from livesize.runtime.vm import VmDevice, VmView
+from livesize.runtime.vm import VmView
 
 _AVAILABLE_STEP_BYTES = 16 * MEBIBYTE
 _AVAILABLE_SHARE = 20
@@ -120,7 +121,7 @@ def _guest(view: VmView) -> Object:
 def _device(device: VmDevice) -> Object:
     return {
         "alias": device.alias,
-        "kind": device.kind,
+        "kind": device.kind.value,
         "node": device.node,
         "size": format_memory(device.size_bytes),
         "requested": format_memory(device.requested_bytes),

@@ -18,7 +18,7 @@ from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
 from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
-from livesize.agent.vm.plan import BringOnline, SetPins, VmPlan, VmTarget, plan_vm_resize
+from livesize.agent.vm.plan import VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
 from livesize.agent.vm.words import NOT_HEARD, keeps_memory
 from livesize.api.kernel_units import KernelLimits
@@ -26,6 +26,7 @@ from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.api.resize_phase import MESSAGES, ResizePhase
 from livesize.api.resources import VM_NAME, parse_resources
+from livesize.api.vm_changes import OnlineMemory, PinVcpus
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.steps import Step
 from livesize.runtime.interface import RuntimeCallError
@@ -175,9 +176,9 @@ class VmShape:
 
 def _followed(plan: VmPlan, target: VmTarget) -> str:
     """What a plan only follows, so that it is nobody's doing."""
-    if all(isinstance(step, BringOnline) for step in plan.changing):
+    if all(isinstance(step, OnlineMemory) for step in plan.changing):
         return "a boot of the guest"
-    only_pins = all(isinstance(step, SetPins) for step in plan.changing)
+    only_pins = all(isinstance(step, PinVcpus) for step in plan.changing)
     return "the shared CPUs" if only_pins and not target.alone else ""
 
 

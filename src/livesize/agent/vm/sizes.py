@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.vm.memory.facts import MemoryFacts
+from livesize.agent.vm.memory.technologies import DEFAULT_TECHNOLOGY, TECHNOLOGIES
 from livesize.agent.vm.plan import VmFacts, VmTarget
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
@@ -48,17 +50,23 @@ def vm_facts(view: VmView) -> VmFacts:
         plugged_vcpus=view.plugged_vcpus,
         persistent_vcpus=view.persistent_vcpus,
         online_vcpus=None if guest is None else guest.vcpus_online,
-        requested_bytes=view.requested_memory_bytes,
-        plugged_bytes=view.plugged_memory_bytes,
-        persistent_bytes=view.persistent_memory_bytes,
+        memory=memory_facts(view),
+        pins=view.pins,
+        persistent_pins=view.persistent_pins,
+    )
+
+
+def memory_facts(view: VmView) -> MemoryFacts:
+    guest = view.guest
+    return MemoryFacts(
+        boot_bytes=view.boot_memory_bytes,
+        devices=view.devices,
+        persistent_devices=view.persistent_devices,
         seen_bytes=None if guest is None else guest.memory_seen_bytes,
         available_bytes=None if guest is None else guest.memory_available_bytes,
         noted_bytes=view.note.memory_bytes_being_updated,
         noted_base=view.note.base,
-        boot_bytes=view.boot_memory_bytes,
         boot_id="" if guest is None else guest.boot_id,
-        pins=view.pins,
-        persistent_pins=view.persistent_pins,
     )
 
 
@@ -84,6 +92,7 @@ def vm_config(pod: Object, resources: Resources) -> VmConfig:
         memory_bytes=size.memory_bytes,
         max_memory_bytes=size.max_memory_bytes,
         boot_memory_bytes=size.boot_memory_bytes,
+        devices=TECHNOLOGIES[DEFAULT_TECHNOLOGY].initial_devices(size),
         kernel=kernel,
         initrd=lookup(vm, "kernel", "initrd", default=""),
         command_line=(COMMAND_LINE if given is None else given) if kernel else "",

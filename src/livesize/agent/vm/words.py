@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livesize.agent.vm.memory.interface import MemoryRefusal
 from livesize.api.quantity import format_memory
 from livesize.runtime.vm import VmView
 
@@ -70,6 +71,14 @@ def memory_progress(view: VmView, wanted_bytes: int) -> str:
     plugged = view.plugged_memory_bytes
     left = format_memory(abs(plugged - wanted_bytes))
     return f"memory: {format_memory(plugged)} of {format_memory(wanted_bytes)}, {left} to go"
+
+
+def memory_refused(refusal: MemoryRefusal) -> str:
+    """For instance: …, not 513; the nearest sizes are 512 and 514 bytes."""
+    if not refusal.nearest_bytes:
+        return f"memory: {refusal.why}"
+    nearest = " and ".join(str(size) for size in refusal.nearest_bytes)
+    return f"memory: {refusal.why}; the nearest sizes are {nearest} bytes"
 
 
 def memory_shortfall(view: VmView, wanted_bytes: int) -> str:

@@ -71,17 +71,19 @@ async def _connect_private(
 
 async def _first_answer(link: Link, daemon: Daemon) -> str:
     """Its version, or why it has ended."""
-    loop = asyncio.get_running_loop()
-    asking = loop.create_task(_version(link, _START_SECONDS))
-    ended = loop.create_task(daemon.wait_ended())
+
+    async def until_ended() -> None:
+        await daemon.wait_ended()
+        raise RuntimeCallError(f"containerd ended at its start: {daemon.why_not()}")
+
     try:
-        await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
-        if not asking.done():
-            raise RuntimeCallError(f"containerd ended at its start: {daemon.why_not()}")
-        return asking.result()
-    finally:
-        asking.cancel()
-        ended.cancel()
+        async with asyncio.TaskGroup() as group:
+            ended = group.create_task(until_ended())
+            version = await _version(link, _START_SECONDS)
+            ended.cancel()
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return version
 
 
 async def _connect_foreign(

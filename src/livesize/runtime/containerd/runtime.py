@@ -26,6 +26,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.runtime_powers import Powers
 from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.machinery.tasks import OwnedTasks
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, read_setting, safe_name
 from livesize.runtime.cgroups.oom_score import set_oom_scores
@@ -149,7 +150,7 @@ class ContainerdRuntime:
         self._execs = Execs(clock)
         self._connection: Connection | None = None
         self._telling: Telling | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching = OwnedTasks()
 
     @property
     def cgroup_version(self) -> CgroupVersion:
@@ -203,14 +204,10 @@ class ContainerdRuntime:
             await self.close()
             raise
         watcher = Watcher(link, connection.daemon, self, clock, settings.relist_seconds)
-        self._watching = asyncio.get_running_loop().create_task(watcher.run())
+        self._watching.start(watcher.run(), name="containerd watcher")
 
     async def close(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        await self._watching.close()
         if self._telling is not None:
             await self._telling.close()
         connection, self._connection = self._connection, None

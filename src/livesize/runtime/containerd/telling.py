@@ -20,6 +20,7 @@ import msgspec
 
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
+from livesize.machinery.tasks import OwnedTasks
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.containerd.containers import Containers
@@ -42,7 +43,8 @@ class Telling:
         self._clock = clock
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._untold: dict[str, _Untold] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = OwnedTasks()
+        self._under_way: set[str] = set()
         self._places = asyncio.Semaphore(TOLD_AT_ONCE)
 
     def turn(self, container_id: str) -> asyncio.Lock:
@@ -59,9 +61,9 @@ class Telling:
         before = self._untold.get(container_id)
         memory = memory or (before is not None and before.memory)
         self._untold[container_id] = _Untold(path, limits.cpu_weight, limits.cpu_quota_us, memory)
-        if container_id not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._tell(container_id))
-            self._tasks[container_id] = task
+        if container_id not in self._under_way:
+            self._under_way.add(container_id)
+            self._tasks.start(self._tell(container_id), name=f"limits of {container_id}")
 
     async def now(self, container_id: str, *, patient: bool = True) -> None:
         """What is left to tell of it; by whoever has the turn. ``patient``: wait for a containerd
@@ -83,12 +85,8 @@ class Telling:
 
     async def close(self) -> None:
         """What is under way is finished, if that takes no longer than a moment."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=CLOSE_SECONDS)
-        if self._tasks:  # also what began meanwhile
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.wait(self._tasks.values())
+        await self._tasks.wait(CLOSE_SECONDS)
+        await self._tasks.close()
 
     async def _tell(self, container_id: str) -> None:
         failures = 0
@@ -101,7 +99,7 @@ class Telling:
                 async with self._places, self.turn(container_id):
                     await self._tell_once(container_id, is_first=failures == 1)
         finally:
-            del self._tasks[container_id]
+            self._under_way.discard(container_id)
 
     async def _tell_once(self, container_id: str, *, is_first: bool) -> None:
         """Not patient: who writes CPU waits for the turn meanwhile."""

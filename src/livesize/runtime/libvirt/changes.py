@@ -13,17 +13,22 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from livesize.api.vm_pins import VmPins
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES
-from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.facts import (
-    DomainFacts,
-    parse_facts,
-    with_requested,
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceChange,
+    DeviceKind,
+    PlugDevice,
+    SetBalloon,
+    SetRequested,
+    UnplugDevice,
+    VmDevice,
 )
+from livesize.api.vm_pins import VmPins
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
 from livesize.runtime.libvirt.link import load_libvirt
-from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note
-from livesize.runtime.vm import check_pins
+from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note, render_device
+from livesize.runtime.vm import check_pins, check_requested, require_device
 
 
 class DomainReading(msgspec.Struct, frozen=True):
@@ -67,38 +72,52 @@ def persist_vcpus(domain: Any, count: int) -> Correction:
     return _persistent_as_read(domain)
 
 
-def request_memory(domain: Any, total_bytes: int, known: DomainFacts | None) -> Correction:
+def change_device(
+    domain: Any, change: DeviceChange, known: DomainFacts | None = None
+) -> Correction:
+    """``known``: the running domain, as it was read last."""
+    flags = _flags_of(change.definition)
+    match change:
+        case SetRequested(definition=Definition.LIVE):
+            return _request(domain, change, known)
+        case SetRequested():
+            _ask_for(domain, _read(domain, change.definition), change, flags)
+        case PlugDevice(alias=alias, size_bytes=size_bytes, node=node):
+            device = VmDevice(alias, DeviceKind.DIMM, node, size_bytes, size_bytes)
+            domain.attachDeviceFlags(render_device(device), flags)
+        case UnplugDevice(alias=alias):
+            require_device(_read(domain, change.definition).devices, alias)
+            domain.detachDeviceAlias(alias, flags)
+        case SetBalloon(memory_bytes=memory_bytes):
+            domain.setMemoryFlags(memory_bytes // 1024, flags)
+    if change.definition is Definition.PERSISTENT:
+        return _persistent_as_read(domain)
+    return _devices_as_read(domain)
+
+
+def _request(domain: Any, change: SetRequested, known: DomainFacts | None) -> Correction:
     """By what is known of the device, because to read it anew takes as long as to ask. Where that
     is refused, it may be another device by now."""
     libvirt = load_libvirt()
     try:
         facts = parse_facts(domain.XMLDesc(0)) if known is None else known
-        alias, requested_bytes = _ask_for(
-            domain, facts, total_bytes, libvirt.VIR_DOMAIN_AFFECT_LIVE
-        )
+        _ask_for(domain, facts, change, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except (libvirt.libvirtError, RuntimeCallError):
         if known is None:
             raise
-        return request_memory(domain, total_bytes, None)
+        return _request(domain, change, None)
 
     def correct(reading: DomainReading) -> DomainReading:
         """What the guest holds of it stays as QEMU said: libvirt hears of that late."""
         devices = tuple(
-            msgspec.structs.replace(one, requested_bytes=requested_bytes)
-            if one.alias == alias
+            msgspec.structs.replace(one, requested_bytes=change.requested_bytes)
+            if one.alias == change.alias
             else one
             for one in reading.live.devices
         )
         return _live_with(devices=devices)(reading)
 
     return correct
-
-
-def persist_memory(domain: Any, total_bytes: int) -> Correction:
-    libvirt = load_libvirt()
-    definition, flags = libvirt.VIR_DOMAIN_XML_INACTIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
-    _ask_for(domain, parse_facts(domain.XMLDesc(definition)), total_bytes, flags)
-    return _persistent_as_read(domain)
 
 
 def pin(domain: Any, pins: VmPins) -> Correction:
@@ -123,12 +142,37 @@ def write_note(domain: Any, element: str) -> Correction:
     return _live_with(note=decode_note(domain.metadata(kind, NOTE_URI, 0)))
 
 
-def _ask_for(domain: Any, facts: DomainFacts, total_bytes: int, flags: int) -> tuple[str, int]:
-    """Which device was asked, and for how much of the total."""
-    alias, requested_bytes = _share(facts, total_bytes)
-    if alias:
-        domain.updateDeviceFlags(with_requested(facts, alias, requested_bytes), flags)
-    return alias, requested_bytes
+def _ask_for(domain: Any, facts: DomainFacts, change: SetRequested, flags: int) -> None:
+    alias, requested_bytes = change.alias, change.requested_bytes
+    check_requested(facts.devices, alias, requested_bytes)
+    domain.updateDeviceFlags(with_requested(facts, alias, requested_bytes), flags)
+
+
+def _flags_of(definition: Definition) -> int:
+    libvirt = load_libvirt()
+    is_live = definition is Definition.LIVE
+    flags: int = libvirt.VIR_DOMAIN_AFFECT_LIVE if is_live else libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    return flags
+
+
+def _read(domain: Any, definition: Definition) -> DomainFacts:
+    inactive = load_libvirt().VIR_DOMAIN_XML_INACTIVE
+    return parse_facts(domain.XMLDesc(0 if definition is Definition.LIVE else inactive))
+
+
+def _devices_as_read(domain: Any) -> Correction:
+    """What the guest holds of devices that were known stays as QEMU said."""
+    read = _read(domain, Definition.LIVE)
+
+    def correct(reading: DomainReading) -> DomainReading:
+        held = {one.alias: one.current_bytes for one in reading.live.devices}
+        devices = tuple(
+            msgspec.structs.replace(one, current_bytes=held.get(one.alias, one.current_bytes))
+            for one in read.devices
+        )
+        return _live_with(devices=devices, elements=read.elements)(reading)
+
+    return correct
 
 
 def _live_with(**facts: object) -> Correction:
@@ -140,24 +184,9 @@ def _live_with(**facts: object) -> Correction:
 
 
 def _persistent_as_read(domain: Any) -> Correction:
-    persistent = parse_facts(domain.XMLDesc(load_libvirt().VIR_DOMAIN_XML_INACTIVE))
+    persistent = _read(domain, Definition.PERSISTENT)
     return lambda reading: msgspec.structs.replace(reading, persistent=persistent)
 
 
 def _cpu_map(cpus: tuple[int, ...]) -> tuple[bool, ...]:
     return tuple(number in cpus for number in range(max(cpus) + 1))
-
-
-def _share(facts: DomainFacts, total_bytes: int) -> tuple[str, int]:
-    """Which device gets how much of a new total; no name where there is nothing to change."""
-    extra_bytes = total_bytes - facts.boot_memory_bytes
-    if not facts.devices and extra_bytes == 0:
-        return "", 0
-    room_bytes = facts.devices[0].size_bytes if facts.devices else 0
-    if not 0 <= extra_bytes <= room_bytes or extra_bytes % MEMORY_BLOCK_BYTES:
-        raise RuntimeCallError(
-            f"the VM can have between {facts.boot_memory_bytes} and"
-            f" {facts.boot_memory_bytes + room_bytes} bytes of memory in steps of 2 MiB,"
-            f" not {total_bytes}"
-        )
-    return facts.devices[0].alias, extra_bytes

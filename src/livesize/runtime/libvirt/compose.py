@@ -8,15 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL, CHANNEL
+from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.model import Boot, DomainModel, KernelBoot, MemoryDevice
+from livesize.runtime.libvirt.model import Boot, DomainModel, KernelBoot
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
-MEMORY_ALIAS = "ua-memory0"
-# What a guest adds and removes at once; the end of a device that is not whole would be lost.
-_SECTION_BYTES = 128 * 1024 * 1024
 _NAMESPACE = uuid.UUID("6f0d4f5c-3f5e-5d0e-9b1c-6a1f6c1f0a11")
 
 
@@ -28,10 +25,7 @@ def compose_domain(
     pod_uid: str, vm: VmConfig, boot: Boot, console_log: str, accelerator: Accelerator
 ) -> DomainModel:
     check_sizes(vm)
-    room_bytes = vm.max_memory_bytes - vm.boot_memory_bytes
-    size_bytes = -(-room_bytes // _SECTION_BYTES) * _SECTION_BYTES
-    extra_bytes = vm.memory_bytes - vm.boot_memory_bytes
-    device = MemoryDevice(MEMORY_ALIAS, 0, size_bytes, extra_bytes)
+    devices_bytes = sum(device.size_bytes for device in vm.devices)
     return DomainModel(
         name=domain_name(pod_uid),
         uuid=str(uuid.uuid5(_NAMESPACE, pod_uid)),
@@ -39,11 +33,11 @@ def compose_domain(
         max_vcpus=vm.max_vcpus,
         vcpus=vm.vcpus,
         boot_memory_bytes=vm.boot_memory_bytes,
-        max_memory_bytes=vm.boot_memory_bytes + size_bytes,
+        max_memory_bytes=max(vm.max_memory_bytes, vm.boot_memory_bytes + devices_bytes),
         boot=_one_vcpu_first(boot) if accelerator is Accelerator.TCG else boot,
         console_log=console_log,
         channels=(AGENT_CHANNEL, CHANNEL),
-        devices=(device,) if size_bytes else (),
+        devices=vm.devices,
         pins=vm.pins,
     )
 

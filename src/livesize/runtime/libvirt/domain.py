@@ -11,16 +11,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceChange,
+    OnlineMemory,
+    OnlineVcpus,
+    PersistVcpus,
+    PinVcpus,
+    PlugDevice,
+    PlugVcpus,
+    SetBalloon,
+    SetRequested,
+    UnplugDevice,
+    UnplugVcpus,
+    VcpuChange,
+    VmChange,
+    WriteNote,
+)
 from livesize.runtime.interface import GoneError, RuntimeCallError
 from livesize.runtime.libvirt.changes import (
     Correction,
     DomainReading,
+    change_device,
     live_vcpus,
-    persist_memory,
     persist_vcpus,
     pin,
     plug,
-    request_memory,
     unplug,
     write_note,
 )
@@ -34,20 +50,7 @@ from livesize.runtime.libvirt.guest_bounds import GuestLimits, UnfitWordsError
 from livesize.runtime.libvirt.guest_talk import AGENT_SECONDS, GuestTalk, is_silence
 from livesize.runtime.libvirt.link import Link, load_libvirt
 from livesize.runtime.libvirt.model import DomainModel, render, render_note
-from livesize.runtime.vm import (
-    GuestSilentError,
-    GuestView,
-    OnlineMemory,
-    OnlineVcpus,
-    PersistMemory,
-    PersistVcpus,
-    PinCpus,
-    PlugVcpus,
-    RequestMemory,
-    UnplugVcpus,
-    VmChange,
-    WriteNote,
-)
+from livesize.runtime.vm import GuestSilentError, GuestView
 
 T = TypeVar("T")
 Call: TypeAlias = Callable[[Any], Correction]
@@ -129,6 +132,18 @@ class Domain:
     def _call_for(self, change: VmChange, known: DomainFacts | None) -> tuple[str, Call]:
         """What it is in words, and the calls it takes."""
         match change:
+            case SetRequested() | PlugDevice() | UnplugDevice() | SetBalloon():
+                call = partial(change_device, change=change, known=known)
+                return _device_words(change), call
+            case WriteNote(note=note):
+                return "note the state of", partial(write_note, element=render_note(note))
+            case OnlineMemory():
+                raise AssertionError("online_memory says where it went")
+            case _:
+                return self._vcpu_call_for(change)
+
+    def _vcpu_call_for(self, change: VcpuChange) -> tuple[str, Call]:
+        match change:
             case PlugVcpus(count=count):
                 return f"plug vCPUs up to {count} into", partial(plug, count=count)
             case UnplugVcpus(count=count):
@@ -137,12 +152,8 @@ class Domain:
                 return f"have {count} vCPUs used by", partial(self._switch, count=count)
             case PersistVcpus(count=count):
                 return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
-            case PinCpus(pins=pins):
+            case PinVcpus(pins=pins):
                 return "pin", partial(pin, pins=pins)
-            case OnlineMemory():
-                raise AssertionError("online_memory says where it went")
-            case RequestMemory() | PersistMemory() | WriteNote():
-                return _memory_call_for(change, known)
 
     def shut_down(self, *, by_agent: bool) -> None:
         """Ask the guest to power off; it may take its time, or not listen."""
@@ -226,18 +237,18 @@ class Domain:
         raise AssertionError("unreachable")
 
 
-def _memory_call_for(
-    change: RequestMemory | PersistMemory | WriteNote, known: DomainFacts | None
-) -> tuple[str, Call]:
+def _device_words(change: DeviceChange) -> str:
+    """For sentences."""
+    where = "" if change.definition is Definition.LIVE else " persistently"
     match change:
-        case RequestMemory(total_bytes=total):
-            words = f"request {total} bytes of memory for"
-            return words, partial(request_memory, total_bytes=total, known=known)
-        case PersistMemory(total_bytes=total):
-            words = f"persist {total} bytes of memory for"
-            return words, partial(persist_memory, total_bytes=total)
-        case WriteNote(note=note):
-            return "note the state of", partial(write_note, element=render_note(note))
+        case SetRequested(alias=alias, requested_bytes=requested_bytes):
+            return f"request {requested_bytes} bytes of memory device {alias}{where} for"
+        case PlugDevice(alias=alias, size_bytes=size_bytes):
+            return f"plug memory device {alias} of {size_bytes} bytes{where} into"
+        case UnplugDevice(alias=alias):
+            return f"unplug memory device {alias}{where} from"
+        case SetBalloon(memory_bytes=memory_bytes):
+            return f"set the balloon{where} to {memory_bytes} bytes for"
 
 
 def _query(domain: Any, name: str) -> Any:

@@ -12,17 +12,21 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from livesize.api.vm_changes import VmDevice, VmNote
 from livesize.api.vm_pins import VmPins
-from livesize.runtime.guest.vm_guest import AGENT_CHANNEL
+from livesize.runtime.guest_channels import AGENT_CHANNEL
 from livesize.runtime.libvirt.model import (
     accelerator_of,
+    alias_of,
     boot_memory,
+    max_memory,
+    memory_elements,
+    parse_devices,
     parse_note,
     parse_pins,
     required,
-    size_bytes,
 )
-from livesize.runtime.vm import Accelerator, VmDevice, VmNote
+from livesize.runtime.vm import Accelerator
 
 
 class DomainFacts(msgspec.Struct, frozen=True):
@@ -32,6 +36,7 @@ class DomainFacts(msgspec.Struct, frozen=True):
     max_vcpus: int
     vcpus: int
     boot_memory_bytes: int
+    max_memory_bytes: int
     devices: tuple[VmDevice, ...]
     note: VmNote
     agent_connected: bool
@@ -39,22 +44,10 @@ class DomainFacts(msgspec.Struct, frozen=True):
     channels: dict[str, str]  # name to the path of its socket; empty where it does not run
     elements: dict[str, str]  # of each memory device, by its alias: as libvirt wrote it
 
-    @property
-    def requested_memory_bytes(self) -> int:
-        return self.boot_memory_bytes + sum(device.requested_bytes for device in self.devices)
-
-    @property
-    def plugged_memory_bytes(self) -> int:
-        return self.boot_memory_bytes + sum(device.current_bytes for device in self.devices)
-
-    @property
-    def size_memory_bytes(self) -> int:
-        return self.boot_memory_bytes + sum(device.size_bytes for device in self.devices)
-
 
 def parse_facts(xml: str) -> DomainFacts:
     root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
-    memory = root.findall("devices/memory[@model='virtio-mem']")
+    memory = memory_elements(root)
     vcpu = required(root, "vcpu")
     targets = {str(target.get("name")): target for target in root.findall("devices/channel/target")}
     agent = targets.get(AGENT_CHANNEL)
@@ -63,12 +56,13 @@ def parse_facts(xml: str) -> DomainFacts:
         max_vcpus=int(vcpu.text or 0),
         vcpus=int(vcpu.get("current") or vcpu.text or 0),
         boot_memory_bytes=boot_memory(root),
-        devices=tuple(_device(element) for element in memory),
+        max_memory_bytes=max_memory(root),
+        devices=parse_devices(root),
         note=parse_note(root),
         agent_connected=agent is not None and agent.get("state") == "connected",
         pins=parse_pins(root),
         channels=_channels(root),
-        elements={_alias(one): ET.tostring(one, encoding="unicode") for one in memory},
+        elements={alias_of(one): ET.tostring(one, encoding="unicode") for one in memory},
     )
 
 
@@ -92,24 +86,6 @@ def with_current(facts: DomainFacts, devices: Iterable[Mapping[str, Any]]) -> Do
         for device in facts.devices
     )
     return msgspec.structs.replace(facts, devices=current)
-
-
-def _device(element: ET.Element) -> VmDevice:
-    """Only a running domain has <current>."""
-    current = element.find("target/current")
-    return VmDevice(
-        alias=_alias(element),
-        kind=str(element.get("model")),
-        node=int(element.findtext("target/node", default="0")),
-        size_bytes=size_bytes(required(element, "target/size")),
-        requested_bytes=size_bytes(required(element, "target/requested")),
-        current_bytes=0 if current is None else size_bytes(current),
-    )
-
-
-def _alias(element: ET.Element) -> str:
-    alias = element.find("alias")
-    return "" if alias is None else str(alias.get("name"))
 
 
 def _channels(root: ET.Element) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The host's end of the line on which a guest says what it sees (runtime/guest/vm_guest.py).
+"""The host's end of the line on which a guest says what it sees (guest_images/vm_guest.py).
 
 The guest is not trusted: a line that is too long or makes no sense is dropped, and so is a report
 that its domain cannot have (guest_bounds.py). A guest that says more than it can have to say is not

@@ -13,10 +13,11 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
+from livesize.api.vm_changes import DeviceKind, VmDevice, VmNote
 from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.vm import Accelerator, VmNote
+from livesize.runtime.vm import Accelerator
 
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
 NOTE_KEY = "livesize"
@@ -43,15 +44,6 @@ class DiskBoot(msgspec.Struct, frozen=True, tag=True):
 Boot: TypeAlias = KernelBoot | DiskBoot
 
 
-class MemoryDevice(msgspec.Struct, frozen=True):
-    """A virtio-mem device: the guest has ``requested`` of ``size``, in steps of a block."""
-
-    alias: str
-    node: int
-    size_bytes: int
-    requested_bytes: int
-
-
 class DomainModel(msgspec.Struct, frozen=True):
     name: str
     uuid: str
@@ -63,11 +55,16 @@ class DomainModel(msgspec.Struct, frozen=True):
     boot: Boot
     console_log: str
     channels: tuple[str, ...]
-    devices: tuple[MemoryDevice, ...] = ()
+    devices: tuple[VmDevice, ...] = ()
     note: VmNote = VmNote()
     pins: VmPins = UNPINNED
     node_uid: str = ""  # of the node it belongs to
     owner: VmOwner | None = None  # None: whom libvirt is set to
+
+    @property
+    def has_room(self) -> bool:
+        """Memory can be added to what it boots with."""
+        return bool(self.devices) or self.max_memory_bytes != self.boot_memory_bytes
 
 
 def render(model: DomainModel) -> str:
@@ -103,22 +100,20 @@ def parse(xml: str) -> DomainModel:
     """The model a document was rendered from."""
     root = ET.fromstring(xml)  # noqa: S314 — our own words, or our own libvirtd's
     vcpu = required(root, "vcpu")
-    maximum = root.find("maxMemory")
-    boot_bytes = boot_memory(root)
     return DomainModel(
         name=required_text(root, "name"),
         uuid=required_text(root, "uuid"),
         accelerator=accelerator_of(root),
         max_vcpus=int(vcpu.text or 0),
         vcpus=int(vcpu.get("current") or vcpu.text or 0),
-        boot_memory_bytes=boot_bytes,
-        max_memory_bytes=boot_bytes if maximum is None else size_bytes(maximum),
+        boot_memory_bytes=boot_memory(root),
+        max_memory_bytes=max_memory(root),
         boot=_parse_boot(root),
         console_log=str(required(root, "devices/serial/source").get("path")),
         channels=tuple(
             str(target.get("name")) for target in root.findall("devices/channel/target")
         ),
-        devices=tuple(_parse_device(device) for device in root.findall("devices/memory")),
+        devices=parse_devices(root),
         note=parse_note(root),
         pins=parse_pins(root),
         node_uid=node_of(root),
@@ -142,6 +137,46 @@ def parse_pins(root: ET.Element) -> VmPins:
     return VmPins(
         vcpus=tuple(pinned.get(number, ()) for number in range(max(pinned, default=-1) + 1)),
         emulator=() if emulator is None else parse_cpu_list(emulator.get("cpuset", "")),
+    )
+
+
+def render_device(device: VmDevice) -> str:
+    """The element of one memory device."""
+    devices = ET.Element("devices")
+    _memory_device(devices, device)
+    return ET.tostring(devices[0], encoding="unicode")
+
+
+def parse_devices(root: ET.Element) -> tuple[VmDevice, ...]:
+    return tuple(_parse_device(element) for element in memory_elements(root))
+
+
+def memory_elements(root: ET.Element) -> list[ET.Element]:
+    kinds = {kind.value for kind in DeviceKind}
+    return [one for one in root.findall("devices/memory") if one.get("model") in kinds]
+
+
+def alias_of(element: ET.Element) -> str:
+    alias = element.find("alias")
+    return "" if alias is None else str(alias.get("name"))
+
+
+def max_memory(root: ET.Element) -> int:
+    maximum = root.find("maxMemory")
+    return boot_memory(root) if maximum is None else size_bytes(maximum)
+
+
+def _parse_device(element: ET.Element) -> VmDevice:
+    """Only a running domain has <current>. A DIMM that is plugged in is there as a whole."""
+    whole_bytes = size_bytes(required(element, "target/size"))
+    requested, current = element.find("target/requested"), element.find("target/current")
+    return VmDevice(
+        alias=alias_of(element),
+        kind=DeviceKind(str(element.get("model"))),
+        node=int(element.findtext("target/node", default="0")),
+        size_bytes=whole_bytes,
+        requested_bytes=whole_bytes if requested is None else size_bytes(requested),
+        current_bytes=0 if current is None else size_bytes(current),
     )
 
 
@@ -214,7 +249,7 @@ def _metadata(root: ET.Element, note: VmNote) -> None:
 
 def _memory(root: ET.Element, model: DomainModel) -> None:
     """libvirt counts a device at its full size; what the guest has of it is the device's own."""
-    if model.devices:
+    if model.has_room:
         _kib(root, "maxMemory", model.max_memory_bytes, slots=str(MEMORY_SLOTS))
     total_bytes = model.boot_memory_bytes + sum(device.size_bytes for device in model.devices)
     _kib(root, "memory", total_bytes)
@@ -270,7 +305,7 @@ def _cpu(root: ET.Element, model: DomainModel) -> None:
     """Memory can be added only to a guest with at least one NUMA cell."""
     mode = "host-passthrough" if model.accelerator is Accelerator.KVM else "maximum"
     cpu = ET.SubElement(root, "cpu", mode=mode)
-    if not model.devices:
+    if not model.has_room:
         return
     numa = ET.SubElement(cpu, "numa")
     ET.SubElement(
@@ -319,13 +354,14 @@ def _parse_owner(root: ET.Element) -> VmOwner | None:
     return VmOwner(int(uid), int(gid))
 
 
-def _memory_device(devices: ET.Element, device: MemoryDevice) -> None:
-    memory = ET.SubElement(devices, "memory", model="virtio-mem")
+def _memory_device(devices: ET.Element, device: VmDevice) -> None:
+    memory = ET.SubElement(devices, "memory", model=device.kind.value)
     target = ET.SubElement(memory, "target")
     _kib(target, "size", device.size_bytes)
     _text(target, "node", str(device.node))
-    _kib(target, "block", MEMORY_BLOCK_BYTES)
-    _kib(target, "requested", device.requested_bytes)
+    if device.kind is DeviceKind.VIRTIO_MEM:
+        _kib(target, "block", MEMORY_BLOCK_BYTES)
+        _kib(target, "requested", device.requested_bytes)
     ET.SubElement(memory, "alias", name=device.alias)
 
 
@@ -335,13 +371,4 @@ def _parse_boot(root: ET.Element) -> Boot:
         return DiskBoot(str(required(root, "devices/disk/source").get("file")))
     return KernelBoot(
         kernel, root.findtext("os/initrd", default=""), root.findtext("os/cmdline", default="")
-    )
-
-
-def _parse_device(element: ET.Element) -> MemoryDevice:
-    return MemoryDevice(
-        alias=str(required(element, "alias").get("name")),
-        node=int(element.findtext("target/node", default="0")),
-        size_bytes=size_bytes(required(element, "target/size")),
-        requested_bytes=size_bytes(required(element, "target/requested")),
     )

@@ -21,6 +21,7 @@ import msgspec
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import VmChange
 from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
@@ -73,7 +74,7 @@ from livesize.runtime.streams import (
     PortStreams,
     Session,
 )
-from livesize.runtime.vm import Accelerator, VmChange, VmView
+from livesize.runtime.vm import Accelerator, VmView
 
 log = get_logger("libvirt")
 

@@ -22,12 +22,13 @@ from typing import TypeVar
 import msgspec
 
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import OnlineMemory, PinVcpus, PlugVcpus, VmChange
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.pod_groups import PodGroups
-from livesize.runtime.guest.vm_guest import CHANNEL
+from livesize.runtime.guest_channels import CHANNEL
 from livesize.runtime.interface import (
     ContainerGroup,
     ContainerPhase,
@@ -62,15 +63,7 @@ from livesize.runtime.process.processes import (
     started_at_ticks,
 )
 from livesize.runtime.process.records import Outcome
-from livesize.runtime.vm import (
-    Accelerator,
-    GuestView,
-    OnlineMemory,
-    PinCpus,
-    PlugVcpus,
-    VmChange,
-    VmView,
-)
+from livesize.runtime.vm import Accelerator, GuestView, VmView
 from livesize.runtime.vm_config import VmConfig
 
 log = get_logger("vm")
@@ -197,11 +190,9 @@ class Vm:
             plugged_vcpus=live.vcpus,
             persistent_vcpus=reading.persistent.vcpus,
             boot_memory_bytes=live.boot_memory_bytes,
-            max_memory_bytes=min(self.size.max_memory_bytes, live.size_memory_bytes),
-            requested_memory_bytes=live.requested_memory_bytes,
-            plugged_memory_bytes=live.plugged_memory_bytes,
-            persistent_memory_bytes=reading.persistent.requested_memory_bytes,
+            max_memory_bytes=min(self.size.max_memory_bytes, live.max_memory_bytes),
             devices=live.devices,
+            persistent_devices=reading.persistent.devices,
             guest=self._guest if is_running else None,
             note=live.note,
             read_at=self._read_at,
@@ -508,7 +499,7 @@ class Vm:
         if not self._started.is_released:
             if self.size.pins != UNPINNED:
                 # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
-                await self._run(self._domain.change, PinCpus(self.size.pins))
+                await self._run(self._domain.change, PinVcpus(self.size.pins))
             await self._run(self._domain.release)
             self._started = msgspec.structs.replace(self._started, is_released=True)
             self._folder.save_started(self._started)

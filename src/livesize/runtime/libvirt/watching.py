@@ -93,5 +93,8 @@ class Asking:
 def may_hold(holds: Callable[[VmView], bool], known: VmView) -> bool:
     """By what the guest has said, if the domain has done by now all that it was asked to: else
     there is no use in looking at the domain yet."""
-    done = msgspec.structs.replace(known, plugged_memory_bytes=known.requested_memory_bytes)
+    moved = tuple(
+        msgspec.structs.replace(one, current_bytes=one.requested_bytes) for one in known.devices
+    )
+    done = msgspec.structs.replace(known, devices=moved)
     return holds(known) or holds(done)

@@ -1,0 +1,108 @@
+"""What is known of a VM's memory, and what follows from it for every technology. Pure.
+
+Memory counts as there when the guest's own total has changed by what was plugged (``is_seen``). A
+change is counted from what was noted before it began, so that it is the same after any retry.
+
+A guest is never asked for more memory than it can spare (``smallest_safe_bytes``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from livesize.api.vm_changes import VmDevice, total_bytes
+from livesize.api.vm_size import MEBIBYTE, MemoryBase
+
+_RESERVE_BYTES = 64 * MEBIBYTE
+_RESERVE_SHARE = 20  # or 5 % of the size it is to have
+# A kernel may store its page structures of added memory in that memory: 64 bytes a page of 4 KiB.
+_PAGE_STRUCT_SHARE = 64
+_OTHER_BOOT_BYTES = 16 * MEBIBYTE  # a kernel keeps a little more or less for itself at each boot
+# Where nothing was noted: a kernel keeps no more than this of what it boots with, or an eighth.
+_KERNEL_BYTES = 192 * MEBIBYTE
+_KERNEL_SHARE = 8
+
+
+class MemoryFacts(msgspec.Struct, frozen=True):
+    """The memory of a running VM as it was read, device by device. ``seen_bytes`` and
+    ``available_bytes`` are the guest's own words: None, where it was not heard."""
+
+    boot_bytes: int
+    devices: tuple[VmDevice, ...]
+    persistent_devices: tuple[VmDevice, ...]
+    seen_bytes: int | None
+    available_bytes: int | None
+    noted_bytes: int | None = None  # the target of a change under way
+    noted_base: MemoryBase | None = None  # from before that change
+    boot_id: str = ""  # of the guest
+
+    @property
+    def requested_bytes(self) -> int:
+        return total_bytes(self.boot_bytes, self.devices)
+
+    @property
+    def plugged_bytes(self) -> int:
+        return self.boot_bytes + sum(device.current_bytes for device in self.devices)
+
+    @property
+    def persistent_bytes(self) -> int:
+        return total_bytes(self.boot_bytes, self.persistent_devices)
+
+
+def smallest_safe_bytes(facts: MemoryFacts, wanted_bytes: int, step_bytes: int) -> int:
+    """The smallest size, in steps from what it has, that leaves the guest what it uses and a
+    reserve; what it has now, where it does not say, or where its reserve is only a little short."""
+    if facts.available_bytes is None:
+        return facts.plugged_bytes
+    reserve = max(_RESERVE_BYTES, wanted_bytes // _RESERVE_SHARE)
+    spare = facts.available_bytes - reserve
+    if -reserve // 2 <= spare < 0:
+        return facts.plugged_bytes
+    return facts.plugged_bytes - spare // step_bytes * step_bytes
+
+
+def askable_bytes(facts: MemoryFacts, wanted_bytes: int, most_bytes: int, step_bytes: int) -> int:
+    """What the guest may be asked for now; more than wanted only while a shrink is not safe. A
+    guest that comes to need more meanwhile gets it back, up to ``most_bytes``."""
+    if wanted_bytes >= facts.plugged_bytes:
+        return wanted_bytes
+    if facts.available_bytes is None:
+        # It cannot be asked what it needs: nothing is taken from it that was not asked before.
+        return max(wanted_bytes, min(facts.requested_bytes, facts.plugged_bytes))
+    most_bytes = max(most_bytes, facts.plugged_bytes)
+    return max(wanted_bytes, min(smallest_safe_bytes(facts, wanted_bytes, step_bytes), most_bytes))
+
+
+def is_seen(facts: MemoryFacts, base: MemoryBase | None) -> bool:
+    """The guest's own total has moved as far as what is plugged, but for its page structures."""
+    unseen = unseen_bytes(facts, base)
+    return unseen is not None and unseen == 0
+
+
+def unseen_bytes(facts: MemoryFacts, base: MemoryBase | None) -> int | None:
+    """By how much the guest's own total is behind what is plugged, beyond what its kernel may keep;
+    None where it does not say. The guest itself gives back the memory that is taken away, and
+    gives what it kept offline first: its total may then fall by less, never stay above."""
+    if facts.seen_bytes is None:
+        return None
+    if base is None:
+        kept = max(_KERNEL_BYTES, facts.boot_bytes // _KERNEL_SHARE)
+        return max(0, facts.plugged_bytes - facts.seen_bytes - kept)
+    moved = facts.plugged_bytes - base.plugged_bytes
+    slack = abs(moved) // _PAGE_STRUCT_SHARE
+    if facts.boot_id != base.boot_id:
+        slack += _OTHER_BOOT_BYTES
+    behind = base.seen_bytes + moved - facts.seen_bytes
+    return max(0, behind - slack)
+
+
+def base_of(facts: MemoryFacts) -> MemoryBase | None:
+    """Where a change begins, for its note. Of memory that moves while it is read, what the guest
+    sees and what it holds do not match: then there is none."""
+    if facts.noted_bytes is not None:
+        return facts.noted_base
+    if facts.seen_bytes is None or facts.requested_bytes != facts.plugged_bytes:
+        return None
+    if unseen_bytes(facts, None):
+        return None  # part of it is offline
+    return MemoryBase(facts.plugged_bytes, facts.seen_bytes, facts.boot_id)

@@ -1,0 +1,60 @@
+"""What a memory technology decides, and nothing else. Pure.
+
+A technology is told what the VM has and what it is to have. It answers with changes of named
+devices, or that it has to wait, or that this size cannot be had. agent/vm/plan.py puts the changes
+into the order of groups, marks, notes and confirmations, which is the same for all technologies.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from livesize.agent.vm.memory.facts import MemoryFacts
+from livesize.api.vm_changes import DeviceChange, VmDevice
+from livesize.api.vm_size import VmSize
+
+
+class MemoryTarget(msgspec.Struct, frozen=True):
+    """``most_bytes``: the largest size that the groups hold as they are now."""
+
+    wanted_bytes: int
+    most_bytes: int
+
+
+class MemoryPlan(msgspec.Struct, frozen=True):
+    """``live``: the changes after which the guest holds ``asked_bytes``, in an order of which every
+    prefix leaves it the smaller of what it has and what it is to have. ``asked_bytes`` is more than
+    wanted while the guest cannot spare the rest. ``persistent``: those for its next start."""
+
+    asked_bytes: int
+    live: tuple[DeviceChange, ...] = ()
+    persistent: tuple[DeviceChange, ...] = ()
+
+
+class MemoryWait(msgspec.Struct, frozen=True):
+    """A change under way has to end first; ``why`` says which, and what the guest does."""
+
+    why: str
+
+
+class MemoryRefusal(msgspec.Struct, frozen=True):
+    """This size cannot be had; the nearest that can."""
+
+    why: str
+    nearest_bytes: tuple[int, ...] = ()
+
+
+MemoryDecision: TypeAlias = MemoryPlan | MemoryWait | MemoryRefusal
+
+
+class MemoryTechnology(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def initial_devices(self, size: VmSize) -> tuple[VmDevice, ...]:
+        """The devices that a domain of this size is made with."""
+        ...
+
+    def plan(self, facts: MemoryFacts, target: MemoryTarget) -> MemoryDecision: ...

@@ -1,0 +1,52 @@
+"""Tasks of an object that has ``close`` and no ``async with``, where a TaskGroup cannot stand.
+
+This is the only place that makes a task outside a TaskGroup (tests/unit/test_house_tasks.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from livesize.machinery.telemetry import get_logger
+
+log = get_logger("tasks")
+
+
+class OwnedTasks:
+    """The owner closes it: then no task is left. A task that fails has a bug, which the log says at
+    once; the others go on."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        task = asyncio.get_running_loop().create_task(_guarded(work, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """``wait`` for them afterwards."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Until all have ended, those that begin meanwhile too, or until the time is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        self.cancel()
+        await self.wait()
+
+
+async def _guarded(work: Coroutine[Any, Any, None], name: str) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("task failed", task=name)

@@ -1,0 +1,1 @@
+"""The commands that are not spoken to the API: they run on this machine."""

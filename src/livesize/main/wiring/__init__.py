@@ -1,0 +1,1 @@
+"""Composition roots: the only place that picks implementations and puts processes together."""
