@@ -25,7 +25,7 @@ from livesize.runtime.interface import (
     PodConfig,
     RuntimeCallError,
 )
-from livesize.runtime.vm import VmChange
+from livesize.api.vm_changes import VmChange
 from livesize.runtime.volumes.interface import MemorySize, Volume, VolumeError
 from livesize.sim.network import Network, SimClient
 from livesize.sim.processes import Process

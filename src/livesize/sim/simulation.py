@@ -128,6 +128,9 @@ class Simulation:
             self.network.faults = QUIET
             self.trace.add("faults", "over")
             return await self._settle()
+        except CheckFailedError as failure:
+            self._note(failure)
+            return 0.0
         finally:
             for observer in observers:
                 observer.cancel()
@@ -242,10 +245,14 @@ class Simulation:
         self._fail(CheckFailedError("no bug was met", message))
 
     def _fail(self, failure: CheckFailedError) -> None:
+        self._note(failure)
+        self._working.cancel()
+
+    def _note(self, failure: CheckFailedError) -> None:
+        """The first one counts; what it leads to is no news."""
         if self._failure is None:
             self._failure = failure
             self.trace.add("check", str(failure))
-            self._working.cancel()
 
     # Making
 
