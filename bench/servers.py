@@ -22,7 +22,7 @@ import msgspec
 
 from bench.pods import NODES_PATH
 from bench.wire import Address, RefusedError, Wire, request_bytes
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.tls import TlsFiles, ensure_tls

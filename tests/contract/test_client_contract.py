@@ -32,8 +32,9 @@ from livesize.api.objects import (
     version_of,
 )
 from livesize.api.patch import PatchType
+from livesize.api.roles import Role
 from livesize.api.write_options import FieldValidation, WriteOptions
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.client.http import ConnectionConfig, HttpClient

@@ -20,7 +20,8 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache

@@ -21,7 +21,8 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, version_of
 from livesize.api.patch import PatchType
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig

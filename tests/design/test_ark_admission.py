@@ -18,8 +18,8 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType
+from livesize.api.roles import Role
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
-from livesize.apiserver.auth.identities import Role
 
 
 def size(cpu: str) -> Object:

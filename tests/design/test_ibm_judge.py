@@ -16,7 +16,7 @@ from livesize.api.conditions import is_true
 from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object
 from livesize.api.reasons import ConditionType
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.machinery.context import system_context
 from livesize.scheduler.loop import Scheduler
 

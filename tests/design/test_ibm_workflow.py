@@ -29,7 +29,7 @@ from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 
 

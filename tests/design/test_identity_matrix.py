@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from design.test_who_may_what import EXPECTED, TARGETS, target_name
-from livesize.api.kinds.registry import METRICS, RESOURCES, REVIEWS
+from livesize.api.kinds.metrics import METRICS
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.reviews import REVIEWS
 from livesize.api.objects import Object
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 
 BIGGER = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "600m"}}}]}}
@@ -104,7 +106,7 @@ TO_NODES = {"log": "get", "exec": "create", "attach": "create", "portforward": "
 
 
 def test_there_is_an_object_of_every_kind_served() -> None:
-    assert {resource.plural for resource in RESOURCES} == set(OBJECTS)
+    assert {resource.plural for resource in REGISTRY.stored()} == set(OBJECTS)
     posted = {"binding", "eviction", "resizing"}
     there = {target_name(*target) for target in TARGETS if target[1] in posted}
     assert there == set(POSTED)
@@ -137,7 +139,7 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     for plural, (namespace, body) in OBJECTS.items():
-        resource = next(one for one in RESOURCES if one.plural == plural)
+        resource = next(one for one in REGISTRY.stored() if one.plural == plural)
         if plural != "pods":
             answer = await made.request("POST", resource.path(namespace), body)
             assert answer.status == 201, answer.json
@@ -249,7 +251,9 @@ async def test_who_may_read_an_object_may_read_what_it_uses_and_nobody_writes_it
     rig: Rig, token: str
 ) -> None:
     for measured in METRICS:
-        about = next(one for one in RESOURCES if one.kind == measured.kind.removesuffix("Metrics"))
+        about = next(
+            one for one in REGISTRY.stored() if one.kind == measured.kind.removesuffix("Metrics")
+        )
         namespace, body = OBJECTS[about.plural]
         name = body["metadata"]["name"]
         for verb in ("get", "list"):

@@ -24,7 +24,7 @@ from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType
 from livesize.api.quantity import parse_quantity
 from livesize.api.quota import usage_of, used_of
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of, prefix_of
 from livesize.store.epochs import first_revision

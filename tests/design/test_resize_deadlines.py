@@ -16,7 +16,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
 from livesize.machinery.context import system_context
 from livesize.runtime.interface import ContainerGroup

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
-from livesize.apiserver.auth.authorize import ALL, Access, allows
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.api.roles import ALL, Role
+from livesize.apiserver.auth.authorize import Access, allows
+from livesize.apiserver.auth.identities import Identity, node_identity
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 
 READ, CREATE, CHANGE = {"get", "list", "watch"}, {"create"}, {"update", "patch"}
@@ -77,8 +78,8 @@ def expected() -> dict[tuple[Role, str], set[str]]:
 EXPECTED = expected()
 TARGETS = [
     (resource, subresource)
-    for resource in RESOURCES
-    for subresource in ("", *resource.subresources)
+    for resource in REGISTRY.stored()
+    for subresource in ("", *kind_of(resource).subresources)
 ]
 
 

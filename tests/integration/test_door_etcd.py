@@ -15,7 +15,8 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.lease import LEASES
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, evolve
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.machinery.clock import SystemClock

@@ -20,7 +20,8 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.auth.records import change_records, read_records, write_tokens
 from livesize.apiserver.auth.tokens import issue_token
 from livesize.apiserver.server import ApiServer, ApiServerConfig

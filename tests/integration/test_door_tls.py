@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.apiserver.web import HttpServer

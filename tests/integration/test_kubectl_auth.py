@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration.test_door_kubectl import Cluster
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import read_tokens, write_tokens
 from livesize.apiserver.auth.tokens import issue_token
 from livesize.apiserver.server import ApiServer

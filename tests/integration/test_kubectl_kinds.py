@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from integration.test_door_kubectl import Cluster
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.controllers.claims.reconciler import ClaimBinder
 from livesize.controllers.garbage.reconciler import GarbageCollector
 from livesize.machinery.context import system_context

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from design.test_identity_matrix import OBJECTS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from system.up import Up
 
 pytestmark = [pytest.mark.door, pytest.mark.filterwarnings("ignore")]
@@ -29,7 +29,7 @@ NAMES = ("a", "b", "c")
 
 def furnish(up: Up) -> None:
     """Something of each kind, under each of the names, where it is not there by now."""
-    for resource in RESOURCES:
+    for resource in REGISTRY.stored():
         _, body = OBJECTS[resource.plural]
         for name in NAMES:
             named = {**body, "metadata": {**body["metadata"], "name": name}}

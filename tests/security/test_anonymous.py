@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from livesize.api.kinds.registry import RESOURCES, REVIEWS
+from livesize.api.kinds.registry import REGISTRY
+from livesize.api.kinds.reviews import REVIEWS
 from system.open_door import OpenDoor
 
 pytestmark = pytest.mark.security
@@ -28,7 +29,7 @@ def raw(door: OpenDoor, request: bytes) -> bytes:
         return connection.recv(65536).split(b"\r\n")[0]
 
 
-@pytest.mark.parametrize("resource", [*RESOURCES, *REVIEWS], ids=lambda one: one.plural)
+@pytest.mark.parametrize("resource", [*REGISTRY.stored(), *REVIEWS], ids=lambda one: one.plural)
 def test_no_object_is_shown_or_taken(door: OpenDoor, resource: object) -> None:
     path = resource.path("default")  # type: ignore[attr-defined]
     named = resource.path("default", "x")  # type: ignore[attr-defined]

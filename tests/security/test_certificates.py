@@ -16,8 +16,9 @@ from integration.test_door_identities import Cluster, client_of, eventually_refu
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
+from livesize.api.roles import Role
 from livesize.apiserver.auth.certificates import Authority
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.auth.records import read_records, write_tokens
 from livesize.apiserver.auth.tokens import Tokens, issue_token
 from livesize.apiserver.streaming.endpoints import Endpoints

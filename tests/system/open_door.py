@@ -15,7 +15,8 @@ from typing import Any
 
 import uvloop
 
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig

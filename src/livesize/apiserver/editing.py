@@ -14,13 +14,14 @@ from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.resize_state import accepted_on_the_way, remember_request
+from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access, authorize
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.committing import Beside
 from livesize.apiserver.deletion import is_finished
 from livesize.apiserver.intake import take_in

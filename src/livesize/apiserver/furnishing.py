@@ -24,6 +24,7 @@ from livesize.api.kinds.service_account import SERVICE_ACCOUNTS
 from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.patch import PatchType
+from livesize.api.roles import Role
 from livesize.api.storage import (
     DEFAULT_CLASS,
     LOCAL_CLASS,
@@ -32,7 +33,7 @@ from livesize.api.storage import (
     ReclaimPolicy,
 )
 from livesize.apiserver.asked import Target
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service

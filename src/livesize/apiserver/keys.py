@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 
 ROOT = "/registry/"
@@ -27,10 +27,7 @@ def key_of(resource: Resource, namespace: str, name: str) -> str:
     return _prefix(resource) + name
 
 
-_BY_PLACE = {(resource.group or "core", resource.plural): resource for resource in RESOURCES}
-
-
 def resource_of(key: str) -> Resource | None:
     """The resource whose object lies at ``key``; None for a kind this version does not know."""
     group, plural, _ = key[len(ROOT) :].split("/", 2)
-    return _BY_PLACE.get((group, plural))
+    return REGISTRY.find_plural("" if group == "core" else group, plural)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import lookup
+from livesize.api.roles import Role
 from livesize.apiserver.asked import ListOptions
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import LASTING_NAMESPACES, DeleteOptions
 from livesize.apiserver.furnishing import (
     FURNITURE_KINDS,
@@ -105,7 +106,7 @@ async def _look_at(service: Service, name: str, furniture: Furniture, going: set
 
 async def _empty(service: Service, name: str) -> None:
     left = 0
-    for resource in RESOURCES:
+    for resource in REGISTRY.stored():
         if not resource.namespaced:
             continue
         selection = ListOptions(namespace=name)

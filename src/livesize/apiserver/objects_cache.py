@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from livesize.api.errors import Cause, StatusError, expired
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches
@@ -95,7 +95,7 @@ class ObjectsCache:
         self._store = store
         self._ring_events = ring_events
         self._watcher_capacity = watcher_capacity
-        self._shelves = {resource: _Shelf(0, ring_events) for resource in RESOURCES}
+        self._shelves = {resource: _Shelf(0, ring_events) for resource in REGISTRY.stored()}
         # Nodes act on what they are told, while somebody waits for that; others look on.
         self._watchers_first: dict[Resource | None, dict[Watcher, None]] = {}
         self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
@@ -258,7 +258,9 @@ class ObjectsCache:
 
     async def _load(self) -> None:
         listing = await self._read()
-        shelves = {resource: _Shelf(listing.revision, self._ring_events) for resource in RESOURCES}
+        shelves = {
+            resource: _Shelf(listing.revision, self._ring_events) for resource in REGISTRY.stored()
+        }
         for entry in listing.entries:
             resource = resource_of(entry.key)
             if resource is not None:

@@ -31,21 +31,20 @@ from livesize.api.apply.resized import compare_sizes
 from livesize.api.defaults import default_object
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import Cause, StatusError, bad_request, invalid
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
 from livesize.api.patch.merge_keys import merge_keys_of
+from livesize.api.roles import Role
 from livesize.api.vm_as_container import fold_part
 from livesize.api.write_options import WriteOptions
 from livesize.apiserver.asked import Target
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 _MANAGED = ("metadata", "managedFields")
 _UNTRACKED_ROLES = frozenset({Role.NODE, Role.SCHEDULER})
-_UNTRACKED_UPDATES = (EVENTS, LEASES)
 _NOT_OWNED = frozenset(
     {
         "creationTimestamp",
@@ -67,7 +66,7 @@ def updating_owner(identity: Identity, target: Target, options: WriteOptions) ->
     """Who makes a change, if it is tracked at all; without the time."""
     if not options.manager or identity.role in _UNTRACKED_ROLES:
         return None
-    if target.resource in _UNTRACKED_UPDATES:
+    if not kind_of(target.resource).tracks_updates:
         return None
     return _owner(target, options, Operation.UPDATE)
 

@@ -1,4 +1,4 @@
-"""What the door itself writes into objects: identity, times, generation, and what stays as it was.
+"""What the API server itself writes into objects: identity, times, generation, what stays.
 
 Pure: uids and times are arguments. Clients may send all of this back; it is never taken from them.
 """
@@ -6,15 +6,9 @@ Pure: uids and times are arguments. Clients may send all of this back; it is nev
 from __future__ import annotations
 
 from livesize.api.errors import FieldError, FieldErrorKind, bad_request, conflict, invalid
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.lease import LEASES
-from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
-from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
+from livesize.api.kinds.kind import StatusWrites
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, generation_of, uid_of, version_of
 from livesize.apiserver.asked import Target
 
@@ -28,24 +22,13 @@ _NOT_FROM_CLIENTS = (
     "selfLink",
 )
 _KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
-_WITHOUT_STATUS = (EVENTS, LEASES)
-_STATUS_IS_OURS = frozenset(
-    {
-        PODS,
-        NAMESPACES,
-        RESOURCE_QUOTAS,
-        DISRUPTION_BUDGETS,
-        PERSISTENT_VOLUME_CLAIMS,
-        PERSISTENT_VOLUMES,
-    }
-)
-_WITH_GENERATION = frozenset({PODS, DISRUPTION_BUDGETS})
 
 
 def prepare_create(
     resource: Resource, namespace: str, obj: Object, *, uid: str, now: str, suffix: str
 ) -> Object:
     """``obj`` as the beginning of a stored object."""
+    kind = kind_of(resource)
     given = obj.get("metadata") or {}
     if given.get("resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
@@ -62,16 +45,16 @@ def prepare_create(
         metadata.pop("namespace", None)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
-    if resource in _WITH_GENERATION:
+    if kind.has_generation:
         metadata["generation"] = 1
     prepared = {**obj, "metadata": metadata}
-    if resource in _STATUS_IS_OURS:
+    if kind.status is StatusWrites.SUBRESOURCE:
         prepared.pop("status", None)
     return prepared
 
 
 def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
-    """``incoming`` with everything the door keeps taken from ``stored``, status included."""
+    """``incoming`` with everything the API server keeps taken from ``stored``, status included."""
     given = incoming.get("metadata") or {}
     check_identity(target, stored, incoming)
     kept = stored["metadata"]
@@ -82,7 +65,7 @@ def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
     if "namespace" in kept:
         metadata["namespace"] = kept["namespace"]
     updated = {**incoming, "metadata": metadata}
-    if target.resource not in _WITHOUT_STATUS:
+    if kind_of(target.resource).status is not StatusWrites.ANY:
         updated.pop("status", None)
         if "status" in stored:
             updated["status"] = stored["status"]
@@ -91,7 +74,7 @@ def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
 
 def with_generation(resource: Resource, stored: Object, new: Object) -> Object:
     """One more where the spec has changed; the node's own writes never count (design 5.1)."""
-    if resource not in _WITH_GENERATION or new.get("spec") == stored.get("spec"):
+    if not kind_of(resource).has_generation or new.get("spec") == stored.get("spec"):
         return new
     return {**new, "metadata": {**new["metadata"], "generation": generation_of(stored) + 1}}
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from livesize.api.errors import forbidden
 from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, name_of, namespace_of
@@ -86,7 +86,7 @@ class QuotaBooks:
         return Lane(self._lanes, namespace)
 
     def _others(self, namespace: str, own: str) -> Iterator[tuple[Resource, Object]]:
-        for resource in RESOURCES:
+        for resource in REGISTRY.stored():
             if is_counted(resource):
                 for record in self._cache.records(resource, namespace):
                     if record.key != own:

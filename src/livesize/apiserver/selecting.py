@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from livesize.api.errors import bad_request
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.secret import SECRETS
-from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import lookup
 from livesize.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 from livesize.apiserver.events import Matches
@@ -19,35 +14,6 @@ from livesize.apiserver.records import Record
 
 _ANY = ("metadata.name", "metadata.namespace")
 
-SELECTABLE: Mapping[Resource, tuple[str, ...]] = {
-    PODS: (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    ),
-    NODES: ("spec.unschedulable",),
-    NAMESPACES: ("status.phase",),
-    SECRETS: ("type",),
-    SERVICES: ("spec.clusterIP", "spec.type"),
-    EVENTS: (
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
-}
 _BOOLEANS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 
 
@@ -78,7 +44,7 @@ def _field_test(resource: Resource, text: str) -> Matches:
         selector = parse_field_selector(text)
     except SelectorError as error:
         raise bad_request(f"unable to parse the field selector {text!r}: {error}") from None
-    supported = {*_ANY, *SELECTABLE.get(resource, ())}
+    supported = {*_ANY, *kind_of(resource).selectable_fields}
     for name in sorted({requirement.field for requirement in selector.requirements}):
         if name not in supported:
             raise bad_request(f"field label not supported: {name}")

@@ -22,14 +22,16 @@ from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
+from livesize.api.roles import Role
 from livesize.api.vm_as_container import keep_machine
 from livesize.api.write_options import PLAIN_WRITE, WriteOptions
 from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.node_reads import (
     Cluster,
     NodeRead,
@@ -62,7 +64,7 @@ from livesize.apiserver.reading import Page, open_watch, read_page
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
-from livesize.apiserver.subresources.rules import POSTED_KINDS, change_rule, post_rule
+from livesize.apiserver.subresources.rules import change_rule, post_rule
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
@@ -310,5 +312,5 @@ class Service:
 
 
 def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:
-    posted = POSTED_KINDS[target.resource, target.subresource]
+    posted = kind_of(target.resource).subresources[target.subresource]
     return take_in(body, kind=posted.kind, api_version=posted.api_version, options=options)

@@ -16,7 +16,7 @@ import click
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, version_of
 from livesize.api.patch import PatchType
@@ -112,10 +112,10 @@ def placed(obj: Object, namespace: str, *, forced: bool) -> tuple[Resource, Obje
 
 def resource_of(obj: Object) -> Resource:
     kind, api_version = obj.get("kind"), obj.get("apiVersion")
-    for resource in RESOURCES:
+    for resource in REGISTRY.stored():
         if resource.kind == kind and resource.api_version == api_version:
             return resource
-    known = ", ".join(f"{resource.api_version} {resource.kind}" for resource in RESOURCES)
+    known = ", ".join(f"{resource.api_version} {resource.kind}" for resource in REGISTRY.stored())
     raise Failure(f"a manifest is of kind {api_version} {kind}; there are {known}")
 
 

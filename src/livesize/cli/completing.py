@@ -29,13 +29,13 @@ def complete_target(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """A kind, or KIND/NAME once there is a slash."""
-    from livesize.api.kinds.registry import RESOURCES
+    from livesize.api.kinds.registry import REGISTRY
     from livesize.cli.targets import find_resource
 
     del parameter
     kind, slash, _ = incomplete.partition("/")
     if not slash:
-        return _offer([resource.plural for resource in RESOURCES], incomplete)
+        return _offer([resource.plural for resource in REGISTRY.stored()], incomplete)
     resource = find_resource(kind)
     if resource is None:
         return []

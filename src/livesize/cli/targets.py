@@ -9,7 +9,7 @@ import msgspec
 
 from livesize.api.duration import parse_duration
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 
 
@@ -40,7 +40,7 @@ class Duration(click.ParamType[float]):
 def find_resource(word: str) -> Resource | None:
     """A resource by kind, plural, singular or short name, in any case."""
     wanted = word.lower()
-    for resource in RESOURCES:
+    for resource in REGISTRY.stored():
         known = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
         if wanted in known or wanted == f"{resource.plural}.{resource.group}":
             return resource
@@ -83,6 +83,6 @@ def _slashed(word: str) -> Target:
 def _resource(word: str) -> Resource:
     resource = find_resource(word)
     if resource is None:
-        known = ", ".join(resource.plural for resource in RESOURCES)
+        known = ", ".join(resource.plural for resource in REGISTRY.stored())
         raise click.UsageError(f"there is no kind {word!r}; there are {known}")
     return resource

@@ -13,7 +13,7 @@ from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.validation.objects import validate_create, validate_update
@@ -137,7 +137,7 @@ half_right_pods = st.fixed_dictionaries(
 
 
 @settings(max_examples=60)
-@given(st.dictionaries(keys, json_values) | half_right_pods, st.sampled_from(RESOURCES))
+@given(st.dictionaries(keys, json_values) | half_right_pods, st.sampled_from(REGISTRY.stored()))
 def test_any_json_is_filled_in_once_and_judged_without_a_crash(
     body: Object, resource: Resource
 ) -> None:

@@ -15,11 +15,12 @@ import pytest
 
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
+from livesize.api.roles import Role
 from livesize.apiserver.asked import Target
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.http.app import App
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
@@ -165,7 +166,7 @@ class Rig:
 
     async def check_nothing_was_changed_in_place(self) -> None:
         """Objects are shared and immutable: each still says what was encoded and stored."""
-        for resource in RESOURCES:
+        for resource in REGISTRY.stored():
             for record in self.cache.records(resource):
                 assert encode(record.served) == record.encoded
                 entry = await self.store.get(record.key)

@@ -16,15 +16,15 @@ from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.pod_references import references_of
-from livesize.apiserver.auth.authorize import ALL, Access, allows, refusal
+from livesize.api.roles import ALL, Role
+from livesize.apiserver.auth.authorize import Access, allows, refusal
 from livesize.apiserver.auth.identities import (
     LIMITABLE,
     Identity,
     IdentityError,
-    Role,
     identity_of_groups,
     make_identity,
     node_identity,
@@ -69,7 +69,7 @@ def test_an_editor_of_two_namespaces(access: Access, allowed: bool) -> None:
 @given(
     role=st.sampled_from(sorted(LIMITABLE)),
     verb=st.sampled_from(sorted(ALL)),
-    resource=st.sampled_from(RESOURCES),
+    resource=st.sampled_from(REGISTRY.stored()),
     namespace=st.sampled_from(["", "team-a", "other"]),
 )
 def test_a_limit_never_adds_rights(

@@ -16,9 +16,10 @@ from livesize.api.objects import Object, evolve
 from livesize.api.patch import PatchType
 from livesize.api.plain_resize import parse_sizes, resize_plainly
 from livesize.api.resize_state import bind_allocated
+from livesize.api.roles import Role
 from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOptions
 from livesize.apiserver.asked import Target
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.editing import take_sent
 from livesize.apiserver.intake import apply_patch, plain_sizes
 from livesize.apiserver.ownership import own_changed, own_created

@@ -8,10 +8,11 @@ import pytest
 
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, Path, evolve
+from livesize.api.roles import Role
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.surroundings import around_of
 from unit.apiserver.conftest import pod
 

@@ -15,8 +15,9 @@ import pytest
 
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.api.kernel_units import KernelLimits
+from livesize.api.roles import Role
 from livesize.apiserver.auth.certificates import Authority
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode, NodeUnreachableError
 from livesize.apiserver.tls import ensure_tls
 from livesize.machinery.context import system_context

@@ -23,9 +23,10 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
 from livesize.api.quantity import format_memory
 from livesize.api.resources import container_resources, containers_of, is_vm, size_of
+from livesize.api.roles import Role
 from livesize.api.vm_size import vm_size_of
 from livesize.api.vm_status import statuses_of, vm_status_of
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.auth.tokens import issue_token, write_tokens
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.cli.app import cli

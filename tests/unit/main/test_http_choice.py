@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import CertificateEntry, JoinEntry, Records, write_records
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli

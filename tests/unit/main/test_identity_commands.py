@@ -10,8 +10,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from livesize.api.roles import Role
 from livesize.apiserver.auth.certificates import read_peer
-from livesize.apiserver.auth.identities import Identity, Role, node_identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.auth.records import read_records
 from livesize.apiserver.auth.tokens import Tokens
 from livesize.apiserver.tls import ensure_tls

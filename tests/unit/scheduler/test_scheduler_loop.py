@@ -14,7 +14,7 @@ from livesize.api.errors import StatusError, conflict, not_found
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
@@ -30,7 +30,7 @@ class Server:
     """Objects of all kinds; tells watchers of every change. ``refuse_binding`` may raise."""
 
     def __init__(self) -> None:
-        self.objects: dict[Resource, dict[str, Object]] = {one: {} for one in RESOURCES}
+        self.objects: dict[Resource, dict[str, Object]] = {one: {} for one in REGISTRY.stored()}
         self.revision = 0
         self.watchers: dict[Resource, list[asyncio.Queue[WatchEvent]]] = {}
         self.bindings: list[tuple[str, str]] = []

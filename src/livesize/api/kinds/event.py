@@ -9,9 +9,10 @@ from livesize.api.columns import (
     since,
 )
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of
+from livesize.api.roles import ALL, CHANGE, CREATE, READ, Role
 
 EVENTS = Resource("", "v1", "events", "Event", True, "event", ("ev",))
 
@@ -45,6 +46,31 @@ def _event_object(event: Object, _now: float) -> str:
 EVENT = Kind(
     EVENTS,
     validate=validate_event,
+    status=StatusWrites.ANY,
+    tracks_updates=False,
+    counted=False,
+    collected=False,
+    roles={
+        Role.VIEWER: {"": READ},
+        Role.EDITOR: {"": ALL},
+        Role.NODE: {"": CREATE | CHANGE},
+        Role.SCHEDULER: {"": READ | CREATE | CHANGE},
+        Role.CONTROLLER: {"": ALL},
+        Role.APISERVER: {"": READ},
+    },
+    selectable_fields=(
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
     columns=(
         Column("Last Seen", _event_last_seen),
         Column("Type", at("type", default="")),

@@ -3,22 +3,41 @@ validation, tables and the command line read it from the registry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from livesize.api.columns import AGE, NAME, Column
 from livesize.api.errors import FieldError
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import Scale, Subresource
 from livesize.api.objects import Object
+from livesize.api.roles import Grants
 from livesize.api.validation.names import DnsRule
+
+
+class StatusWrites(enum.Enum):
+    """By which requests clients write ``status``."""
+
+    ANY = "any"
+    """Any: the kind has no status that the API server would treat apart."""
+    CREATE = "create"
+    """A create may bring it; an update leaves it as it is."""
+    SUBRESOURCE = "subresource"
+    """None but those to X/status."""
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """``defaults`` returns the object with everything filled in; doing it twice changes nothing
     more. ``validate`` and ``validate_update`` (new, old) return what is wrong; where a kind has no
     ``validate_update``, an update is checked like a new object. ``is_stored``: clients read and
-    write objects of it; of the others the API server computes the answer to each request."""
+    write objects of it; of the others the API server computes the answer to each request.
+
+    ``roles``: what each role may do. ``has_generation``: a change of the spec counts it up.
+    ``tracks_updates``: managedFields say who updated what. ``counted``: quotas count its objects.
+    ``update_rule`` names what the API server does with a PUT, a PATCH or an apply of the object.
+    ``collected``: the garbage collector follows its owner references."""
 
     resource: Resource
     defaults: Callable[[Object], Object] | None = None
@@ -26,4 +45,14 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     validate_update: Callable[[Object, Object], list[FieldError]] | None = None
     name_rule: DnsRule = DnsRule.SUBDOMAIN
     columns: tuple[Column, ...] = (NAME, AGE)
+    subresources: Mapping[str, Subresource] = {}
+    scale: Scale | None = None
+    update_rule: str = "object"
+    roles: Grants = {}
+    selectable_fields: tuple[str, ...] = ()
+    status: StatusWrites = StatusWrites.CREATE
+    has_generation: bool = False
+    tracks_updates: bool = True
+    counted: bool = True
+    collected: bool = True
     is_stored: bool = True

@@ -9,9 +9,10 @@ from livesize.api.columns import (
     at,
 )
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
+from livesize.api.roles import ALL, CHANGE, CREATE, DELETE, GET, READ, Role
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, "lease")
 
@@ -28,5 +29,15 @@ def validate_lease(lease: Object) -> list[FieldError]:
 LEASE = Kind(
     LEASES,
     validate=validate_lease,
+    status=StatusWrites.ANY,
+    tracks_updates=False,
+    roles={
+        Role.VIEWER: {"": READ},
+        Role.EDITOR: {"": READ},
+        Role.NODE: {"": GET | CREATE | CHANGE | DELETE},
+        Role.SCHEDULER: {"": READ | CREATE | CHANGE},
+        Role.CONTROLLER: {"": ALL},
+        Role.APISERVER: {"": READ},
+    },
     columns=(NAME, Column("Holder", at("spec", "holderIdentity", default="")), AGE),
 )

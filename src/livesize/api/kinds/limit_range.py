@@ -15,6 +15,7 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
+from livesize.api.roles import RULING
 from livesize.api.validation.choices import required_one_of
 from livesize.api.validation.resources import validate_quantities
 
@@ -117,6 +118,7 @@ LIMIT_RANGE = Kind(
     LIMIT_RANGES,
     defaults=default_limit_range,
     validate=validate_limit_range,
+    roles=RULING,
     columns=(
         NAME,
         Column("Created At", at("metadata", "creationTimestamp", default=UNKNOWN)),

@@ -13,6 +13,8 @@ from livesize.api.columns import (
     at,
 )
 from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.node import NODE
+from livesize.api.kinds.pod import POD
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.quantity import (
@@ -37,9 +39,12 @@ def _used(name: str, style: QuantityStyle) -> Callable[[Object, float], str]:
     return cell
 
 
+METRICS = (NODE_METRICS, POD_METRICS)
+
 NODE_METRIC = Kind(
     NODE_METRICS,
     is_stored=False,
+    roles=NODE.roles,
     columns=(
         NAME,
         Column("CPU", at("usage", "cpu")),
@@ -50,6 +55,7 @@ NODE_METRIC = Kind(
 POD_METRIC = Kind(
     POD_METRICS,
     is_stored=False,
+    roles=POD.roles,
     columns=(
         NAME,
         Column("CPU", _used("cpu", QuantityStyle.DECIMAL_SI)),

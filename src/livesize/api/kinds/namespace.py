@@ -9,9 +9,10 @@ from livesize.api.columns import (
     at,
 )
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
+from livesize.api.roles import ALL, COLLECT, READ, Role
 from livesize.api.validation.names import DnsRule
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, "namespace", ("ns",))
@@ -51,5 +52,14 @@ NAMESPACE = Kind(
     defaults=default_namespace,
     validate=validate_namespace,
     name_rule=DnsRule.LABEL,
+    roles={
+        Role.VIEWER: {"": READ},
+        Role.EDITOR: {"": ALL},
+        Role.SCHEDULER: {"": READ},
+        Role.CONTROLLER: {"": COLLECT},
+        Role.APISERVER: {"": READ},
+    },
+    status=StatusWrites.SUBRESOURCE,
+    selectable_fields=("status.phase",),
     columns=(NAME, Column("Status", at("status", "phase", default="Active")), AGE),
 )

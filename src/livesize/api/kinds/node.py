@@ -16,12 +16,14 @@ from livesize.api.conditions import find_condition
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities
+from livesize.api.roles import CHANGE, COLLECT, CREATE, READ, Role
 from livesize.api.validation.names import validate_key
 from livesize.api.validation.resources import validate_quantities
 
-NODES = Resource("", "v1", "nodes", "Node", False, "node", ("no",), subresources=("status",))
+NODES = Resource("", "v1", "nodes", "Node", False, "node", ("no",))
 
 
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -80,10 +82,21 @@ def _node_address(kind: str) -> Callable[[Object, float], str]:
     return cell
 
 
+_SEEN = {"": READ, "status": READ}
 NODE = Kind(
     NODES,
     defaults=default_node,
     validate=validate_node,
+    subresources={"status": STATUS},
+    roles={
+        Role.VIEWER: _SEEN,
+        Role.EDITOR: _SEEN,
+        Role.SCHEDULER: _SEEN,
+        Role.APISERVER: _SEEN,
+        Role.NODE: {"": READ | CREATE | CHANGE, "status": READ | CHANGE},
+        Role.CONTROLLER: {"": COLLECT, "status": READ | CHANGE},
+    },
+    selectable_fields=("spec.unschedulable",),
     columns=(
         NAME,
         Column("Status", _node_status),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livesize.api import roles
 from livesize.api.columns import (
     AGE,
     NAME,
@@ -11,8 +12,9 @@ from livesize.api.columns import (
     leaving_or_phase,
 )
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.storage import (
     SOURCES,
@@ -25,14 +27,7 @@ from livesize.api.validation.placement import validate_node_terms
 from livesize.api.validation.storage import validate_modes, validate_storage, with_capacity
 
 PERSISTENT_VOLUMES = Resource(
-    "",
-    "v1",
-    "persistentvolumes",
-    "PersistentVolume",
-    False,
-    "persistentvolume",
-    ("pv",),
-    subresources=("status",),
+    "", "v1", "persistentvolumes", "PersistentVolume", False, "persistentvolume", ("pv",)
 )
 
 
@@ -114,6 +109,16 @@ VOLUME = Kind(
     defaults=default_volume,
     validate=validate_volume,
     validate_update=validate_volume_update,
+    subresources={"status": STATUS},
+    status=StatusWrites.SUBRESOURCE,
+    roles=roles.combine(
+        roles.RULING,
+        roles.STATUS,
+        {
+            roles.Role.NODE: {"": roles.READ | roles.CHANGE},
+            roles.Role.CONTROLLER: {"": roles.COLLECT | roles.CREATE},
+        },
+    ),
     columns=(
         NAME,
         Column("Capacity", at("spec", "capacity", "storage", default="")),

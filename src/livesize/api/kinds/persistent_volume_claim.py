@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livesize.api import roles
 from livesize.api.columns import (
     AGE,
     NAME,
@@ -11,8 +12,9 @@ from livesize.api.columns import (
     leaving_or_phase,
 )
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
 from livesize.api.storage import (
@@ -32,7 +34,6 @@ PERSISTENT_VOLUME_CLAIMS = Resource(
     True,
     "persistentvolumeclaim",
     ("pvc",),
-    subresources=("status",),
 )
 
 
@@ -117,6 +118,9 @@ CLAIM = Kind(
     defaults=default_claim,
     validate=validate_claim,
     validate_update=validate_claim_update,
+    subresources={"status": STATUS},
+    status=StatusWrites.SUBRESOURCE,
+    roles=roles.combine(roles.EDITED, roles.STATUS, {roles.Role.NODE: {"": roles.READ}}),
     columns=(
         NAME,
         Column("Status", leaving_or_phase),

@@ -12,13 +12,15 @@ from livesize.api.columns import (
 )
 from livesize.api.conditions import is_true
 from livesize.api.container_state import is_running
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.pod_resource import PODS
+from livesize.api.kinds.subresource import Subresource, posted, streamed
 from livesize.api.objects import Object, lookup
 from livesize.api.pod_template import default_pod
 from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.resize_state import allocated_sizes
 from livesize.api.resources import resizable_of
+from livesize.api.roles import ALL, CHANGE, CREATE, DELETE, GET, READ, Role
 from livesize.api.validation.pod import validate_pod
 from livesize.api.validation.pod_update import validate_pod_update
 from livesize.api.vm_status import resizable_statuses_of
@@ -61,11 +63,62 @@ def _actual(pod: Object, _now: float) -> str:
     return resources_words([one.get("resources") or {} for one in running]) if running else "-"
 
 
+_SEEN = {"": READ, "resize": READ, "status": READ}
+_EDITED = {"": ALL, "eviction": CREATE, "resize": READ | CHANGE, "status": READ}
+_ROLES = {
+    Role.VIEWER: {**_SEEN, "log": GET},
+    Role.EDITOR: {
+        **_EDITED,
+        "log": GET,
+        # A shell in a container, its streams and its ports: for who may change the pod.
+        **dict.fromkeys(("attach", "exec", "portforward"), CREATE),
+    },
+    # Which pods: livesize.apiserver.auth.node_reads, and admission for what it writes.
+    Role.NODE: {
+        "": READ | CHANGE | DELETE,
+        "resize": READ,
+        "resizing": CREATE,
+        "status": READ | CHANGE,
+    },
+    Role.SCHEDULER: {
+        **_SEEN,
+        "binding": CREATE,
+        "resizing": CREATE,
+        "status": READ | CHANGE,
+    },
+    Role.CONTROLLER: {**_EDITED, "status": READ | CHANGE},
+    Role.APISERVER: _SEEN,
+}
 POD = Kind(
     PODS,
     defaults=default_pod,
     validate=validate_pod,
     validate_update=validate_pod_update,
+    subresources={
+        "attach": streamed("PodAttachOptions"),
+        "binding": posted("pod-binding", "Binding"),
+        "eviction": posted("pod-eviction", "Eviction", "policy/v1"),
+        "exec": streamed("PodExecOptions"),
+        "log": streamed(verbs=("get",)),
+        "portforward": streamed("PodPortForwardOptions"),
+        "resize": Subresource("pod-resize"),
+        "resizing": posted("pod-resizing", "Resizing"),
+        "status": Subresource("pod-status"),
+    },
+    status=StatusWrites.SUBRESOURCE,
+    has_generation=True,
+    update_rule="pod",
+    roles=_ROLES,
+    selectable_fields=(
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
     columns=(
         NAME,
         Column("Ready", _ready),

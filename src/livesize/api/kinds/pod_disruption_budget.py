@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from livesize.api import roles
 from livesize.api.columns import (
     AGE,
     NAME,
@@ -12,8 +13,9 @@ from livesize.api.columns import (
 )
 from livesize.api.disruption import ALWAYS_ALLOW, IF_HEALTHY_BUDGET
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.selectors import validate_selector
@@ -26,7 +28,6 @@ DISRUPTION_BUDGETS = Resource(
     True,
     "poddisruptionbudget",
     ("pdb",),
-    subresources=("status",),
 )
 
 
@@ -67,6 +68,12 @@ def _share(field: str) -> Callable[[Object, float], str]:
 DISRUPTION_BUDGET = Kind(
     DISRUPTION_BUDGETS,
     validate=validate_disruption_budget,
+    subresources={"status": STATUS},
+    status=StatusWrites.SUBRESOURCE,
+    has_generation=True,
+    roles=roles.combine(
+        roles.EDITED, roles.STATUS, {roles.Role.CONTROLLER: {"status": roles.COLLECT}}
+    ),
     columns=(
         NAME,
         Column("Min Available", _share("minAvailable")),

@@ -5,24 +5,4 @@ from __future__ import annotations
 
 from livesize.api.kinds.resource import Resource
 
-PODS = Resource(
-    "",
-    "v1",
-    "pods",
-    "Pod",
-    True,
-    "pod",
-    ("po",),
-    ("all",),
-    subresources=(
-        "attach",
-        "binding",
-        "eviction",
-        "exec",
-        "log",
-        "portforward",
-        "resize",
-        "resizing",
-        "status",
-    ),
-)
+PODS = Resource("", "v1", "pods", "Pod", True, "pod", ("po",), ("all",))

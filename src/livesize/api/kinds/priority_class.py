@@ -13,6 +13,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
+from livesize.api.roles import RULING
 from livesize.api.validation.choices import required_one_of
 
 PRIORITY_CLASSES = Resource(
@@ -78,6 +79,7 @@ PRIORITY_CLASS = Kind(
     defaults=default_priority_class,
     validate=validate_priority_class,
     validate_update=validate_priority_class_update,
+    roles=RULING,
     columns=(
         NAME,
         Column("Value", lambda priority, _now: priority.get("value", 0), "integer"),

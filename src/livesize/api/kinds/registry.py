@@ -35,15 +35,17 @@ class RegistryError(ValueError):
 
 
 class Registry:
-    """Kinds by their resource, by group and plural, and by apiVersion and kind."""
+    """Kinds by their resource, by path, by group and plural, and by apiVersion and kind."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._by_resource: dict[Resource, Kind] = {}
         self._by_plural: dict[tuple[str, str], Resource] = {}
         self._by_kind: dict[tuple[str, str], Resource] = {}
+        self._by_path: dict[tuple[str, str], Resource] = {}
         self._stored: tuple[Resource, ...] = ()
         self._sealed = False
         self.kind_of = self._by_resource.__getitem__
+        self.find = self._by_resource.get
         for kind in kinds:
             self.register(kind)
 
@@ -56,6 +58,7 @@ class Registry:
             raise RegistryError(f"{resource.kind}: {resource.prefix}/{resource.plural} is taken")
         self._by_resource[resource] = kind
         self._by_plural[plural] = self._by_kind[named] = resource
+        self._by_path[resource.prefix, resource.plural] = resource
         if kind.is_stored:
             self._stored = (*self._stored, resource)
 
@@ -68,6 +71,10 @@ class Registry:
 
     def find_kind(self, api_version: str, kind: str) -> Resource | None:
         return self._by_kind.get((api_version, kind))
+
+    def find_path(self, prefix: str, plural: str) -> Resource | None:
+        """``prefix`` is the path of the group and version."""
+        return self._by_path.get((prefix, plural))
 
     def stored(self) -> tuple[Resource, ...]:
         """What clients read and write, in the order of registration."""
@@ -104,6 +111,3 @@ REGISTRY = Registry(
     )
 )
 kind_of = REGISTRY.kind_of
-RESOURCES = REGISTRY.stored()
-REVIEWS = tuple(one.resource for one in (ACCESS_REVIEW, RULES_REVIEW, SELF_REVIEW))
-METRICS = tuple(one.resource for one in (NODE_METRIC, POD_METRIC))

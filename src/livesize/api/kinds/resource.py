@@ -17,7 +17,6 @@ class Resource(msgspec.Struct, frozen=True, cache_hash=True):
     singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = (
         "create",
         "delete",

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from livesize.api import roles
 from livesize.api.columns import (
     AGE,
     NAME,
     Column,
 )
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
 from livesize.api.validation.choices import required_one_of
 from livesize.api.validation.resources import validate_quantities
 
 RESOURCE_QUOTAS = Resource(
-    "", "v1", "resourcequotas", "ResourceQuota", True, "resourcequota", ("quota",), (), ("status",)
+    "", "v1", "resourcequotas", "ResourceQuota", True, "resourcequota", ("quota",)
 )
 
 
@@ -154,6 +156,9 @@ RESOURCE_QUOTA = Kind(
     defaults=default_quota,
     validate=validate_quota,
     validate_update=validate_quota_update,
+    subresources={"status": STATUS},
+    status=StatusWrites.SUBRESOURCE,
+    roles=roles.combine(roles.RULING, roles.STATUS),
     columns=(
         NAME,
         Column("Request", _requests_cell, description="Used of hard"),

@@ -15,6 +15,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
+from livesize.api.roles import EDITED
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
 
@@ -96,6 +97,8 @@ SERVICE = Kind(
     defaults=default_service,
     validate=validate_service,
     name_rule=DnsRule.LABEL,
+    roles=EDITED,
+    selectable_fields=("spec.clusterIP", "spec.type"),
     columns=(
         NAME,
         Column("Type", at("spec", "type", default="")),

@@ -10,6 +10,7 @@ from livesize.api.columns import (
 )
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
+from livesize.api.roles import EDITED
 
 SERVICE_ACCOUNTS = Resource(
     "", "v1", "serviceaccounts", "ServiceAccount", True, "serviceaccount", ("sa",)
@@ -18,5 +19,6 @@ SERVICE_ACCOUNTS = Resource(
 
 SERVICE_ACCOUNT = Kind(
     SERVICE_ACCOUNTS,
+    roles=EDITED,
     columns=(NAME, Column("Secrets", entries("secrets"), "integer"), AGE),
 )

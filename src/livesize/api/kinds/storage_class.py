@@ -12,6 +12,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
+from livesize.api.roles import RULING
 from livesize.api.storage import (
     LOCAL_PROVISIONER,
     BindingMode,
@@ -67,6 +68,7 @@ STORAGE_CLASS = Kind(
     defaults=default_storage_class,
     validate=validate_storage_class,
     validate_update=validate_storage_class_update,
+    roles=RULING,
     columns=(
         Column("Name", _name_cell, format="name"),
         Column("Provisioner", at("provisioner", default="")),

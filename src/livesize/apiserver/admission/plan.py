@@ -42,12 +42,13 @@ from livesize.api.objects import Object, lookup, name_of
 from livesize.api.pod_security import Level, level_of, violations
 from livesize.api.resize_state import is_bound, resize_state
 from livesize.api.resources import resizable_of
+from livesize.api.roles import Role
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
 from livesize.apiserver.admission.node_restriction import forbids_creation, forbids_update
 from livesize.apiserver.admission.storage import forbids_growth, forbids_node
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.node_reads import NODE_LEASES
 
 

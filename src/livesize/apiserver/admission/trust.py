@@ -16,7 +16,8 @@ import msgspec
 
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.resize_hooks import hooks_of
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 
 BROUGHT_BY = "livesize.dev/brought-by"
 _ANNOTATION = ("metadata", "annotations", BROUGHT_BY)

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from livesize.apiserver.auth.identities import Identity, Role, identity_of_groups, role_groups
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity, identity_of_groups, role_groups
 from livesize.apiserver.auth.records import CertificateEntry
 from livesize.client.authority import authority_hash
 

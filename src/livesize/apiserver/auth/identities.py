@@ -7,10 +7,11 @@ organization (O), in SelfSubjectReview one of the user's groups.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 
 import msgspec
+
+from livesize.api.roles import Role
 
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
@@ -18,16 +19,6 @@ NODES_GROUP = "system:nodes"
 NODE_USER = "system:node:"
 _ROLE_GROUP = "livesize:"
 _NAMESPACE_GROUP = "livesize:namespace:"
-
-
-class Role(enum.StrEnum):
-    ADMIN = "admin"
-    EDITOR = "editor"
-    VIEWER = "viewer"
-    NODE = "node"
-    SCHEDULER = "scheduler"
-    CONTROLLER = "controller"
-    APISERVER = "apiserver"
 
 
 LIMITABLE = frozenset({Role.EDITOR, Role.VIEWER})

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from livesize.api.errors import StatusError, bad_request
-from livesize.apiserver.auth.identities import AUTHENTICATED, Identity, Role, identity_of_groups
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import AUTHENTICATED, Identity, identity_of_groups
 
 PREFIX = "impersonate-"
 _USER, _GROUP, _UID, _EXTRA = (f"{PREFIX}{word}" for word in ("user", "group", "uid", "extra-"))

@@ -15,9 +15,10 @@ from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.pod_references import CLAIMS, CONFIG_MAPS, SECRETS, references_of
+from livesize.api.roles import CHANGE, READ
 from livesize.api.selectors import SelectorError, parse_field_selector
 from livesize.api.storage import NODE_LABEL, volume_name
-from livesize.apiserver.auth.authorize import CHANGE, READ, Access
+from livesize.apiserver.auth.authorize import Access
 
 VOLUMES = "persistentvolumes"
 NODE_LEASES = "kube-node-lease"

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 
 Result = TypeVar("Result")
 

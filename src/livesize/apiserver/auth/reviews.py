@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
+from livesize.api.kinds.metrics import METRICS
 from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.registry import METRICS, RESOURCES, REVIEWS
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.reviews import ACCESS_REVIEWS, RULES_REVIEWS
+from livesize.api.kinds.reviews import ACCESS_REVIEWS, REVIEWS, RULES_REVIEWS
 from livesize.api.objects import Object, lookup
-from livesize.apiserver.auth.authorize import ALL, TABLE, Access, allows
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import ALL, Role
+from livesize.apiserver.auth.authorize import Access, allows, granted
+from livesize.apiserver.auth.identities import Identity
 
 ANY = "*"
 OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
@@ -115,8 +117,8 @@ def check_review(resource: Resource, review: Any) -> Object:
 def _table_rules(identity: Identity, namespace: str) -> list[Object]:
     """One rule for each group and set of verbs, of what there really is."""
     merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for resource in (*RESOURCES, *METRICS):
-        for subresource in ("", *resource.subresources):
+    for resource in (*REGISTRY.stored(), *METRICS):
+        for subresource in ("", *kind_of(resource).subresources):
             verbs = _verbs(identity, resource, subresource, namespace)
             if verbs:
                 target = Access("", resource, subresource).target
@@ -131,10 +133,9 @@ def _verbs(
     identity: Identity, resource: Resource, subresource: str, namespace: str
 ) -> tuple[str, ...]:
     where = namespace if resource.namespaced else ""
-    granted = TABLE[identity.role].get(Access("", resource, subresource).target, frozenset())
     return tuple(
         verb
-        for verb in sorted(granted)
+        for verb in sorted(granted(identity.role, resource, subresource))
         if allows(identity, Access(verb, resource, subresource, where))
     )
 
@@ -144,12 +145,8 @@ def _rule(verbs: tuple[str, ...], group: str, resources: list[str]) -> Object:
 
 
 def _resource(group: str, plural: str) -> Resource:
-    """The served one, or one that no table knows: only an admin may do things with it."""
-    for one in (*RESOURCES, *REVIEWS, *METRICS):
-        if (one.group, one.plural) == (group, plural):
-            return one
-    unknown = plural if all(plural != one.plural for one in RESOURCES) else f"{plural}.{group}"
-    return Resource(group, "", unknown, "", True)
+    """The served one, or one that no kind has: only an admin may do things with it."""
+    return REGISTRY.find_plural(group, plural) or Resource(group, "", plural, "", True)
 
 
 def _words(attributes: Any, names: tuple[str, ...]) -> Mapping[str, str]:

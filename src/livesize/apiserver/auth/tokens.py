@@ -12,8 +12,9 @@ import os
 import secrets
 from pathlib import Path
 
+from livesize.api.roles import Role
 from livesize.apiserver.auth.certificates import read_peer
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
     Records,

@@ -22,6 +22,8 @@ from livesize.api.errors import (
     unauthorized,
     unavailable,
 )
+from livesize.api.kinds.registry import kind_of
+from livesize.api.kinds.subresource import Transfer
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.impersonation import PREFIX, become, read_impersonation
 from livesize.apiserver.http.discovery import Discovery
@@ -55,7 +57,6 @@ from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.relay import NodeStream
 from livesize.apiserver.streaming.streams import NodeStreams
-from livesize.apiserver.subresources.rules import STREAMED_KINDS
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import StoreClosedError
@@ -223,7 +224,7 @@ class App:
     def _routed(self, identity: Identity, route: Route, scope: Scope, head: Request) -> Ask:
         """What is asked of objects."""
         verb = verb_of(head, route)
-        if self._streams is not None and (route.resource, route.subresource) in STREAMED_KINDS:
+        if self._streams is not None and _is_streamed(route):
             lasts = verb == "create" or head.flag("follow")
             labels = (STREAM if lasts else verb, route.resource.plural, route.subresource)
             ask = functools.partial(self._streams.answer, identity, verb, route, scope)
@@ -282,6 +283,11 @@ class App:
             return True
 
         return msgspec.structs.replace(head, still_known=still_known)
+
+
+def _is_streamed(route: Route) -> bool:
+    subresource = kind_of(route.resource).subresources.get(route.subresource)
+    return subresource is not None and subresource.transfer is Transfer.STREAM
 
 
 @functools.cache

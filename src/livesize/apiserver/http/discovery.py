@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from livesize.api.kinds.registry import METRICS, RESOURCES, REVIEWS
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import Subresource, Transfer
 from livesize.api.objects import Object
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
-
-_CHANGED = ("get", "patch", "update")
-_POSTED = ("create",)
-_SERVED = (*RESOURCES, *REVIEWS, *METRICS)
 
 
 class Discovery:
@@ -92,14 +88,15 @@ def _aggregated_resource(resource: Resource) -> Object:
         described["shortNames"] = list(resource.short_names)
     if resource.categories:
         described["categories"] = list(resource.categories)
-    if resource.subresources:
+    below = kind_of(resource).subresources
+    if below:
         described["subresources"] = [
             {
-                "subresource": subresource,
+                "subresource": name,
                 "responseKind": _subresource_kind(resource, subresource),
-                "verbs": list(_subresource_verbs(resource, subresource)),
+                "verbs": list(subresource.verbs),
             }
-            for subresource in resource.subresources
+            for name, subresource in below.items()
         ]
     return described
 
@@ -156,27 +153,29 @@ def _plain_resource(resource: Resource) -> list[Object]:
         entry["categories"] = list(resource.categories)
     below = [
         {
-            "name": f"{resource.plural}/{subresource}",
+            "name": f"{resource.plural}/{name}",
             "singularName": "",
             "namespaced": resource.namespaced,
             **_named_elsewhere(resource, subresource),
             "kind": _subresource_kind(resource, subresource)["kind"],
-            "verbs": list(_subresource_verbs(resource, subresource)),
+            "verbs": list(subresource.verbs),
         }
-        for subresource in resource.subresources
+        for name, subresource in kind_of(resource).subresources.items()
     ]
     return [entry, *below]
 
 
-def _subresource_kind(resource: Resource, subresource: str) -> Object:
-    place = (resource, subresource)
-    posted = POSTED_KINDS.get(place)
-    if posted is not None:
-        return {"group": posted.group, "version": posted.version, "kind": posted.kind}
-    return _kind(resource, STREAMED_KINDS.get(place) or resource.kind)
+def _subresource_kind(resource: Resource, subresource: Subresource) -> Object:
+    if subresource.transfer is Transfer.STREAM or not subresource.kind:
+        return _kind(resource, subresource.kind or resource.kind)
+    return {
+        "group": subresource.group,
+        "version": subresource.version,
+        "kind": subresource.kind,
+    }
 
 
-def _named_elsewhere(resource: Resource, subresource: str) -> Object:
+def _named_elsewhere(resource: Resource, subresource: Subresource) -> Object:
     """Group and version, where they are not those of the document: by these of pods/eviction
     ``kubectl drain`` sees that it can evict."""
     kind = _subresource_kind(resource, subresource)
@@ -185,25 +184,18 @@ def _named_elsewhere(resource: Resource, subresource: str) -> Object:
     return {"group": kind["group"], "version": kind["version"]}
 
 
-def _subresource_verbs(resource: Resource, subresource: str) -> tuple[str, ...]:
-    kind = (resource, subresource)
-    if kind in STREAMED_KINDS:
-        return ("get",) if subresource == "log" else ("create", "get")
-    return _POSTED if kind in POSTED_KINDS else _CHANGED
-
-
 def _kind(resource: Resource, kind: str) -> Object:
     return {"group": resource.group, "version": resource.version, "kind": kind}
 
 
 def _groups() -> list[str]:
-    return sorted({resource.group for resource in _SERVED})
+    return sorted({resource.group for resource in REGISTRY.served()})
 
 
 def _versions(group: str) -> list[str]:
-    return sorted({resource.version for resource in _SERVED if resource.group == group})
+    return sorted({resource.version for resource in REGISTRY.served() if resource.group == group})
 
 
 def _members(group: str, version: str) -> list[Resource]:
-    members = [one for one in _SERVED if (one.group, one.version) == (group, version)]
+    members = [one for one in REGISTRY.served() if (one.group, one.version) == (group, version)]
     return sorted(members, key=lambda resource: resource.plural)

@@ -14,8 +14,10 @@ from livesize.api.errors import (
     method_not_allowed,
     unsupported_media_type,
 )
-from livesize.api.kinds.registry import METRICS
+from livesize.api.kinds.metrics import METRICS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import Transfer
 from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
 from livesize.apiserver.asked import Target
@@ -45,7 +47,6 @@ from livesize.apiserver.reading import Page
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
 from livesize.apiserver.subresources.pod_eviction import EVICTED
-from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS
 from livesize.apiserver.watchers import Delivery
 from livesize.machinery.clock import Clock
 
@@ -81,10 +82,14 @@ _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollectio
 
 
 def _subresource_verbs(route: Route) -> Mapping[str, str]:
-    kind = (route.resource, route.subresource)
-    if kind in STREAMED_KINDS:
-        return {"GET": "get"} if route.subresource == "log" else _SWITCHED_VERBS
-    return {"POST": "create"} if kind in POSTED_KINDS else _SUBRESOURCE_VERBS
+    subresource = kind_of(route.resource).subresources[route.subresource]
+    match subresource.transfer:
+        case Transfer.STREAM:
+            return _SWITCHED_VERBS if "create" in subresource.verbs else {"GET": "get"}
+        case Transfer.POST:
+            return {"POST": "create"}
+        case Transfer.CHANGE:
+            return _SUBRESOURCE_VERBS
 
 
 def _can_create(route: Route) -> bool:

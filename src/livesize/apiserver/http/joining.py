@@ -23,10 +23,11 @@ from livesize.api.errors import (
     method_not_allowed,
 )
 from livesize.api.kinds.node import NODES
+from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority, RequestRefusedError, read_request
-from livesize.apiserver.auth.identities import NODE_USER, Identity, Role, node_identity
+from livesize.apiserver.auth.identities import NODE_USER, Identity, node_identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
     JoinEntry,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.apiserver.objects_cache import ObjectsCache
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -56,7 +56,9 @@ class Metrics:
 
     def objects(self) -> Mapping[str, int]:
         """How many there are of each resource."""
-        return {resource.plural: self._cache.object_count(resource) for resource in RESOURCES}
+        return {
+            resource.plural: self._cache.object_count(resource) for resource in REGISTRY.stored()
+        }
 
     def text(self) -> bytes:
         from livesize.apiserver.http.exposition import exposition

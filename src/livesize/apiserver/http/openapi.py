@@ -18,8 +18,9 @@ import orjson
 from livesize.api import types
 from livesize.api.apply.list_keys import is_set, keys_of
 from livesize.api.errors import StatusError
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.subresource import Subresource, Transfer
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of
@@ -29,7 +30,6 @@ from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.router import scope_path
 from livesize.apiserver.schemas import definitions, full_name, kind_name
-from livesize.apiserver.subresources.rules import POSTED_KINDS, STREAMED_KINDS, Posted
 
 _ROOT = "/openapi/v3"
 _GVK = "x-kubernetes-group-version-kind"
@@ -37,7 +37,7 @@ _GVK = "x-kubernetes-group-version-kind"
 
 class OpenApi:
     def __init__(self, version: str) -> None:
-        prefixes = sorted({resource.prefix for resource in RESOURCES})
+        prefixes = sorted({resource.prefix for resource in REGISTRY.stored()})
         schemas = _annotated_schemas()
         self._documents = {
             f"{_ROOT}{prefix}": make_document(_document(prefix, schemas, version))
@@ -50,7 +50,7 @@ class OpenApi:
             for path, document in self._documents.items()
         }
         self._documents[_ROOT] = make_document({"paths": paths})
-        every_path = {path: item for one in RESOURCES for path, item in _paths(one).items()}
+        every_path = {path: item for one in REGISTRY.stored() for path, item in _paths(one).items()}
         self._documents[V2_PATH] = make_document(to_v2(every_path, schemas, version))
 
     def find(self, head: Request) -> Document | None:
@@ -72,7 +72,7 @@ class OpenApi:
 
 def _document(prefix: str, schemas: Object, version: str) -> Object:
     paths: Object = {}
-    for resource in RESOURCES:
+    for resource in REGISTRY.stored():
         if resource.prefix == prefix:
             paths |= _paths(resource)
     return {
@@ -101,17 +101,16 @@ def _paths(resource: Resource) -> Object:
             "parameters": _place(resource, with_name=False),
         },
     }
-    for subresource in resource.subresources:
-        if (resource, subresource) in STREAMED_KINDS:
+    for name, subresource in kind_of(resource).subresources.items():
+        if subresource.transfer is Transfer.STREAM:
             continue  # streams are no objects
-        posted = POSTED_KINDS.get((resource, subresource))
-        if posted is not None:
-            paths[f"{item}/{subresource}"] = {
-                "post": _post_operation(resource, posted),
+        if subresource.transfer is Transfer.POST:
+            paths[f"{item}/{name}"] = {
+                "post": _post_operation(resource, subresource),
                 "parameters": _place(resource, with_name=True),
             }
         else:
-            paths[f"{item}/{subresource}"] = {
+            paths[f"{item}/{name}"] = {
                 "get": _operation(resource, "get"),
                 "put": _operation(resource, "put", _queries(_WRITING)),
                 "patch": _patch_operation(resource),
@@ -146,7 +145,7 @@ def _patch_schema(kind: PatchType) -> Object:
     return {"type": "object"}
 
 
-def _post_operation(resource: Resource, posted: Posted) -> Object:
+def _post_operation(resource: Resource, posted: Subresource) -> Object:
     operation = _operation(resource, "post", _queries(_WRITING))
     gvk = {"group": posted.group, "version": posted.version, "kind": posted.kind}
     schema = {"type": "object"}
@@ -195,7 +194,7 @@ def _gvk(resource: Resource) -> Object:
 
 def _annotated_schemas() -> Object:
     schemas = definitions()
-    for resource in RESOURCES:
+    for resource in REGISTRY.stored():
         schemas[kind_name(resource)][_GVK] = [_gvk(resource)]
         _annotate(schemas, getattr(types, resource.kind), merge_keys_of(resource))
     return schemas

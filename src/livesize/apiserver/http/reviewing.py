@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds.registry import REVIEWS
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.reviews import ACCESS_REVIEWS, RULES_REVIEWS
+from livesize.api.kinds.reviews import ACCESS_REVIEWS, REVIEWS, RULES_REVIEWS
 from livesize.api.objects import Object
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.reviews import (
     PathAccess,
     access_status,

@@ -7,11 +7,9 @@ import msgspec
 from livesize.api.errors import path_not_found
 from livesize.api.kept import kept
 from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.registry import METRICS, RESOURCES
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
-
-_BY_PLACE = {(resource.prefix, resource.plural): resource for resource in (*RESOURCES, *METRICS)}
-_PREFIXES = frozenset(prefix for prefix, _ in _BY_PLACE)
+from livesize.api.kinds.reviews import REVIEWS
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -42,12 +40,12 @@ def _read_route(path: str) -> Route | None:
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     prefix, rest = "/" + "/".join(parts[:length]), parts[length:]
-    if prefix not in _PREFIXES or not rest or not all(rest):
+    if not rest or not all(rest):
         return None
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and (prefix, rest[2]) in _BY_PLACE:
+    if rest[0] == "namespaces" and len(rest) > 2 and _find(prefix, rest[2]) is not None:
         namespace, rest = rest[1], rest[2:]
-    resource = _BY_PLACE.get((prefix, rest[0]))
+    resource = _find(prefix, rest[0])
     if resource is None or len(rest) > 3:
         return None
     name = rest[1] if len(rest) > 1 else ""
@@ -56,13 +54,19 @@ def _read_route(path: str) -> Route | None:
     return route if _is_served(route) else None
 
 
+def _find(prefix: str, plural: str) -> Resource | None:
+    """Reviews have a path of their own (livesize.apiserver.http.reviewing)."""
+    resource = REGISTRY.find_path(prefix, plural)
+    return None if resource in REVIEWS else resource
+
+
 def _is_served(route: Route) -> bool:
     resource = route.resource
     if route.namespace and not resource.namespaced:
         return False
     if route.name and resource.namespaced and not route.namespace:
         return False
-    return not route.subresource or route.subresource in resource.subresources
+    return not route.subresource or route.subresource in kind_of(resource).subresources
 
 
 def scope_path(resource: Resource) -> str:

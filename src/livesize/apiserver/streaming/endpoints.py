@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 
 from livesize.api.objects import Object, lookup, name_of
+from livesize.api.roles import Role
 from livesize.apiserver.auth.certificates import Authority, read_peer
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.machinery.clock import Clock
 from livesize.machinery.credentials import ENDPOINT_GROUP, load_identity
 from livesize.machinery.hangup import cut_off, keep_alive

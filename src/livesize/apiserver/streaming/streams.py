@@ -12,9 +12,10 @@ from livesize.api.errors import StatusError, bad_request, forbidden, not_found
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup, name_of
+from livesize.api.roles import Role
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access, authorize
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.peers import SWITCHED, TAKE_OVER
 from livesize.apiserver.http.requests import Request, Scope
 from livesize.apiserver.http.responses import Answer

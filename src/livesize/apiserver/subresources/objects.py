@@ -8,11 +8,11 @@ from livesize.api.errors import forbidden
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, without
 from livesize.api.resize_state import apply_resizing, request_resize
+from livesize.api.roles import Role
 from livesize.api.validation.objects import validate_update
 from livesize.api.validation.resize import keep_policies
 from livesize.api.vm_size import keep_vm_fixed
 from livesize.apiserver.admission.filling import keep_priority
-from livesize.apiserver.auth.identities import Role
 from livesize.apiserver.preparing import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
     SentChange,

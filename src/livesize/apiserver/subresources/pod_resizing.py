@@ -6,7 +6,7 @@ from livesize.api.errors import forbidden
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object
 from livesize.api.resize_state import apply_resizing
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.subresources.change import SentChange
 
 

@@ -1,19 +1,13 @@
-"""Which rule answers which door: (plural, subresource) for changes, and for what is posted."""
+"""The rules that kinds and their subresources name: how what was sent changes the object."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from livesize.api.errors import method_not_allowed
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
-from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
+from livesize.api.kinds.subresource import Transfer
 from livesize.apiserver.subresources.change import Rule
 from livesize.apiserver.subresources.objects import update_object, update_pod
 from livesize.apiserver.subresources.plain_status import update_status
@@ -22,58 +16,31 @@ from livesize.apiserver.subresources.pod_resize import resize_pod
 from livesize.apiserver.subresources.pod_resizing import answer_resize
 from livesize.apiserver.subresources.pod_status import update_pod_status
 
-
-class Posted(msgspec.Struct, frozen=True):
-    """What is posted to a subresource; it may be of another group than the object."""
-
-    kind: str
-    group: str = ""
-    version: str = "v1"
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-
-CHANGES: Mapping[tuple[Resource, str], Rule] = {
-    (PODS, ""): update_pod,
-    (PODS, "resize"): resize_pod,
-    (PODS, "status"): update_pod_status,
-    (NODES, "status"): update_status,
-    (RESOURCE_QUOTAS, "status"): update_status,
-    (DISRUPTION_BUDGETS, "status"): update_status,
-    (PERSISTENT_VOLUME_CLAIMS, "status"): update_status,
-    (PERSISTENT_VOLUMES, "status"): update_status,
-}
-POSTS: Mapping[tuple[Resource, str], Rule] = {
-    (PODS, "binding"): bind_pod,
-    (PODS, "resizing"): answer_resize,
-}
-POSTED_KINDS: Mapping[tuple[Resource, str], Posted] = {
-    (PODS, "binding"): Posted("Binding"),
-    (PODS, "eviction"): Posted("Eviction", "policy"),
-    (PODS, "resizing"): Posted("Resizing"),
-}
-# Answered by the node of the pod (livesize.apiserver.streaming); nothing is stored.
-STREAMED_KINDS: Mapping[tuple[Resource, str], str] = {
-    (PODS, "attach"): "PodAttachOptions",
-    (PODS, "exec"): "PodExecOptions",
-    (PODS, "log"): "Pod",
-    (PODS, "portforward"): "PodPortForwardOptions",
+RULES: Mapping[str, Rule] = {
+    "object": update_object,
+    "status": update_status,
+    "pod": update_pod,
+    "pod-binding": bind_pod,
+    "pod-resize": resize_pod,
+    "pod-resizing": answer_resize,
+    "pod-status": update_pod_status,
 }
 
 
 def change_rule(resource: Resource, subresource: str) -> Rule:
+    """Of a PUT, a PATCH or an apply; raises 405 where there are none."""
+    kind = kind_of(resource)
     if not subresource:
-        return CHANGES.get((resource, ""), update_object)
-    rule = CHANGES.get((resource, subresource))
-    if rule is None:
-        raise method_not_allowed()
-    return rule
+        return RULES[kind.update_rule]
+    return _rule(resource, subresource, Transfer.CHANGE)
 
 
 def post_rule(resource: Resource, subresource: str) -> Rule:
-    rule = POSTS.get((resource, subresource))
-    if rule is None:
+    return _rule(resource, subresource, Transfer.POST)
+
+
+def _rule(resource: Resource, subresource: str, transfer: Transfer) -> Rule:
+    served = kind_of(resource).subresources.get(subresource)
+    if served is None or served.transfer is not transfer or served.rule not in RULES:
         raise method_not_allowed()
-    return rule
+    return RULES[served.rule]

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 
@@ -20,7 +20,6 @@ class Place(msgspec.Struct, frozen=True):
 
 
 Uid: TypeAlias = str
-_BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES}
 
 
 def references_of(obj: Object) -> list[Object]:
@@ -40,7 +39,7 @@ def is_going(obj: Object) -> bool:
 def owner_place(place: Place, reference: Object) -> Place | None:
     """Where an owner has to be: in the namespace of what it owns, or in none. None: of a kind we do
     not serve, or in a namespace nobody can name."""
-    resource = _BY_KIND.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+    resource = REGISTRY.find_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
     if resource is None or (resource.namespaced and not place.namespace):
         return None
     namespace = place.namespace if resource.namespaced else ""

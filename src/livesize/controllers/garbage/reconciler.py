@@ -10,8 +10,7 @@ import functools
 from collections.abc import Iterable
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, uid_of, version_of
 from livesize.client.informer import Delta, Informer
@@ -48,7 +47,7 @@ log = get_logger("controllers.garbage")
 WORKERS = 4
 AGAIN_SECONDS = 0.05
 _BUSY = frozenset({"deletionTimestamp", "ownerReferences"})
-COLLECTED: tuple[Resource, ...] = tuple(one for one in RESOURCES if one != EVENTS)
+COLLECTED: tuple[Resource, ...] = tuple(one for one in REGISTRY.stored() if kind_of(one).collected)
 
 
 class GarbageCollector:

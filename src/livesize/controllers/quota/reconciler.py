@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import RESOURCES
+from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.list_watch import Selection
@@ -92,7 +92,7 @@ class QuotaCounter:
 
     async def _objects(self, namespace: str) -> list[tuple[Resource, Object]]:
         found = []
-        for resource in RESOURCES:
+        for resource in REGISTRY.stored():
             if is_counted(resource):
                 listing = await self._client.list(resource, Selection(namespace))
                 found += [(resource, obj) for obj in listing.items]

@@ -16,10 +16,11 @@ import click
 import msgspec
 
 from livesize.api.objects import Object
+from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
 from livesize.apiserver.auth.certificates import Authority
-from livesize.apiserver.auth.identities import Identity, IdentityError, Role, make_identity
+from livesize.apiserver.auth.identities import Identity, IdentityError, make_identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
     JoinEntry,

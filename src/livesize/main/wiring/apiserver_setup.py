@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import (
     Records,
     TokenEntry,

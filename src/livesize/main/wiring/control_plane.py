@@ -94,7 +94,8 @@ async def _serve(
 
 async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Context) -> None:
     """The scheduler and the controllers; where the store is shared, only while they lead."""
-    from livesize.apiserver.auth.identities import Identity, Role
+    from livesize.api.roles import Role
+    from livesize.apiserver.auth.identities import Identity
     from livesize.main.settings.table import Part
     from livesize.main.wiring.controllers import control
     from livesize.main.wiring.leader import lead

@@ -20,7 +20,7 @@ import msgspec
 
 from livesize.agent.agent import Agent
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
-from livesize.apiserver.auth.identities import Role
+from livesize.api.roles import Role
 from livesize.apiserver.auth.records import TokenEntry
 from livesize.apiserver.auth.tokens import hash_token
 from livesize.apiserver.tls import ensure_tls

@@ -1,0 +1,60 @@
+"""Subresources of a kind: which there are, what clients send there, and which rule answers."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from livesize.api.objects import Path
+
+
+class Transfer(enum.Enum):
+    """What a client does at a subresource."""
+
+    CHANGE = "change"
+    """It reads and writes a part of the object."""
+    POST = "post"
+    """It posts an object of another kind, which changes this one."""
+    STREAM = "stream"
+    """It talks to the node of the pod; nothing is stored."""
+
+
+class Subresource(msgspec.Struct, frozen=True):
+    """``rule`` names what the API server does (livesize.apiserver.subresources.rules). ``kind`` and
+    ``api_version`` are those of what is sent there; where ``kind`` is empty, the object's own."""
+
+    rule: str
+    kind: str = ""
+    api_version: str = "v1"
+    transfer: Transfer = Transfer.CHANGE
+    verbs: tuple[str, ...] = ("get", "patch", "update")
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.rpartition("/")[2]
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """Where a kind has the fields of autoscaling/v1 Scale."""
+
+    replicas: Path = ("spec", "replicas")
+    status_replicas: Path = ("status", "replicas")
+    selector: Path = ("spec", "selector")
+
+
+STATUS = Subresource("status")
+"""A status that the client writes as it is."""
+SCALE = Subresource("scale", "Scale", "autoscaling/v1")
+
+
+def posted(rule: str, kind: str, api_version: str = "v1") -> Subresource:
+    return Subresource(rule, kind, api_version, Transfer.POST, ("create",))
+
+
+def streamed(kind: str = "", *, verbs: tuple[str, ...] = ("create", "get")) -> Subresource:
+    return Subresource("stream", kind, transfer=Transfer.STREAM, verbs=verbs)
