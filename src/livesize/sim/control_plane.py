@@ -12,7 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.committing import Committer
 from livesize.apiserver.expiry.keeper import EventKeeper
 from livesize.apiserver.expiry.plan import EventTerms

@@ -15,7 +15,9 @@ from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.memory_file import MemoryDisk
 from livesize.agent.settings import AgentSettings
 from livesize.api.group_changes import GroupChange
-from livesize.apiserver.auth.identities import NODE_USER, Identity, Role
+from livesize.api.roles import Role
+from livesize.api.vm_changes import VmChange
+from livesize.apiserver.auth.identities import NODE_USER, Identity
 from livesize.machinery.context import Context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
@@ -25,7 +27,6 @@ from livesize.runtime.interface import (
     PodConfig,
     RuntimeCallError,
 )
-from livesize.api.vm_changes import VmChange
 from livesize.runtime.volumes.interface import MemorySize, Volume, VolumeError
 from livesize.sim.network import Network, SimClient
 from livesize.sim.processes import Process

@@ -17,7 +17,8 @@ from livesize.agent.settings import AgentSettings
 from livesize.api.errors import StatusError
 from livesize.api.group_changes import GroupChange
 from livesize.api.resources import Amounts
-from livesize.apiserver.auth.identities import Identity, Role
+from livesize.api.roles import Role
+from livesize.apiserver.auth.identities import Identity
 from livesize.machinery.context import Context, seeded_context
 from livesize.runtime.fake import FakeMachine
 from livesize.runtime.interface import Group
