@@ -22,9 +22,11 @@ import msgspec
 
 from leaks import claim
 from livesize.api.vm_changes import VmNote
+from livesize.api.vm_identity import vm_uid_of
 from livesize.guest_images.kernel import default_cache_dir
 from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.machinery.data_directory import DataDirectory
+from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, render_note
 from system.groups import GroupFiles, group_of
 from system.up import Up
@@ -177,7 +179,7 @@ class Vm:
         """libvirt's own object, on a connection of our own."""
         connection = libvirt.open(f"qemu:///system?socket={self.libvirt / 'run' / 'libvirt-sock'}")
         try:
-            yield connection.lookupByName(f"pod-{self.pod['metadata']['uid']}")
+            yield connection.lookupByName(domain_name(vm_uid_of(self.pod)))
         finally:
             connection.close()
 
