@@ -138,12 +138,12 @@ class SimClient:
         return await self._ask(lambda client: client.list(resource, selection, **more))
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self, resource: Resource, selection: Selection = EVERYTHING, **more: Any
     ) -> AsyncGenerator[WatchEvent, None]:
         await self._send()
         service = _WatchRegister(self._network.server.service(), self.watches)
         client = DirectClient(service, self._identity)  # type: ignore[arg-type]  # by its methods
-        stream = client.watch(resource, selection, resource_version=resource_version)
+        stream = client.watch(resource, selection, **more)
         async with aclosing(stream):
             async for event in stream:
                 yield event

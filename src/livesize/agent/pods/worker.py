@@ -181,9 +181,9 @@ class PodWorker:
                 self._idle_look = None
                 wait_seconds = await self._guarded_turn()
                 if not self._finished:
-                    await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+                    await self._pause(wait_seconds)
                 while wait_seconds == NEVER and self._is_idle():  # as most pods nearly always are
-                    await self._pause(self._outside.settings.recheck_seconds)
+                    await self._pause(NEVER)
             self._probes.end()
 
     def _is_idle(self) -> bool:
@@ -193,7 +193,7 @@ class PodWorker:
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(seconds, self._outside.settings.recheck_seconds)):
                 await self._wake.wait()
 
     async def _guarded_turn(self) -> float:
@@ -348,9 +348,8 @@ class PodWorker:
         )
 
     def _follow_probes(self, snapshot: PodSnapshot) -> None:
-        pod, views = self._record.pod, snapshot.containers
+        pod, views, runs = self._record.pod, snapshot.containers, ContainerPhase.RUNNING
         if self._probes.any:
-            runs = ContainerPhase.RUNNING
             self._probes.forget_others({one.id for one in views.values() if one.phase is runs})
         if self.is_leaving:
             return
@@ -410,16 +409,17 @@ class PodWorker:
             look = self._observe()  # that took its time
         match self._plan(look):
             case Run(starts=(), stops=(), wait_seconds=wait_seconds):
-                self._idle_look = None if self._changes_by_time(look) else look
+                self._idle_look = look if self._is_settled(look) else None
                 next_seconds = NEVER if wait_seconds is None else wait_seconds
                 return min(resize_seconds, next_seconds, self._lost_groups.wait_seconds(look))
             case _:
                 return 0.0  # something ended meanwhile
 
-    def _changes_by_time(self, look: PodSnapshot) -> bool:
-        """Or by what ``look`` does not show: bound CPUs, guests, probes, files of objects."""
-        counts = self._probes.any or self._history.any_failed or bool(volumes_of(self._record.pod))
-        return counts or look.vm is not None or self._outside.cpus is not None
+    def _is_settled(self, look: PodSnapshot) -> bool:
+        """All runs, and there is nothing that ``look`` does not show: files, guests, probes."""
+        is_simple = not (self._probes.any or look.vm or volumes_of(self._record.pod))
+        is_done = self._is_running(look) and not self._driver.is_unfinished()
+        return is_simple and is_done and self._outside.cpus is None
 
     def _is_told_ready(self) -> bool:
         pod = self._record.pod
