@@ -159,10 +159,10 @@ async def test_what_is_patient_waits_longer_and_holds_up_nothing(
 async def test_what_is_patient_goes_with_an_answer() -> None:
     posted = Posted()
     posted.say("SafeToHotplug", patience_seconds=0.08)
-    riding = posted.recorder.ride(POD)
+    taken = posted.recorder.take_waiting(POD)
     async with posted.running():
         pass
-    assert [event["reason"] for event in riding.events] == ["SafeToHotplug"]
+    assert [event["reason"] for event in taken.events] == ["SafeToHotplug"]
     assert (posted.told(), posted.times) == ([], [])
 
 
@@ -207,8 +207,8 @@ async def test_waiting_events_ride_with_a_request_about_the_same_object() -> Non
     other = {**POD, "metadata": {**POD["metadata"], "name": "web", "uid": "u2"}}
     posted.say("Started")
     posted.say("Scheduled", about=other)
-    riding = posted.recorder.ride(POD)
-    assert [event["reason"] for event in riding.events] == ["Started"]
+    taken = posted.recorder.take_waiting(POD)
+    assert [event["reason"] for event in taken.events] == ["Started"]
     async with posted.running():
         pass
     assert posted.told() == [("Scheduled", 1, True)]
@@ -218,7 +218,7 @@ async def test_waiting_events_ride_with_a_request_about_the_same_object() -> Non
 async def test_what_rode_along_is_counted_up_when_it_is_said_again() -> None:
     posted = Posted()
     posted.say("Started")
-    posted.recorder.ride(POD)
+    posted.recorder.take_waiting(POD)
     posted.say("Started")
     async with posted.running():
         pass
@@ -226,10 +226,10 @@ async def test_what_rode_along_is_counted_up_when_it_is_said_again() -> None:
 
 
 @virtual_time
-async def test_events_left_behind_are_written_after_all() -> None:
+async def test_events_that_are_put_back_are_written_after_all() -> None:
     posted = Posted()
     posted.say("Started")
-    posted.recorder.left_behind(posted.recorder.ride(POD))
+    posted.recorder.put_back(posted.recorder.take_waiting(POD))
     async with posted.running():
         pass
     assert posted.told() == [("Started", 1, True)]
@@ -241,7 +241,7 @@ async def test_an_event_that_was_written_before_does_not_ride() -> None:
     async with posted.running():
         posted.say("Started")
     posted.say("Started")
-    assert posted.recorder.ride(POD).events == []
+    assert posted.recorder.take_waiting(POD).events == []
 
 
 @virtual_time
