@@ -104,11 +104,10 @@ class PodRecord:
     async def _post(self, body: Object, reasons: Sequence[tuple[EventReason, str]]) -> None:
         pod, dependencies = self.pod, self._dependencies
         is_done = body["phase"] == ResizePhase.DONE
-        makes_two = (
-            is_done and phase_of(pod) not in APPLYING
-        )  # the API server writes Accepted first
-        riding = dependencies.recorder.ride(pod)
-        events = riding.events + [dependencies.compose_event(pod, *one) for one in reasons]
+        # The API server writes Accepted first, where it has not been reported.
+        makes_two = is_done and phase_of(pod) not in APPLYING
+        taken = dependencies.recorder.take_waiting(pod)
+        events = taken.events + [dependencies.compose_event(pod, *one) for one in reasons]
         if events:
             body = {**body, "events": events}
         try:
@@ -117,7 +116,7 @@ class PodRecord:
                 makes_two=makes_two,
             )
         except (ConnectionError, StatusError):
-            dependencies.recorder.left_behind(riding)
+            dependencies.recorder.put_back(taken)
             raise
 
     async def patch_status(self, changed: Object) -> None:

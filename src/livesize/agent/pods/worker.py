@@ -19,7 +19,7 @@ from livesize.agent.admission.plan import Reject
 from livesize.agent.allocation.checkpoint import SecuredEntry
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.dependencies import AgentDependencies
-from livesize.agent.observation import PodSnapshot
+from livesize.agent.observation import PodSnapshot, observe_pod
 from livesize.agent.pods.history import StartHistory
 from livesize.agent.pods.machine import PodMachine, shape_of
 from livesize.agent.pods.observer import PodObserver, crash_backoff
@@ -45,6 +45,7 @@ from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodActions
 from livesize.agent.resize.driver import NEVER, NodeAdmission, ResizeDriver
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.volumes.pod_volumes import PodVolumes
+from livesize.agent.volumes.wanted import volumes_of
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resources import containers_of
@@ -119,6 +120,7 @@ class PodWorker:
         self._failures = 0
         self._wake = asyncio.Event()
         self._last_look: PodSnapshot | None = None  # when all of it had ended
+        self._idle_look: PodSnapshot | None = None  # when nothing was left to do
         self._is_new = True  # has not looked at the pod yet
         self._finished = False
         self._log = log.bind(pod=f"{namespace_of(pod)}/{name_of(pod)}")
@@ -160,16 +162,22 @@ class PodWorker:
             self._probes.begin(tasks)
             while not self._finished:
                 self._wake.clear()
+                self._idle_look = None
                 wait_seconds = await self._guarded_turn()
                 if not self._finished:
-                    await self._pause(
-                        min(wait_seconds, self._dependencies.settings.recheck_seconds)
-                    )
+                    await self._pause(wait_seconds)
+                while wait_seconds == NEVER and self._is_idle():  # as most pods nearly always are
+                    await self._pause(NEVER)
             self._probes.end()
+
+    def _is_idle(self) -> bool:
+        """Nothing woke the worker, and the machine reads as it did when nothing was left to do."""
+        look = None if self._wake.is_set() else self._idle_look
+        return look is not None and observe_pod(self._dependencies.runtime, self.uid) == look
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(seconds, self._dependencies.settings.recheck_seconds)):
                 await self._wake.wait()
 
     async def _guarded_turn(self) -> float:
@@ -258,10 +266,17 @@ class PodWorker:
             look = self._observer.observe()  # that took its time
         match self._observer.plan(look):
             case RunPod(starts=(), stops=(), wait_seconds=wait_seconds):
+                self._idle_look = look if self._is_settled(look) else None
                 next_seconds = NEVER if wait_seconds is None else wait_seconds
                 return min(resize_seconds, next_seconds, self._observer.lost_group_seconds(look))
             case _:
                 return 0.0  # something ended meanwhile
+
+    def _is_settled(self, look: PodSnapshot) -> bool:
+        """All runs, and there is nothing that ``look`` does not show: files, guests, probes."""
+        is_simple = not (self._probes.any or look.vm or volumes_of(self._record.pod))
+        is_done = self._observer.is_running(look) and not self._driver.is_unfinished()
+        return is_simple and is_done and self._dependencies.cpus is None
 
     def _is_reported_ready(self) -> bool:
         pod = self._record.pod
