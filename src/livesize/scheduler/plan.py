@@ -99,7 +99,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def plan_turn(pods: Iterable[WaitingPod], nodes: Sequence[NodeView]) -> tuple[Placement, ...]:
-    """AssignedNode all waiting pods, the more important and then the older ones first."""
+    """Place all waiting pods, the more important and then the older ones first."""
     current = {node.name: node for node in nodes}
     placements = []
     decided = Decided()
