@@ -190,7 +190,7 @@ class LivingNode:
             volumes=FolderVolumes(self._checkpoint_path.parent / "volumes", FakeMounts()),
         )
         self._running = asyncio.create_task(self.agent.run())
-        while not hasattr(self.agent, "_books"):  # it reads what the last one has promised
+        while not hasattr(self.agent, "_admission"):  # it reads what the last one has promised
             await asyncio.sleep(0)
 
     async def _stop_agent(self) -> None:
