@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from livesize.agent.resize.drive import NEVER, ResizeDriver
+from livesize.agent.resize.driver import NEVER, ResizeDriver
 
 from livesize.agent import agent
 from livesize.agent.agent import Agent
