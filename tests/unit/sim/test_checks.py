@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from livesize.agent.resize.driver import NEVER, ResizeDriver
 
 from livesize.agent import agent
 from livesize.agent.agent import Agent
-from livesize.agent.pods.worker import PodWorker
+from livesize.agent.pods.status_reporter import StatusReporter
+from livesize.agent.resize.driver import NEVER, ResizeDriver
 from livesize.api.errors import StatusError
 from livesize.api.resources import Amounts
 from livesize.apiserver.service import Service
@@ -99,7 +99,7 @@ def test_an_agent_that_restarts_to_resize_is_found(monkeypatch: pytest.MonkeyPat
         again = await drive(self, target, snapshot)
         if target.generation > 1:
             for name in snapshot.containers:
-                await self._outside.runtime.stop_container(target.uid, name, 1.0)
+                await self._dependencies.runtime.stop_container(target.uid, name, 1.0)
         return again
 
     monkeypatch.setattr(ResizeDriver, "drive", restart)
@@ -130,7 +130,7 @@ def test_a_bug_that_a_component_survives_is_found(monkeypatch: pytest.MonkeyPatc
     def fail(*_: Any) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(PodWorker, "_build_status", fail)
+    monkeypatch.setattr(StatusReporter, "build", fail)
     outcome = run()
     assert (outcome.failed_check, "a bug" in outcome.message) == ("no bug was met", True)
 
