@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
+from livesize.runtime.libvirt.connection import load_libvirt
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.files import resolve_image
-from livesize.runtime.libvirt.link import load_libvirt
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def load_libvirt() -> Any:
     return libvirt
 
 
-class Link:
+class LibvirtConnection:
     """``on_event`` and ``on_connected`` are called on the loop; all else from other threads."""
 
     def __init__(
