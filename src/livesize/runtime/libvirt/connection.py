@@ -20,7 +20,7 @@ import msgspec
 
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 
 log = get_logger("libvirt")
 
@@ -56,7 +56,7 @@ class LibvirtConnection:
 
     def __init__(
         self,
-        daemon: Daemon,
+        daemon: LibvirtDaemon,
         on_event: Callable[[DomainEvent], None],
         on_connected: Callable[[], None],
     ) -> None:

@@ -13,7 +13,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.libvirt.connection import LibvirtConnection
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.vm import Accelerator
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 class VmEnvironment(msgspec.Struct, frozen=True):
     connection: LibvirtConnection
-    daemon: Daemon
+    daemon: LibvirtDaemon
     groups: PodGroups
     clock: Clock
     points: CrashPoints

@@ -51,7 +51,7 @@ from livesize.runtime.interface import (
 )
 from livesize.runtime.libvirt.compose import check_sizes
 from livesize.runtime.libvirt.connection import DomainEvent, LibvirtConnection, load_libvirt
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.environment import VmEnvironment
 from livesize.runtime.libvirt.identity import node_of
 from livesize.runtime.libvirt.lifecycle import BURST_US
@@ -64,8 +64,8 @@ from livesize.runtime.libvirt.owners import (
 )
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
 from livesize.runtime.libvirt.vm import Vm
-from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import read_raw
+from livesize.runtime.logs.rotation import LogRotation
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.streams import (
     AttachRequest,
@@ -133,7 +133,7 @@ class LibvirtRuntime:
         self._groups = PodGroups(
             cgroups, cgroup_root, clock, self._group_removed, margin=small_margin
         )
-        self._keeper = LogKeeper(clock, settings.logs)
+        self._rotation = LogRotation(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
         self._environment: VmEnvironment | None = None
         self._choosing = asyncio.Lock()
@@ -157,7 +157,7 @@ class LibvirtRuntime:
     async def open(self) -> None:
         self._lock.take()
         self._groups.open()
-        self._keeper.open()
+        self._rotation.open()
         for uid in self._folders.uids():
             folder = self._folders.of(uid)
             config = folder.pod()
@@ -176,7 +176,7 @@ class LibvirtRuntime:
     async def close(self) -> None:
         for vm in self._vms():
             vm.close()
-        self._keeper.close()
+        self._rotation.close()
         if self._environment is not None:
             connection, daemon = self._environment.connection, self._environment.daemon
             await self._in_thread(connection.close)
@@ -261,7 +261,7 @@ class LibvirtRuntime:
             vm.close()
             raise
         pod.vm = vm
-        self._keeper.begin(vm.console)
+        self._rotation.begin(vm.console)
         return vm.container_view()
 
     async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
@@ -302,7 +302,7 @@ class LibvirtRuntime:
         if query.previous:
             attempt = vm.record.config.attempt - 1
             return read_raw(vm.console.with_name(f"{attempt}.log"), query)
-        growth = self._keeper.following(vm.console, lambda: vm.is_running)
+        growth = self._rotation.following(vm.console, lambda: vm.is_running)
         return read_raw(vm.console, query, growth if query.follow else None)
 
     async def remove_pod(self, uid: str) -> None:
@@ -371,7 +371,7 @@ class LibvirtRuntime:
             accelerator = found.accelerator
             log.info("accelerator", accelerator=accelerator, why=found.why)
         use_kvm = accelerator is Accelerator.KVM
-        daemon = Daemon(self._state_dir / "libvirt", self._images_dir, use_kvm=use_kvm)
+        daemon = LibvirtDaemon(self._state_dir / "libvirt", self._images_dir, use_kvm=use_kvm)
         return VmEnvironment(
             connection=LibvirtConnection(daemon, self._heard, self._connected),
             daemon=daemon,
@@ -396,9 +396,9 @@ class LibvirtRuntime:
             pod.vm = Vm(record, pod.folder, self._environment, owner)
             known = pod.folder.outcome() is not None
             pod.vm.attach(boot_id())
-            self._keeper.begin(pod.vm.console)
+            self._rotation.begin(pod.vm.console)
             if not pod.vm.is_running:
-                self._keeper.end(pod.vm.console)
+                self._rotation.end(pod.vm.console)
             if not known and not pod.vm.is_running:
                 unwatched.append(pod.vm)
         try:
@@ -481,7 +481,7 @@ class LibvirtRuntime:
     def _tell(self, uid: str) -> None:
         vm = self._pods[uid].vm if uid in self._pods else None
         if vm is not None and not vm.is_running:
-            self._keeper.end(vm.console)
+            self._rotation.end(vm.console)
         self._feed.publish(RuntimeEvent(uid, VM_NAME))
 
     def _group_removed(self, uid: str) -> None:
