@@ -351,18 +351,25 @@ def install_images(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
-    """A `livesize up` with one VM whose guest has booted."""
+def running_up_for_vms(directory: Path, *options: str) -> Iterator[Up]:
+    """A `livesize up` that has the images of our guest."""
     up = Up(directory, allocatable="cpu=16,memory=8Gi")
     install_images(directory)
     claim(f"{up.node}-vms", directory)
     try:
         up.start(*options)
+        yield up
+    finally:
+        up.end()
+
+
+@contextlib.contextmanager
+def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
+    """A `livesize up` with one VM whose guest has booted."""
+    with running_up_for_vms(directory, *options) as up:
         vm = Vm(up)
         vm.create(cpu, memory)
         yield vm
-    finally:
-        up.end()
 
 
 def _resident_bytes(pid: int, at_least_bytes: int) -> int:
