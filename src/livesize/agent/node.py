@@ -196,7 +196,7 @@ class NodeRegistration:
 
     async def _register(self) -> Object:
         client, settings = self._dependencies.client, self._dependencies.settings
-        folders = self._dependencies.volumes.kept_root
+        folders = self._dependencies.volumes.claims_root
         try:
             node = await client.get(NODES, settings.node_name)
         except StatusError as refusal:

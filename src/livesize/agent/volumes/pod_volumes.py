@@ -128,7 +128,7 @@ class PodVolumes:
                 raise
             sources = self._sources  # the API server is away: what was true before will do
         self._sources = sources
-        folders = self._dependencies.volumes.kept_root
+        folders = self._dependencies.volumes.claims_root
         return ReferenceContext(pod, sources, sizes, self._allocatable, folders)
 
     async def _source(

@@ -59,7 +59,7 @@ class FolderReclaimer:
 
     def _plan(self, volume: Object) -> KeepVolume | ReleaseVolume | RemoveFolder | Refuse:
         return plan_reclaim(
-            volume, self._dependencies.settings.node_name, self._dependencies.volumes.kept_root
+            volume, self._dependencies.settings.node_name, self._dependencies.volumes.claims_root
         )
 
     async def _reconcile(self, name: str) -> float | None:
@@ -96,7 +96,7 @@ class FolderReclaimer:
 
     async def _remove(self, volume: Object, folder: str) -> None:
         try:
-            await self._dependencies.volumes.remove_kept(folder)
+            await self._dependencies.volumes.remove_claim_folder(folder)
             log.info("folder removed", volume=folder)
         except RuntimeCallError as failure:
             self._dependencies.record_event(volume, EventReason.VOLUME_FAILED_DELETE, str(failure))
