@@ -10,6 +10,7 @@ import msgspec
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
@@ -217,10 +218,15 @@ def take_sent(
     patch: Any = None,
     patched: Object | None = None,
 ) -> Object:
+    kind, api_version = target.resource.kind, target.resource.api_version
+    if target.subresource:
+        sent = kind_of(target.resource).subresources[target.subresource]
+        if sent.kind:
+            kind, api_version = sent.kind, sent.api_version
     return take_in(
         obj,
-        kind=target.resource.kind,
-        api_version=target.resource.api_version,
+        kind=kind,
+        api_version=api_version,
         options=options,
         patch=patch,
         patched=patched,

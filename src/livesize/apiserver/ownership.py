@@ -41,6 +41,7 @@ from livesize.api.vm_as_container import fold_part
 from livesize.api.write_options import WriteOptions
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.subresources.scale import scale_paths
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 _MANAGED = ("metadata", "managedFields")
@@ -171,6 +172,10 @@ def owned_part(target: Target, obj: Object) -> Object:
             return {"status": kept} if kept else {}
         case "resize":
             return _resized_part(obj)
+        case "scale":
+            path = scale_paths(target.resource).replicas
+            replicas = lookup(obj, *path)
+            return {} if replicas is None else evolve({}, path, replicas)
         case _:
             owned = {
                 key: item

@@ -17,6 +17,7 @@ from livesize.api.errors import (
     bad_request,
     conflict,
     method_not_allowed,
+    unsupported_media_type,
 )
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
@@ -61,10 +62,10 @@ from livesize.apiserver.ownership import (
 )
 from livesize.apiserver.quotas import QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import Record, encode
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
-from livesize.apiserver.subresources.rules import change_rule, post_rule
+from livesize.apiserver.subresources.rules import change_rule, is_readable, post_rule, view_of
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
@@ -72,7 +73,7 @@ from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store
 
-_READABLE = frozenset({"", "resize", "status"})
+_PATCHES_OF_VIEWS = (PatchType.JSON, PatchType.MERGE, PatchType.STRATEGIC)
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -101,11 +102,11 @@ class Service:
 
     async def get(self, identity: Identity, target: Target, *, any_age: bool = False) -> Record:
         await self._authorize_read(identity, target.access("get"))
-        if target.subresource not in _READABLE:
+        if not is_readable(target.resource, target.subresource):
             raise method_not_allowed()
         if not any_age:
             await self.cache.fresh()
-        return await self._ground.newest(target)
+        return _viewed(target, await self._ground.newest(target))
 
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
         name = selected_name(options.fields)
@@ -195,7 +196,7 @@ class Service:
         def incoming(seen: Seen) -> Object:
             return keep_machine(seen.stored, taken) if is_pod else taken
 
-        return await self._editing.modify(edit, rule, incoming)
+        return _viewed(target, await self._editing.modify(edit, rule, incoming))
 
     async def patch(
         self,
@@ -209,20 +210,24 @@ class Service:
         knows = sizes is None and names_policy(patch)
         edit = Edit.of(identity, "patch", target, options, sizes=sizes, knows_policies=knows)
         rule = change_rule(target.resource, target.subresource)
-        with_owners = names_owners(patch)
+        with_owners, view = names_owners(patch), view_of(target.resource, target.subresource)
 
         def incoming(seen: Seen) -> Object:
             served = seen.record.served if with_owners else seen.served
+            if view is not None:
+                served = view(target.resource, served)
             made = apply_patch(target.resource, served, patch, patch_type)
             return take_sent(target, made, options, patch=patch, patched=served)
 
-        return await self._editing.modify(edit, rule, incoming)
+        return _viewed(target, await self._editing.modify(edit, rule, incoming))
 
     async def apply(
         self, identity: Identity, target: Target, part: Any, options: WriteOptions
     ) -> Applied:
         """Make the object say what ``part`` says, and whatever of it others have said; create it
         where it is not there."""
+        if view_of(target.resource, target.subresource) is not None:
+            raise unsupported_media_type(PatchType.APPLY, _PATCHES_OF_VIEWS)
         part = take_part(target, part, options)
         edit = Edit.of(identity, "patch", target, options, applied=part, knows_policies=True)
         rule = change_rule(target.resource, target.subresource)
@@ -309,6 +314,15 @@ class Service:
         refuse_invalid(target, told_errors(target, told))
         authorize(identity, Access("create", EVENTS, "", target.namespace))
         return [Beside(EVENTS, self._creating.begin(EVENTS, target.namespace, one)) for one in told]
+
+
+def _viewed(target: Target, record: Record) -> Record:
+    """The record with what clients are shown at the subresource."""
+    view = view_of(target.resource, target.subresource)
+    if view is None:
+        return record
+    shown = view(target.resource, record.served)
+    return msgspec.structs.replace(record, served=shown, encoded=encode(shown))
 
 
 def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:

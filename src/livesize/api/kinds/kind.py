@@ -11,7 +11,7 @@ import msgspec
 from livesize.api.columns import AGE, NAME, Column
 from livesize.api.errors import FieldError
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.subresource import Scale, Subresource
+from livesize.api.kinds.subresource import Subresource
 from livesize.api.objects import Object
 from livesize.api.roles import Grants
 from livesize.api.validation.names import DnsRule
@@ -46,7 +46,6 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     name_rule: DnsRule = DnsRule.SUBDOMAIN
     columns: tuple[Column, ...] = (NAME, AGE)
     subresources: Mapping[str, Subresource] = {}
-    scale: Scale | None = None
     update_rule: str = "object"
     roles: Grants = {}
     selectable_fields: tuple[str, ...] = ()

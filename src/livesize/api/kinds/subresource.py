@@ -20,6 +20,15 @@ class Transfer(enum.Enum):
     """It talks to the node of the pod; nothing is stored."""
 
 
+class ScalePaths(msgspec.Struct, frozen=True):
+    """Where a kind has the fields of autoscaling/v1 Scale. ``selector`` is a text or a selector of
+    labels."""
+
+    replicas: Path = ("spec", "replicas")
+    status_replicas: Path = ("status", "replicas")
+    selector: Path = ("spec", "selector")
+
+
 class Subresource(msgspec.Struct, frozen=True):
     """``rule`` names what the API server does (livesize.apiserver.subresources.rules). ``kind`` and
     ``api_version`` are those of what is sent there; where ``kind`` is empty, the object's own."""
@@ -29,6 +38,7 @@ class Subresource(msgspec.Struct, frozen=True):
     api_version: str = "v1"
     transfer: Transfer = Transfer.CHANGE
     verbs: tuple[str, ...] = ("get", "patch", "update")
+    paths: ScalePaths | None = None
 
     @property
     def group(self) -> str:
@@ -39,17 +49,13 @@ class Subresource(msgspec.Struct, frozen=True):
         return self.api_version.rpartition("/")[2]
 
 
-class Scale(msgspec.Struct, frozen=True):
-    """Where a kind has the fields of autoscaling/v1 Scale."""
-
-    replicas: Path = ("spec", "replicas")
-    status_replicas: Path = ("status", "replicas")
-    selector: Path = ("spec", "selector")
-
-
 STATUS = Subresource("status")
 """A status that the client writes as it is."""
-SCALE = Subresource("scale", "Scale", "autoscaling/v1")
+
+
+def scale(paths: ScalePaths | None = None) -> Subresource:
+    """The number of replicas, for `kubectl scale` and autoscalers."""
+    return Subresource("scale", "Scale", "autoscaling/v1", paths=paths or ScalePaths())
 
 
 def posted(rule: str, kind: str, api_version: str = "v1") -> Subresource:
