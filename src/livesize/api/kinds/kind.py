@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from livesize.api.columns import AGE, NAME, Column
+from livesize.api.disruption import Judge
 from livesize.api.errors import FieldError
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Subresource
 from livesize.api.objects import Object
+from livesize.api.quota_rule import COUNTED, QuotaRule
 from livesize.api.roles import Grants
 from livesize.api.validation.names import DnsRule
 
@@ -35,7 +37,9 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     write objects of it; of the others the API server computes the answer to each request.
 
     ``roles``: what each role may do. ``has_generation``: a change of the spec counts it up.
-    ``tracks_updates``: managedFields say who updated what. ``counted``: quotas count its objects.
+    ``tracks_updates``: managedFields say who updated what. ``quota``: how quotas count its
+    objects; None: they do not. ``judge_eviction``: whether its objects let a pod be evicted, from
+    the pod, all of them in its namespace, and the time.
     ``update_rule`` names what the API server does with a PUT, a PATCH or an apply of the object.
     ``collected``: the garbage collector follows its owner references."""
 
@@ -52,6 +56,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     status: StatusWrites = StatusWrites.CREATE
     has_generation: bool = False
     tracks_updates: bool = True
-    counted: bool = True
+    quota: QuotaRule | None = COUNTED
+    judge_eviction: Judge | None = None
     collected: bool = True
     is_stored: bool = True
