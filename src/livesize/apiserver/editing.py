@@ -10,7 +10,6 @@ import msgspec
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
@@ -25,7 +24,7 @@ from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.committing import Beside
 from livesize.apiserver.deletion import is_finished
-from livesize.apiserver.intake import take_in
+from livesize.apiserver.intake import take_object
 from livesize.apiserver.ownership import (
     applying_owner,
     keep_owners,
@@ -204,30 +203,8 @@ def merge_applied_part(edit: Edit, seen: Seen) -> Object:
     owner = applying_owner(target, edit.options)
     merged = merge_into(target, record.stored, seen.served, part, owner)
     options = msgspec.structs.replace(edit.options, field_validation=FieldValidation.IGNORE)
-    taken = take_sent(target, merged.object, options, patch=part)
+    taken = take_object(target.resource, merged.object, options, patch=part)
     if not edit.options.force:
         refuse_conflicts(target, record.stored, taken, owner)
     sent_version = lookup(part, "metadata", "resourceVersion", default="")
     return evolve(taken, ("metadata", "resourceVersion"), sent_version)
-
-
-def take_sent(
-    target: Target,
-    obj: Any,
-    options: WriteOptions,
-    patch: Any = None,
-    patched: Object | None = None,
-) -> Object:
-    kind, api_version = target.resource.kind, target.resource.api_version
-    if target.subresource:
-        sent = kind_of(target.resource).subresources[target.subresource]
-        if sent.kind:
-            kind, api_version = sent.kind, sent.api_version
-    return take_in(
-        obj,
-        kind=kind,
-        api_version=api_version,
-        options=options,
-        patch=patch,
-        patched=patched,
-    )

@@ -35,8 +35,8 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import kind_of
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
-from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.roles import Role
+from livesize.api.schema.fields import Field
 from livesize.api.vm_as_container import fold_part
 from livesize.api.write_options import WriteOptions
 from livesize.apiserver.asked import Target
@@ -101,7 +101,7 @@ def names_owners(patch: Any) -> bool:
 
 def own_created(target: Target, new: Object, owner: Owner, part: Object | None = None) -> Object:
     """A new object, owned by whoever made it: all of it, or what was applied."""
-    schema = merge_keys_of(target.resource)
+    schema = _schema(target)
     owned = new if part is None else _applied(target, None, part)
     fields = fields_of(owned_part(target, owned), schema)
     return _with_entries(new, [Entry(owner, fields)] if fields else [])
@@ -222,8 +222,8 @@ def _applied(target: Target, stored: Object | None, part: Object) -> Object:
     return strip_dialects(folded)
 
 
-def _schema(target: Target) -> Any:
-    return merge_keys_of(target.resource)
+def _schema(target: Target) -> Field:
+    return kind_of(target.resource).schema.root
 
 
 def _entries(obj: Object) -> tuple[Entry, ...]:

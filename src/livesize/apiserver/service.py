@@ -23,7 +23,6 @@ from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
@@ -44,14 +43,15 @@ from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.creating import Creating
 from livesize.apiserver.deleting import Deleted, Deleting
 from livesize.apiserver.deletion import DeleteOptions
-from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
+from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.intake import (
     apply_patch,
     names_policy,
     plain_sizes,
-    take_in,
+    take_object,
     take_part,
+    take_sent,
 )
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
@@ -175,7 +175,7 @@ class Service:
         authorize(identity, Access("create", resource, "", namespace, str(given_name)))
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
-        obj = take_in(obj, kind=resource.kind, api_version=resource.api_version, options=options)
+        obj = take_object(resource, obj, options)
         if resource in (PODS, PERSISTENT_VOLUME_CLAIMS):
             await self.cache.fresh()  # what admission gives it comes from there
         new = self._creating.begin(resource, namespace, obj)
@@ -266,7 +266,7 @@ class Service:
         """POST to a subresource: binding, resizing."""
         edit = Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
-        taken = _take_posted(target, body, options)
+        taken = take_sent(target, body, options)
         events = self._events_told(identity, target, taken)
         return await self._editing.modify(edit, rule, lambda _: taken, events)
 
@@ -275,7 +275,7 @@ class Service:
     ) -> Deleted:
         """POST of pods/X/eviction: who may evict needs no right to delete."""
         authorize(identity, target.access("create"))
-        asked = parse_eviction(target, _take_posted(target, body, options), options)
+        asked = parse_eviction(target, take_sent(target, body, options), options)
         pod = Target(target.resource, target.namespace, target.name)
         return await self._deleting.delete(identity, pod, asked, Evicting(self.cache))
 
@@ -323,8 +323,3 @@ def _viewed(target: Target, record: Record) -> Record:
         return record
     shown = view(target.resource, record.served)
     return msgspec.structs.replace(record, served=shown, encoded=encode(shown))
-
-
-def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:
-    posted = kind_of(target.resource).subresources[target.subresource]
-    return take_in(body, kind=posted.kind, api_version=posted.api_version, options=options)

@@ -36,9 +36,25 @@ from livesize.api.apply.owners import (
     write_entries,
 )
 from livesize.api.apply.resized import compare_sizes
-from livesize.api.patch.merge_keys import POD_MERGE_KEYS, merge_keys
+from livesize.api.kinds.pod import Pod
+from livesize.api.schema.fields import Message, list_of, schema_of, string_set
 
-SCHEMA = merge_keys({"list": "name", "list.ports": "containerPort", "set": ""})
+
+class Port(Message):
+    pass
+
+
+class Item(Message):
+    ports = list_of(Port, key="containerPort", keys=("containerPort", "protocol"))
+
+
+class Tree(Message):
+    list = list_of(Item, key="name")
+    set = string_set()
+
+
+SCHEMA = schema_of(Tree).root
+POD_SCHEMA = schema_of(Pod).root
 NAMES = st.sampled_from(["a", "b", "c"])
 PLAIN = st.dictionaries(NAMES, st.integers(0, 2), min_size=1, max_size=3)
 ELEMENTS = st.lists(
@@ -211,7 +227,7 @@ def test_the_time_of_an_owner_is_renewed() -> None:
 @given(SIZED_PODS, SIZED_PODS)
 def test_sizes_compared_quickly_differ_as_they_do_compared_whole(one: Any, two: Any) -> None:
     found = compare_sizes(one, two)
-    assert found is None or found == compare(one, two, POD_MERGE_KEYS)
+    assert found is None or found == compare(one, two, POD_SCHEMA)
 
 
 def test_other_values_of_the_same_sizes_are_compared_quickly() -> None:
@@ -219,8 +235,8 @@ def test_other_values_of_the_same_sizes_are_compared_quickly() -> None:
         {"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": cpu}}}]}}
         for cpu in ("1", "2")
     )
-    assert compare_sizes(one, two) == compare(one, two, POD_MERGE_KEYS)
-    assert compare_sizes(one, one) == compare(one, one, POD_MERGE_KEYS)
+    assert compare_sizes(one, two) == compare(one, two, POD_SCHEMA)
+    assert compare_sizes(one, one) == compare(one, one, POD_SCHEMA)
 
 
 def written(fields: Any) -> str:

@@ -31,7 +31,7 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.merging import merge_applied
 from livesize.api.objects import Object
-from livesize.api.patch.merge_keys import MergeKeys
+from livesize.api.schema.fields import Field
 
 MAX_UPDATE_ENTRIES = 10
 ANCIENT = "ancient-changes"
@@ -167,7 +167,7 @@ def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list
 
 
 def merge_part(
-    live: Object, part: Object, entries: Sequence[Entry], owner: Owner, schema: MergeKeys
+    live: Object, part: Object, entries: Sequence[Entry], owner: Owner, schema: Field
 ) -> Merged:
     """``live`` with ``part`` applied by ``owner``, and without what it used to apply."""
     fields = fields_of(part, schema) or NOTHING

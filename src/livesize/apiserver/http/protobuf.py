@@ -1,7 +1,8 @@
 """Reads request bodies in protobuf, as kubectl sends some of its kinds, into plain trees.
 
 On the wire: four bytes ``k8s\\0``, then a runtime.Unknown with the kind and the encoded object.
-Only what the tables name is read; answers are JSON always, which every such client accepts.
+Only fields whose number is declared are read (livesize.api.schema); answers are JSON always, which
+every such client accepts.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-import msgspec
-
 from livesize.api.entries import are_many, too_many_entries
 from livesize.api.errors import StatusError, bad_request
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.objects import Object
+from livesize.api.schema.fields import Field, Form, Schema, Type, schema_of
+from livesize.api.schema.meta import DeleteOptions
 from livesize.apiserver.http.bodies import decode_json
-from livesize.apiserver.http.protobuf_pods import STRICT
-from livesize.apiserver.http.protobuf_storage import STORAGE_STRICT
-from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _MAX_VARINT_BYTES = 10
-_INLINE = "..."
 _Value: TypeAlias = int | bytes
 
 
@@ -47,14 +45,6 @@ class _WireError(ValueError):
     """The bytes do not follow the wire format."""
 
 
-class _Field(msgspec.Struct, frozen=True):
-    name: str
-    kind: str
-    is_list: bool
-    is_map: bool
-    keeps_zero: bool
-
-
 def _decode_unknown(data: bytes) -> Object:
     api_version = kind = ""
     raw = b""
@@ -67,10 +57,24 @@ def _decode_unknown(data: bytes) -> Object:
                     kind = _text(text)
         elif number == 2:
             raw = _bytes(value)
-    known = KINDS.get(kind)
-    if known is None or (known and known != api_version):
+    schema = _schema_of(api_version, kind)
+    if schema is None:
         raise _not_read(f"{kind} of {api_version}" if kind else "an object without a kind")
-    return {"apiVersion": api_version, "kind": kind, **_message(kind, raw)}
+    return {"apiVersion": api_version, "kind": kind, **_message(schema, raw)}
+
+
+def _schema_of(api_version: str, kind: str) -> Schema | None:
+    """Another version may have other numbers; options of a deletion are the same in all."""
+    if not kind:
+        return None
+    if kind == DeleteOptions.__name__:
+        return schema_of(DeleteOptions)
+    resource = REGISTRY.find_kind(api_version, kind)
+    if resource is not None:
+        return kind_of(resource).schema
+    sent = [one for at in REGISTRY.served() for one in kind_of(at).subresources.values()]
+    found = (one.schema for one in sent if (one.api_version, one.kind) == (api_version, kind))
+    return next(found, None)
 
 
 def _not_read(what: str) -> StatusError:
@@ -78,49 +82,55 @@ def _not_read(what: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def _message(kind: str, data: bytes) -> Object:
-    table = _table(kind)
+def _message(schema: Schema, data: bytes) -> Object:
+    table = _table(schema)
     tree: Object = {}
     for number, value in _fields(data):
         field = table.get(number)
-        if field is not None:
-            _put(tree, field, value)
-        elif value and kind in STRICT | STORAGE_STRICT:
-            raise _not_read(f"field {number} of {kind}")
+        if isinstance(field, Schema):
+            tree.update(_message(field, _bytes(value)))
+        elif field is not None:
+            _put(tree, *field, value)
+        elif value and schema.refuses_unknown:
+            raise _not_read(f"field {number} of {schema.name}")
     return tree
 
 
-def _put(tree: Object, field: _Field, value: _Value) -> None:
-    if field.name == _INLINE:
-        tree.update(_message(field.kind, _bytes(value)))
-        return
-    if field.is_list and field.kind == "int" and isinstance(value, bytes):
-        tree.setdefault(field.name, []).extend(_packed(value))
-        return
-    if field.is_map:
-        key, item = _pair(field.kind, _bytes(value))
-        tree.setdefault(field.name, {})[key] = item
-        return
-    item = _value(field.kind, value)
-    if field.is_list:
-        tree.setdefault(field.name, []).append(item)
-    elif item or field.keeps_zero or (field.kind == "int_or_string" and item == 0):
-        tree[field.name] = item
+@functools.cache
+def _table(schema: Schema) -> Mapping[int, Schema | tuple[str, Field]]:
+    """By their numbers: messages whose fields JSON has inline, and fields with their names."""
+    own = {one.number: (name, one) for name, one in schema.own_fields.items() if one.number}
+    return {**own, **schema.inlined}
 
 
-def _pair(kind: str, data: bytes) -> tuple[str, Any]:
-    key, item = "", _value(kind, b"" if kind != "int" else 0)
+def _put(tree: Object, name: str, field: Field, value: _Value) -> None:
+    if field.form is Form.LIST:
+        items = tree.setdefault(name, [])
+        if field.type is Type.INTEGER and isinstance(value, bytes):
+            items.extend(_packed(value))
+        else:
+            items.append(_value(field.type, value))
+    elif field.form is Form.MAP:
+        key, item = _pair(field.type, _bytes(value))
+        tree.setdefault(name, {})[key] = item
+    else:
+        item = _value(field.type, value)
+        if item or field.keeps_zero or (field.type is Type.INT_OR_STRING and item == 0):
+            tree[name] = item
+
+
+def _pair(type_: Type | Schema, data: bytes) -> tuple[str, Any]:
+    key, item = "", _value(type_, b"" if type_ is not Type.INTEGER else 0)
     for number, value in _fields(data):
         if number == 1:
             key = _text(value)
         elif number == 2:
-            item = _value(kind, value)
+            item = _value(type_, value)
     return key, item
 
 
-def _value(kind: str, value: _Value) -> Any:
-    reader = _PLAIN.get(kind)
-    return _message(kind, _bytes(value)) if reader is None else reader(value)
+def _value(type_: Type | Schema, value: _Value) -> Any:
+    return _message(type_, _bytes(value)) if isinstance(type_, Schema) else _PLAIN[type_](value)
 
 
 def _time(data: bytes, *, micro: bool) -> str:
@@ -231,25 +241,14 @@ def _text(value: _Value) -> str:
         raise _WireError("a text is not UTF-8") from None
 
 
-_PLAIN: Mapping[str, Callable[[_Value], Any]] = {
-    "string": _text,
-    "int": _signed,
-    "bool": lambda value: bool(_signed(value)),
-    "bytes": lambda value: base64.b64encode(_bytes(value)).decode(),
-    "quantity": lambda value: _text(_only(_bytes(value))) or "0",
-    "fields": lambda value: decode_json(_only(_bytes(value)) or b"{}"),
-    "time": lambda value: _time(_bytes(value), micro=False),
-    "micro_time": lambda value: _time(_bytes(value), micro=True),
-    "int_or_string": lambda value: _int_or_string(_bytes(value)),
+_PLAIN: Mapping[Type, Callable[[_Value], Any]] = {
+    Type.STRING: _text,
+    Type.INTEGER: _signed,
+    Type.BOOLEAN: lambda value: bool(_signed(value)),
+    Type.BYTES: lambda value: base64.b64encode(_bytes(value)).decode(),
+    Type.QUANTITY: lambda value: _text(_only(_bytes(value))) or "0",
+    Type.FIELDS: lambda value: decode_json(_only(_bytes(value)) or b"{}"),
+    Type.TIME: lambda value: _time(_bytes(value), micro=False),
+    Type.MICRO_TIME: lambda value: _time(_bytes(value), micro=True),
+    Type.INT_OR_STRING: lambda value: _int_or_string(_bytes(value)),
 }
-
-
-@functools.cache
-def _table(kind: str) -> dict[int, _Field]:
-    return {number: _parse_field(text) for number, text in MESSAGES[kind].items()}
-
-
-def _parse_field(text: str) -> _Field:
-    name, _, rest = text.partition(": ")
-    shape, _, kind = rest.rpartition(" ")
-    return _Field(name, kind.rstrip("?"), shape == "*", shape == "map", kind.endswith("?"))
