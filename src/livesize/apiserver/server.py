@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 import livesize
+from livesize.api.kinds.registry import REGISTRY
 from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
@@ -85,6 +86,7 @@ class ApiServer:
         self._clock = context.clock
         self._port = 0
         self._ready = False
+        REGISTRY.seal()  # routes, caches and documents are made from the list of kinds
         self._cache = ObjectsCache(store)
         self.service = Service(
             store,
