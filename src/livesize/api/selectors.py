@@ -202,6 +202,6 @@ def format_label_selector(selector: Mapping[str, Any]) -> str:
                 words.append(f"{one['key']} notin {values}")
             case "Exists":
                 words.append(str(one["key"]))
-            case "DoesNotExist":
+            case _:
                 words.append(f"!{one['key']}")
     return ",".join(words)
