@@ -23,8 +23,6 @@ ROOMS = {
         "RESOURCE_QUOTAS",
         (
             "apiserver/admission/quota.py",
-            "apiserver/creating.py",
-            "apiserver/editing.py",
             "apiserver/quotas.py",
             "apiserver/writing.py",
             "controllers/quota/",

@@ -27,7 +27,6 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
-from livesize.api.vm_as_container import keep_machine
 from livesize.api.write_options import PLAIN_WRITE, WriteOptions
 from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
@@ -63,6 +62,7 @@ from livesize.apiserver.ownership import (
 from livesize.apiserver.quotas import QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
 from livesize.apiserver.records import Record, encode
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
 from livesize.apiserver.subresources.rules import change_rule, is_readable, post_rule, view_of
@@ -176,7 +176,7 @@ class Service:
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
         obj = take_object(resource, obj, options)
-        if resource in (PODS, PERSISTENT_VOLUME_CLAIMS):
+        if strategy_of(resource).reads_cluster:
             await self.cache.fresh()  # what admission gives it comes from there
         new = self._creating.begin(resource, namespace, obj)
         target = Target(resource, namespace, name_of(new))
@@ -191,10 +191,10 @@ class Service:
         edit = Edit.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
         taken = take_sent(target, obj, options)
-        is_pod = target.resource == PODS
+        strategy = strategy_of(target.resource)
 
         def incoming(seen: Seen) -> Object:
-            return keep_machine(seen.stored, taken) if is_pod else taken
+            return strategy.replaced(seen.stored, taken)
 
         return _viewed(target, await self._editing.modify(edit, rule, incoming))
 

@@ -43,7 +43,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     ``tracks_updates``: managedFields say who updated what. ``quota``: how quotas count its
     objects; None: they do not. ``judge_eviction``: whether its objects let a pod be evicted, from
     the pod, all of them in its namespace, and the time.
-    ``update_rule`` names what the API server does with a PUT, a PATCH or an apply of the object.
+    ``strategy`` names what else the API server does with its objects.
     ``collected``: the garbage collector follows its owner references."""
 
     resource: Resource
@@ -54,7 +54,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     name_rule: DnsRule = DnsRule.SUBDOMAIN
     columns: tuple[Column, ...] = (NAME, AGE)
     subresources: Mapping[str, Subresource] = {}
-    update_rule: str = "object"
+    strategy: str = ""
     roles: Grants = {}
     selectable_fields: tuple[str, ...] = ()
     status: StatusWrites = StatusWrites.CREATE

@@ -193,6 +193,7 @@ def _usage(claim: Object, _names: Iterable[str]) -> Usage:
 CLAIM = Kind(
     PERSISTENT_VOLUME_CLAIMS,
     shape=PersistentVolumeClaim,
+    strategy="claim",
     defaults=default_claim,
     validate=validate_claim,
     validate_update=validate_claim_update,

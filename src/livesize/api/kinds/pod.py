@@ -148,7 +148,7 @@ POD = Kind(
     },
     status=StatusWrites.SUBRESOURCE,
     has_generation=True,
-    update_rule="pod",
+    strategy="pod",
     quota=POD_QUOTA,
     roles=_ROLES,
     selectable_fields=(

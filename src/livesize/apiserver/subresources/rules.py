@@ -10,6 +10,7 @@ from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Transfer
 from livesize.api.objects import Object
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import Rule
 from livesize.apiserver.subresources.objects import update_object, update_pod
 from livesize.apiserver.subresources.plain_status import update_status
@@ -37,9 +38,8 @@ RULES: Mapping[str, Rule] = {
 
 def change_rule(resource: Resource, subresource: str) -> Rule:
     """Of a PUT, a PATCH or an apply; raises 405 where there are none."""
-    kind = kind_of(resource)
     if not subresource:
-        return RULES[kind.update_rule]
+        return RULES[strategy_of(resource).update_rule]
     return _rule(resource, subresource, Transfer.CHANGE)
 
 
