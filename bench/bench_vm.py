@@ -32,7 +32,7 @@ from bench.raw_libvirt import Definition, RawVm, raw_libvirt, read_definition
 from bench.servers import whole_system
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
-from livesize.runtime.libvirt.compose import domain_name
+from livesize.runtime.libvirt.identity import domain_name
 
 BOOTS = 5
 ROUNDS = 9

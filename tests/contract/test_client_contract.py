@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
+from livesize.api.list_watch import Selection, WatchEvent, WatchEventType, ends_initial_events
 from livesize.api.objects import (
     Object,
     evolve,
@@ -374,6 +375,22 @@ async def test_a_watch_tells_every_change_after_the_version(client: Client) -> N
         assert await watching.next() == ("MODIFIED", "a")
         await client.delete(PODS, "a", NS, grace_period_seconds=0)
         assert await watching.next() == ("DELETED", "a")
+
+
+async def test_a_watch_begins_with_the_present_state_where_that_is_wanted(client: Client) -> None:
+    for name in "ab":
+        await client.create(PODS, pod(name), NS)
+    stream = client.watch(PODS, Selection(namespace=NS), resource_version="", initial_events=True)
+    async with asyncio.timeout(5), aclosing(cast("Any", stream)):
+        first = [await anext(stream) for _ in range(3)]
+        assert [event.type for event in first[:2]] == [WatchEventType.ADDED] * 2
+        assert {name_of(event.object) for event in first[:2]} == {"a", "b"}
+        assert ends_initial_events(first[2])
+        assert not ends_initial_events(first[0])
+        await client.create(PODS, pod("c"), NS)
+        assert name_of((await anext(stream)).object) == "c"
+    async with Watching(client, Selection(), version_of(first[2].object)) as watching:
+        assert await watching.next() == ("ADDED", "c")
 
 
 async def test_a_watch_resumes_without_gaps_or_repeats(client: Client) -> None:

@@ -135,7 +135,8 @@ async def one_process(
     """Serves and runs pods until left; then its containers are gone."""
     context = seeded_context(1, SystemClock())
     machine = FakeMachine(context, memory_bytes=memory_gib << 30)
-    runtime: Runtime = FakeRuntime(context=context, machine=machine)
+    fake = FakeRuntime(context=context, machine=machine)
+    runtime: Runtime = fake
     if root_group:
         runtime = ProcessRuntime(folder / "runtime", root_group, context)
     tokens = {
@@ -177,6 +178,7 @@ async def one_process(
             context,
             settings,
             volumes=FolderVolumes(folder / "volumes", FakeMounts()),
+            vms=None if root_group else fake,
         )
         user = await connect(Role.ADMIN)
         ca, token = server.ca_path.read_bytes(), tokens[Role.ADMIN][0]

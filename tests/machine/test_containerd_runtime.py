@@ -57,7 +57,7 @@ AGENT = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.context import system_context
 from livesize.machinery.steps import CrashPoints
 from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
 from livesize.runtime.interface import ContainerConfig, PodConfig

@@ -20,8 +20,8 @@ import pytest
 from livesize.api.vm_changes import OnlineVcpus, PlugVcpus, VmChange
 from livesize.runtime.interface import ContainerPhase, ContainerView
 from livesize.runtime.libvirt import model
-from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.emulator import free_regions
+from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.vm import GuestSilentError, VmView
 from vms.real import BOOT_SECONDS, MIB, UID, VM, check_tools, have, place, pod_config, vm_config

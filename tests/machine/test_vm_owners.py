@@ -11,6 +11,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -59,6 +60,9 @@ print(json.dumps(got))
 """
 
 
+TEMPORARY = Path(tempfile.gettempdir())
+
+
 @pytest.fixture
 async def where(tmp_path: Path, not_run: Callable[[str], NoReturn]) -> Place:
     check_tools(not_run)
@@ -67,7 +71,7 @@ async def where(tmp_path: Path, not_run: Callable[[str], NoReturn]) -> Place:
     (found.images / "empty.img").write_bytes(bytes(MIB))
     # The agent's own folders are open here, so that only what is the VMs' keeps anybody out.
     for folder in (tmp_path, *tmp_path.parents):
-        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+        if folder.is_relative_to(TEMPORARY) and folder != TEMPORARY:
             folder.chmod(0o755)
     return found
 

@@ -89,9 +89,9 @@ def _start_time_if_there(pid: int) -> int | None:
     return None
 
 
-def group_of(up: Up, pod: str, container: str) -> GroupFiles:
+def group_of(up: Up, pod: str, container: str, namespace: str = "default") -> GroupFiles:
     """Groups are called after the container, or by containerd after its id."""
-    found_pod = up.pod(pod)
+    found_pod = up.pod(pod, namespace)
     uid = found_pod["metadata"]["uid"]
     status = found_pod["status"]
     statuses = status.get("containerStatuses", []) + status.get("initContainerStatuses", [])

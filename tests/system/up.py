@@ -161,10 +161,10 @@ class Up:
         command = [LIVESIZE, *words, "--kubeconfig", str(self.kubeconfig)]
         return _run(command, check=check, stdin=stdin)
 
-    def pod(self, name: str) -> dict[str, Any]:
+    def pod(self, name: str, namespace: str = "default") -> dict[str, Any]:
         """The pod as it is; {} where the server cannot be reached just now."""
         try:
-            _, pod = self.request("GET", f"/api/v1/namespaces/default/pods/{name}")
+            _, pod = self.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
         except OSError:
             return {}
         return pod

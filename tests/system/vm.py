@@ -22,9 +22,11 @@ import msgspec
 
 from leaks import claim
 from livesize.api.vm_changes import VmNote
+from livesize.api.vm_identity import vm_uid_of
 from livesize.guest_images.kernel import default_cache_dir
 from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME, build_guest, install_guest
 from livesize.machinery.data_directory import DataDirectory
+from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, render_note
 from system.groups import GroupFiles, group_of
 from system.up import Up
@@ -177,7 +179,7 @@ class Vm:
         """libvirt's own object, on a connection of our own."""
         connection = libvirt.open(f"qemu:///system?socket={self.libvirt / 'run' / 'libvirt-sock'}")
         try:
-            yield connection.lookupByName(f"pod-{self.pod['metadata']['uid']}")
+            yield connection.lookupByName(domain_name(vm_uid_of(self.pod)))
         finally:
             connection.close()
 
@@ -349,18 +351,25 @@ def install_images(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
-    """A `livesize up` with one VM whose guest has booted."""
+def running_up_for_vms(directory: Path, *options: str) -> Iterator[Up]:
+    """A `livesize up` that has the images of our guest."""
     up = Up(directory, allocatable="cpu=16,memory=8Gi")
     install_images(directory)
     claim(f"{up.node}-vms", directory)
     try:
         up.start(*options)
+        yield up
+    finally:
+        up.end()
+
+
+@contextlib.contextmanager
+def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
+    """A `livesize up` with one VM whose guest has booted."""
+    with running_up_for_vms(directory, *options) as up:
         vm = Vm(up)
         vm.create(cpu, memory)
         yield vm
-    finally:
-        up.end()
 
 
 def _resident_bytes(pid: int, at_least_bytes: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -13,7 +14,9 @@ PACKAGE = ROOT / "src" / "livesize"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 CODE = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")])
 FORBIDDEN = {"util", "utils", "helper", "helpers", "common", "manager", "base", "misc"}
-LONGEST_FILE = 800
+LONGEST_FILE, LONGEST_TEST = 600, 700
+LONGER = {"src/livesize/api/types.py", "src/livesize/runtime/libvirt/vm.py"}
+"""Still to be taken apart."""
 OPENING = re.compile(r'r?"""\S.{9}')  # the first line begins the sentence
 # Paths of one machine, and hosts that serve packages or images, do not belong into the project.
 # /proc/PID/root/ is a path of every machine.
@@ -45,12 +48,12 @@ def test_every_file_says_first_what_it_is_for() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    long = {name(path): count for path in CODE if (count := _lines(path)) > LONGEST_FILE}
-    assert long == {}
+    long = {name(path) for path in CODE if path.read_text().count("\n") > _most_lines(path)}
+    assert long == LONGER
 
 
-def _lines(path: Path) -> int:
-    return path.read_text().count("\n")
+def _most_lines(path: Path) -> int:
+    return LONGEST_TEST if name(path).startswith("tests/") else LONGEST_FILE
 
 
 def test_names_say_what_is_inside() -> None:
@@ -101,7 +104,8 @@ def test_adrs_are_numbered_without_gaps_and_have_the_four_parts() -> None:
 
 def test_every_document_that_is_linked_exists() -> None:
     broken: list[str] = []
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+    documents = (ROOT / "docs").rglob("*.md"), (ROOT / "examples").glob("*.md")
+    for path in (*ROOT.glob("*.md"), *itertools.chain(*documents)):
         targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
         missing = [target for target in targets if not (path.parent / target).exists()]
         broken += [f"{name(path)}: {target}" for target in missing]

@@ -19,9 +19,9 @@ from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup, Runtime
-from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.files import VmFiles
+from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import Folders, Started, VmRecord
 from livesize.runtime.libvirt.runtime import LibvirtRuntime

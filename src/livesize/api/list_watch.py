@@ -21,6 +21,17 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: Object
 
 
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the initial events of a watch."""
+
+
+def ends_initial_events(event: WatchEvent) -> bool:
+    if event.type is not WatchEventType.BOOKMARK:
+        return False
+    annotations = event.object["metadata"].get("annotations") or {}
+    return annotations.get(INITIAL_EVENTS_END) == "true"
+
+
 class ObjectList(msgspec.Struct, frozen=True):
     items: tuple[Object, ...]
     resource_version: str

@@ -67,10 +67,20 @@ class DirectClient:
         return ObjectList(items, str(page.revision), page.continue_token)
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         options = WatchOptions(
-            selection.namespace, selection.labels, selection.fields, resource_version
+            namespace=selection.namespace,
+            labels=selection.labels,
+            fields=selection.fields,
+            version=resource_version,
+            initial=initial_events or None,
+            bookmarks=initial_events,
         )
         with self._reachable():
             watcher = await self._service.watch(self._identity, resource, options)

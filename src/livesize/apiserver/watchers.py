@@ -14,14 +14,13 @@ import msgspec
 
 from livesize.api.errors import StatusError, expired
 from livesize.api.kinds.resource import Resource
-from livesize.api.list_watch import WatchEventType
+from livesize.api.list_watch import INITIAL_EVENTS_END, WatchEventType
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches, event_line
 from livesize.apiserver.records import Record, encode
 from livesize.machinery.turns import next_turn
 
 CAPACITY = 4096
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Delivery(msgspec.Struct, frozen=True):

@@ -167,7 +167,12 @@ class HttpClient:
         )
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         query = {
             **_selection_query(selection),
@@ -175,6 +180,9 @@ class HttpClient:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
         }
+        if initial_events:
+            # Servers that do not know the first refuse the second, instead of ignoring both.
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         target, server = _target(resource.path(selection.namespace), query), self.server
         lines = _Lines()
         with self._reaching(server):

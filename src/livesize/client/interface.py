@@ -37,10 +37,19 @@ class Client(Protocol):
         ...
 
     def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         """Changes after ``resource_version``. Ends when the server ends it (watch again from the
-        last version seen); StatusError 410 means: list again."""
+        last version seen); StatusError 410 means: list again.
+
+        ``initial_events``, with an empty version: first the present state as ADDED events, until
+        the bookmark that ``ends_initial_events``. StatusError 422: this server does not offer it.
+        """
         ...
 
     async def create(

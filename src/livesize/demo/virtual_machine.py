@@ -16,6 +16,7 @@ from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resize_phase import ResizePhase
 from livesize.api.resources import VM_NAME
+from livesize.api.vm_identity import vm_uid_of
 from livesize.demo.container import WIDTH, print_history
 from livesize.demo.groups import (
     GroupProof,
@@ -32,7 +33,7 @@ from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
-from livesize.runtime.libvirt.compose import domain_name
+from livesize.runtime.libvirt.identity import domain_name
 
 NAME = "vm1"
 _MIB = 1 << 20
@@ -91,7 +92,7 @@ class VmAct:
 
     async def run(self, libvirt_socket: Path) -> None:
         pod = await self._pods.get(NAME)
-        witness = GuestWitness(libvirt_socket, domain_name(uid_of(pod)))
+        witness = GuestWitness(libvirt_socket, domain_name(vm_uid_of(pod)))
         group = group_path(self._root_group, ContainerGroup(uid_of(pod), VM_NAME))
         overhead_bytes = memory_bytes(lookup(pod, "spec", "overhead", "memory", default="0"))
 

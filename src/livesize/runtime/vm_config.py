@@ -31,3 +31,4 @@ class VmConfig(msgspec.Struct, frozen=True):
     disk: str = ""
     pins: VmPins = UNPINNED  # for each of ``vcpus``, or none
     devices: tuple[VmDevice, ...] = ()  # those it starts with
+    uid: str = ""  # of the VM, whichever pod runs it; empty: its pod's

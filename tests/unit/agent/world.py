@@ -97,8 +97,15 @@ class MemoryApi:
         return ObjectList(tuple(items), str(self._revision))
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
+        if initial_events:
+            raise StatusError(422, "Invalid", "this small server does not offer initial events")
         assert int(resource_version) <= self._revision
         queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
         watcher = (resource.plural, queue)

@@ -16,6 +16,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
+from livesize.client import informer as informer_module
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.pages import PAGE_OBJECTS, list_all, read_pages
@@ -43,6 +44,10 @@ class Timeline:
         self.history: list[tuple[int, WatchEvent]] = []
         self.compacted = 0
         self.moments: dict[str, tuple[Object, ...]] = {}  # that pages may still be read of
+        self.offers_initial_events = False
+        self.meanwhile: list[WatchEvent] = []  # told before the initial events end
+        self.ends_early = False
+        self.never_ends = False
         self.lists = 0
         self.watches = 0
         self.changed = asyncio.Condition()
@@ -103,8 +108,31 @@ class Timeline:
         return ObjectList(objects[first : first + limit], revision, f"{revision}:{first + limit}")
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
+        if initial_events:
+            if not self.offers_initial_events:
+                raise StatusError(422, "Invalid", "sendInitialEvents is forbidden")
+            assert resource_version == ""
+            for obj in tuple(self.objects.values()):
+                yield WatchEvent(WatchEventType.ADDED, obj)
+            for event in self.meanwhile:
+                yield event
+            if self.ends_early:
+                return
+            if self.never_ends:
+                await asyncio.Event().wait()
+            resource_version = str(self.revision)
+            metadata = {
+                "resourceVersion": resource_version,
+                "annotations": {"k8s.io/initial-events-end": "true"},
+            }
+            yield WatchEvent(WatchEventType.BOOKMARK, {"metadata": metadata})
         self.watches += 1
         era = self.era
         if int(resource_version) < self.compacted:
@@ -257,6 +285,59 @@ async def test_410_lists_again_and_tells_only_the_difference_deletes_included() 
         await watched.settle()
         assert watched.told() == ["-gone", "~changed", "-reborn", "+reborn", "+new"]
         assert timeline.lists == 2
+
+
+async def test_the_state_comes_with_the_watch_where_the_server_offers_that() -> None:
+    timeline = Timeline()
+    timeline.offers_initial_events = True
+    for name in ("kept", "gone", "changed"):
+        await timeline.put(name)
+    timeline.meanwhile = [
+        WatchEvent(WatchEventType.DELETED, pod("gone", 9)),
+        WatchEvent(WatchEventType.BOOKMARK, {"metadata": {"resourceVersion": "9"}}),
+    ]
+    async with Watched(timeline) as watched:
+        assert watched.told() == ["+kept", "+changed"]
+        await timeline.put("later")
+        await timeline.remove("kept")
+        await watched.settle()
+        assert watched.told() == ["+later", "-kept"]
+        assert (timeline.lists, timeline.watches, watched.clock.slept) == (0, 1, [])
+        timeline.meanwhile = []
+        timeline.objects["changed"] = pod("changed", 81)
+        timeline.compacted = timeline.revision = 90
+        timeline.history.clear()
+        await timeline.disconnect()
+        await watched.settle()
+        assert watched.told() == ["+gone", "~changed"]
+        assert timeline.lists == 0
+
+
+async def test_initial_events_that_do_not_end_are_no_state() -> None:
+    timeline = Timeline()
+    timeline.offers_initial_events = timeline.ends_early = True
+    await timeline.put("a")
+    async with Watched(timeline) as watched:
+        assert not watched.informer.synced.is_set()
+        assert watched.told() == []
+        assert watched.clock.slept  # and it is not asked in a hot loop
+        timeline.ends_early = False
+        await watched.settle()
+        assert watched.told() == ["+a"]
+
+
+async def test_a_server_that_does_not_say_where_its_state_ends_is_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(informer_module, "_INITIAL_EVENTS_SECONDS", 0.001)
+    timeline = Timeline()
+    timeline.offers_initial_events = timeline.never_ends = True
+    await timeline.put("a")
+    async with Watched(timeline) as watched:
+        async with asyncio.timeout(5):
+            await watched.informer.synced.wait()
+        assert watched.told() == ["+a"]
+        assert timeline.lists == 1
 
 
 async def test_a_long_list_is_read_in_pages_of_one_moment() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree as ET
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from livesize.runtime.libvirt.emulator import (
     count_regions,
     free_regions,
 )
+from livesize.runtime.libvirt.identity import DomainIdentity, pod_of
 from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
@@ -52,7 +55,9 @@ def test_the_guest_gets_its_size_and_has_room_for_its_maximum(
     boot, memory, maximum = (size * 512 * MIB for size in sorted((first, second, third)))
     maximum += odd_blocks * 2 * MIB
     vm = with_devices(VmConfig(1, 4, memory, maximum, boot, kernel="k"))
-    model = compose_domain("uid", vm, KernelBoot("k"), "log", Accelerator.TCG)
+    model = compose_domain(
+        DomainIdentity("uid", "uid"), vm, KernelBoot("k"), "log", Accelerator.TCG
+    )
     requested = sum(device.requested_bytes for device in model.devices)
     room = sum(device.size_bytes for device in model.devices)
     assert boot + requested == memory
@@ -61,9 +66,28 @@ def test_the_guest_gets_its_size_and_has_room_for_its_maximum(
     assert all(device.size_bytes % (128 * MIB) == 0 for device in model.devices)
 
 
+def test_a_vm_has_its_name_and_uuid_in_whichever_pod_it_runs() -> None:
+    source, target = (
+        compose_domain(DomainIdentity("vm", pod), VM, KernelBoot("k"), "log", Accelerator.TCG)
+        for pod in ("a", "b")
+    )
+    assert (source.name, source.uuid) == (target.name, target.uuid)
+    assert (source.pod_uid, target.pod_uid) == ("a", "b"), "whose it is, is the pod's"
+    assert target == msgspec.structs.replace(source, pod_uid="b"), "sizes and devices go along"
+
+
+def test_the_domain_of_an_earlier_version_has_the_same_uuid() -> None:
+    """It was made of the pod's uid: "pod-UID", and this UUID."""
+    uid = "0b6f0c5e-7b55-4a7f-9d53-0d2f0d6d7a01"
+    assert DomainIdentity(uid, uid).uuid == "9ec4b333-f56e-5e0c-8479-3b0e67519bc2"
+    root = ET.fromstring(f"<domain><name>pod-{uid}</name></domain>")
+    assert pod_of(root) == uid
+
+
 def test_two_pods_never_share_a_domain() -> None:
     one, two = (
-        compose_domain(uid, VM, KernelBoot("k"), "log", Accelerator.TCG) for uid in ("a", "b")
+        compose_domain(DomainIdentity(uid, uid), VM, KernelBoot("k"), "log", Accelerator.TCG)
+        for uid in ("a", "b")
     )
     assert one.uuid != two.uuid
     assert one.name != two.name
@@ -81,7 +105,7 @@ def test_two_pods_never_share_a_domain() -> None:
 def test_an_emulated_guest_of_ours_boots_on_one_vcpu(
     boot: Boot, accelerator: Accelerator, *, changes: bool
 ) -> None:
-    found = compose_domain("a", VM, boot, "log", accelerator).boot
+    found = compose_domain(DomainIdentity("a", "a"), VM, boot, "log", accelerator).boot
     assert found == (KernelBoot("k", "i", f"{COMMAND_LINE} maxcpus=1") if changes else boot)
 
 

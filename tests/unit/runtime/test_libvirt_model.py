@@ -17,6 +17,7 @@ from livesize.runtime.libvirt.facts import (
     parse_facts,
     with_requested,
 )
+from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.model import (
     DiskBoot,
     DomainModel,
@@ -33,6 +34,7 @@ from vms.sizes import with_devices
 GOLDEN = Path(__file__).parent / "golden"
 MIB = 1024 * 1024
 UID = "0b6f0c5e-7b55-4a7f-9d53-0d2f0d6d7a01"
+IDENTITY = DomainIdentity(UID, UID)
 KERNEL = KernelBoot("/var/lib/libvirt/vms/x/kernel", "/var/lib/libvirt/vms/x/initrd", COMMAND_LINE)
 DISK = DiskBoot("/var/lib/libvirt/vms/x/disk.qcow2")
 LOG = "/var/log/libvirt/vms/x/0.log"
@@ -44,31 +46,31 @@ def small(**changes: object) -> VmConfig:
 
 
 CASES = {
-    "kernel_tcg": compose_domain(UID, small(), KERNEL, LOG, Accelerator.TCG),
+    "kernel_tcg": compose_domain(IDENTITY, small(), KERNEL, LOG, Accelerator.TCG),
     "kernel_grown": compose_domain(
-        UID, small(vcpus=3, memory_bytes=1026 * MIB), KERNEL, LOG, Accelerator.TCG
+        IDENTITY, small(vcpus=3, memory_bytes=1026 * MIB), KERNEL, LOG, Accelerator.TCG
     ),
-    "kernel_kvm": compose_domain(UID, small(), KERNEL, LOG, Accelerator.KVM),
+    "kernel_kvm": compose_domain(IDENTITY, small(), KERNEL, LOG, Accelerator.KVM),
     "kernel_pinned": compose_domain(
-        UID,
+        IDENTITY,
         small(vcpus=2, pins=VmPins(((3,), (1,)), (1, 3))),
         KERNEL,
         LOG,
         Accelerator.TCG,
     ),
     "kernel_owned": msgspec.structs.replace(
-        compose_domain(UID, small(), KERNEL, LOG, Accelerator.TCG),
+        compose_domain(IDENTITY, small(), KERNEL, LOG, Accelerator.TCG),
         owner=VmOwner(1900000007, 1900000007),
     ),
     "disk_no_room": compose_domain(
-        UID,
+        IDENTITY,
         small(kernel="", initrd="", disk="d", max_vcpus=1, max_memory_bytes=512 * MIB),
         DISK,
         LOG,
         Accelerator.TCG,
     ),
     "four_tebibytes": compose_domain(
-        UID,
+        IDENTITY,
         small(vcpus=64, max_vcpus=255, memory_bytes=4 << 40, max_memory_bytes=4 << 40),
         KERNEL,
         LOG,
@@ -121,6 +123,7 @@ models = st.builds(
     note=st.builds(VmNote, st.one_of(st.none(), blocks)),
     pins=st.builds(VmPins, st.lists(cpus, max_size=4).map(tuple), cpus),
     node_uid=st.one_of(st.just(""), words),
+    pod_uid=st.one_of(st.just(""), words),
 )
 
 

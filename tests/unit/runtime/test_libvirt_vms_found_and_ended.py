@@ -39,8 +39,8 @@ def test_a_domain_that_goes_while_it_is_looked_at_is_passed_over(
         pass
 
     class Vanished:
-        def name(self) -> str:
-            return "livesize-other"
+        def UUIDString(self) -> str:  # noqa: N802 - libvirt's word
+            return "of another"
 
         def XMLDesc(self) -> str:  # noqa: N802 - libvirt's word
             raise LibvirtError

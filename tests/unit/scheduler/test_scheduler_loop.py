@@ -66,8 +66,15 @@ class Server:
         return ObjectList(tuple(self.objects[resource].values()), str(self.revision))
 
     async def watch(
-        self, resource: Resource, selection: Selection = EVERYTHING, *, resource_version: str
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
+        if initial_events:
+            raise StatusError(422, "Invalid", "this small server does not offer initial events")
         assert resource_version == str(self.revision), "this small server keeps no history"
         queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
         self.watchers.setdefault(resource, []).append(queue)

@@ -10,6 +10,7 @@ from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import VM_NAME, Amounts, Resources, parse_resources
+from livesize.api.vm_identity import vm_uid_of
 from livesize.api.vm_kernel import vm_to_kernel
 from livesize.api.vm_size import (
     guest_memory_of,
@@ -97,4 +98,5 @@ def vm_config(pod: Object, resources: Resources) -> VmConfig:
         initrd=lookup(vm, "kernel", "initrd", default=""),
         command_line=(COMMAND_LINE if given is None else given) if kernel else "",
         disk=lookup(vm, "disk", "image", default=""),
+        uid=vm_uid_of(pod),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 import msgspec
@@ -10,25 +9,25 @@ import msgspec
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.model import Boot, DomainModel, KernelBoot
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
-_NAMESPACE = uuid.UUID("6f0d4f5c-3f5e-5d0e-9b1c-6a1f6c1f0a11")
-
-
-def domain_name(pod_uid: str) -> str:
-    return f"pod-{pod_uid}"
-
 
 def compose_domain(
-    pod_uid: str, vm: VmConfig, boot: Boot, console_log: str, accelerator: Accelerator
+    identity: DomainIdentity,
+    vm: VmConfig,
+    boot: Boot,
+    console_log: str,
+    accelerator: Accelerator,
 ) -> DomainModel:
     check_sizes(vm)
     devices_bytes = sum(device.size_bytes for device in vm.devices)
     return DomainModel(
-        name=domain_name(pod_uid),
-        uuid=str(uuid.uuid5(_NAMESPACE, pod_uid)),
+        name=identity.name,
+        uuid=identity.uuid,
+        pod_uid=identity.pod_uid,
         accelerator=accelerator,
         max_vcpus=vm.max_vcpus,
         vcpus=vm.vcpus,

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
+from xml.etree import ElementTree as ET
 
 from livesize.api.vm_changes import (
     Definition,
@@ -40,7 +41,6 @@ from livesize.runtime.libvirt.changes import (
     unplug,
     write_note,
 )
-from livesize.runtime.libvirt.compose import domain_name
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
     parse_facts,
@@ -48,6 +48,7 @@ from livesize.runtime.libvirt.facts import (
 )
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, UnfitWordsError
 from livesize.runtime.libvirt.guest_talk import AGENT_SECONDS, GuestTalk, is_silence
+from livesize.runtime.libvirt.identity import DomainIdentity, pod_of
 from livesize.runtime.libvirt.link import Link, load_libvirt
 from livesize.runtime.libvirt.model import DomainModel, render, render_note
 from livesize.runtime.vm import GuestSilentError, GuestView
@@ -57,20 +58,18 @@ Call: TypeAlias = Callable[[Any], Correction]
 
 
 class Domain:
-    def __init__(self, link: Link, pod_uid: str, what: str, limits: GuestLimits) -> None:
+    def __init__(self, link: Link, identity: DomainIdentity, limits: GuestLimits) -> None:
         self._link = link
         self._limits = limits
-        self._name = domain_name(pod_uid)
-        self._what = what  # for sentences: the VM of which pod
+        self._identity = identity
+        self._what = f"the VM of pod {identity.pod_uid}"  # for sentences
         self._known: tuple[Any, Any] = None, None  # the domain, as a connection knows it
 
     def start_paused(self, model: DomainModel) -> None:
         """Define it anew and start it; the guest does not run yet. What ran before is gone."""
         self.destroy()
-        self._on_connection(
-            f"define the domain of {self._what}",
-            lambda connection: connection.defineXML(render(model)),
-        )
+        words = f"define the domain of {self._what}"
+        self._on_connection(words, lambda connection: self._define(connection, model))
         self._do("start", self._create)
 
     def release(self) -> None:
@@ -172,12 +171,10 @@ class Domain:
 
     def forget(self) -> None:
         """End it and remove its definition."""
-        libvirt = load_libvirt()
-        flags = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
 
         def call(domain: Any) -> None:
             _destroy(domain)
-            domain.undefineFlags(flags)
+            domain.undefineFlags(_undefine_flags())
 
         try:
             self._do("remove the domain of", call)
@@ -219,10 +216,30 @@ class Domain:
         )
 
     def _look_up(self, connection: Any) -> Any:
-        """Once for each connection: it is an object of libvirt's that names the domain."""
+        """Once for each connection: it is an object of libvirt's that names the domain. The VM
+        may run here as another pod's by now, which is left alone."""
         if self._known[0] is not connection:
-            self._known = connection, connection.lookupByName(self._name)
+            domain = connection.lookupByUUIDString(self._identity.uuid)
+            pod_uid = _pod_of(domain)
+            if pod_uid not in ("", self._identity.pod_uid):
+                raise GoneError(f"{self._what} is gone: pod {pod_uid} runs it now")
+            self._known = connection, domain
         return self._known[1]
+
+    def _define(self, connection: Any, model: DomainModel) -> None:
+        """Over a definition of another pod, or of an earlier version by another name; never over
+        a domain that runs: there is one guest of a VM."""
+        self._known = None, None
+        for domain in connection.listAllDomains():
+            if domain.UUIDString() != model.uuid:
+                continue
+            if domain.isActive():
+                raise RuntimeCallError(
+                    f"{self._what} runs on this machine already, as pod {_pod_of(domain)}'s"
+                )
+            if domain.name() != model.name:
+                domain.undefineFlags(_undefine_flags())
+        connection.defineXML(render(model))
 
     def _on_connection(self, what: str, call: Callable[[Any], T]) -> T:
         libvirt = load_libvirt()
@@ -249,6 +266,16 @@ def _device_words(change: DeviceChange) -> str:
             return f"unplug memory device {alias}{where} from"
         case SetBalloon(memory_bytes=memory_bytes):
             return f"set the balloon{where} to {memory_bytes} bytes for"
+
+
+def _pod_of(domain: Any) -> str:
+    return pod_of(ET.fromstring(domain.XMLDesc(0)))  # noqa: S314 — our own libvirtd's words
+
+
+def _undefine_flags() -> int:
+    libvirt = load_libvirt()
+    flags: int = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+    return flags
 
 
 def _query(domain: Any, name: str) -> Any:

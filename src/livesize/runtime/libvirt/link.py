@@ -33,7 +33,7 @@ _KEEPALIVE = (5, 6)  # seconds between probes, and how many may go unanswered
 class DomainEvent(msgspec.Struct, frozen=True):
     """Something happened to a domain by itself. ``kind`` is libvirt's name for it."""
 
-    domain: str
+    domain_uuid: str
     kind: str
     number: int = 0
     detail: int = 0
@@ -118,7 +118,7 @@ class Link:
     def _heard(self, kind: str, _connection: Any, domain: Any, *arguments: Any) -> None:
         """Called by libvirt's thread."""
         numbers = [value for value in arguments[:-1] if isinstance(value, int)]
-        event = DomainEvent(domain.name(), kind, *numbers[:2])
+        event = DomainEvent(domain.UUIDString(), kind, *numbers[:2])
         self._tell(functools.partial(self._on_event, event))
 
     def _lost(self, connection: Any) -> None:

@@ -16,13 +16,13 @@ from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
 from livesize.api.vm_changes import DeviceKind, VmDevice, VmNote
 from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
+from livesize.runtime.libvirt.identity import node_of, node_title, pod_description, pod_of
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.vm import Accelerator
 
 NOTE_URI = "https://livesize.dev/xmlns/vm/1"
 NOTE_KEY = "livesize"
 NOTE_TAG = "vm"
-_NODE_TITLE = "livesize node "
 # QEMU's translated code: unbounded it grows to a gigabyte, and 64 MiB are full when a small guest
 # has booted, which makes plugging in a vCPU dangerous (emulator.py).
 TB_CACHE_MIB = 128
@@ -59,6 +59,7 @@ class DomainModel(msgspec.Struct, frozen=True):
     note: VmNote = VmNote()
     pins: VmPins = UNPINNED
     node_uid: str = ""  # of the node it belongs to
+    pod_uid: str = ""  # of the pod that runs it there
     owner: VmOwner | None = None  # None: whom libvirt is set to
 
     @property
@@ -72,7 +73,9 @@ def render(model: DomainModel) -> str:
     _text(root, "name", model.name)
     _text(root, "uuid", model.uuid)
     if model.node_uid:
-        _text(root, "title", f"{_NODE_TITLE}{model.node_uid}")
+        _text(root, "title", node_title(model.node_uid))
+    if model.pod_uid:
+        _text(root, "description", pod_description(model.pod_uid))
     _metadata(root, model.note)
     _memory(root, model)
     _vcpus(root, model)
@@ -117,14 +120,9 @@ def parse(xml: str) -> DomainModel:
         note=parse_note(root),
         pins=parse_pins(root),
         node_uid=node_of(root),
+        pod_uid=pod_of(root),
         owner=_parse_owner(root),
     )
-
-
-def node_of(root: ET.Element) -> str:
-    """The uid of the node whose domain it is; empty where it does not say."""
-    title = root.findtext("title", "")
-    return title.removeprefix(_NODE_TITLE) if title.startswith(_NODE_TITLE) else ""
 
 
 def parse_pins(root: ET.Element) -> VmPins:

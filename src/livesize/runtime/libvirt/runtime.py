@@ -49,10 +49,10 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
-from livesize.runtime.libvirt.compose import check_sizes, domain_name
+from livesize.runtime.libvirt.compose import check_sizes
 from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.identity import node_of
 from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
-from livesize.runtime.libvirt.model import node_of
 from livesize.runtime.libvirt.owners import (
     VmOwner,
     choose_uid,
@@ -419,10 +419,10 @@ class LibvirtRuntime:
         """Domains of starts that were cut off, and of pods that are gone."""
         assert self._surroundings is not None
         libvirt = load_libvirt()
-        known = {domain_name(vm.uid) for vm in self._vms()}
+        known = {vm.identity.uuid for vm in self._vms()}
         for domain in self._surroundings.link.connection().listAllDomains():
             with contextlib.suppress(libvirt.libvirtError):  # it may go while we look at it
-                if domain.name() in known or not self._is_ours(domain.XMLDesc()):
+                if domain.UUIDString() in known or not self._is_ours(domain.XMLDesc()):
                     continue
                 if domain.isActive():
                     domain.destroy()
@@ -468,13 +468,13 @@ class LibvirtRuntime:
 
     def _heard(self, event: DomainEvent) -> None:
         for vm in self._vms():
-            if domain_name(vm.uid) == event.domain:
+            if vm.identity.uuid == event.domain_uuid:
                 vm.heard(event)
 
     def _connected(self) -> None:
         """libvirtd was started again: what happened meanwhile was not told."""
         for vm in self._vms():
-            vm.heard(DomainEvent(domain_name(vm.uid), "CONNECTED"))
+            vm.heard(DomainEvent(vm.identity.uuid, "CONNECTED"))
 
     def _tell(self, uid: str) -> None:
         vm = self._pods[uid].vm if uid in self._pods else None

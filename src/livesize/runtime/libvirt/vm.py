@@ -38,7 +38,7 @@ from livesize.runtime.interface import (
 )
 from livesize.runtime.libvirt.changes import Correction, DomainReading
 from livesize.runtime.libvirt.code_cache import untouched_regions
-from livesize.runtime.libvirt.compose import compose_domain, domain_name
+from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.daemon import Daemon
 from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.emulator import check_creations, check_room
@@ -50,6 +50,7 @@ from livesize.runtime.libvirt.guest_bounds import (
     guest_cpus,
 )
 from livesize.runtime.libvirt.guest_channel import GuestChannel
+from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.link import DomainEvent, Link
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
@@ -124,7 +125,8 @@ class Vm:
         self._files = VmFiles(around.daemon, self.uid, owner)
         limits = GuestLimits(config.vm.max_vcpus, config.vm.max_memory_bytes)
         self._limits = limits
-        self._domain = Domain(around.link, self.uid, f"the VM of pod {self.uid}", limits)
+        self.identity = DomainIdentity(self.size.uid or self.uid, self.uid)
+        self._domain = Domain(around.link, self.identity, limits)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"livesize-vm-{self.uid[:8]}")
         self._channel = GuestChannel(limits, self._reported, self._hung_up, self._drop)
         self._pulse = Pulse()
@@ -211,7 +213,7 @@ class Vm:
             boot = await self._run(self._files.prepare, self.size, self.record.config.attempt)
             console = self._around.daemon.inside(self.console)
             model = msgspec.structs.replace(
-                compose_domain(self.uid, self.size, boot, console, self._around.accelerator),
+                compose_domain(self.identity, self.size, boot, console, self._around.accelerator),
                 owner=self._owner,
                 node_uid=self._around.node_uid,
             )
@@ -486,7 +488,7 @@ class Vm:
             self.heard(event)
 
     def _qemu_pid(self) -> int:
-        path = self._around.daemon.root / "run" / "qemu" / f"{domain_name(self.uid)}.pid"
+        path = self._around.daemon.root / "run" / "qemu" / f"{self.identity.name}.pid"
         try:
             return int(path.read_text())
         except (OSError, ValueError) as failure:

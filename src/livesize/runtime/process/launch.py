@@ -40,18 +40,15 @@ if TYPE_CHECKING:
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 30
-CLONE_NEWCGROUP = 1 << 25
-MNT_DETACH = 2
+CLONE_NEWCGROUP, MNT_DETACH = 1 << 25, 2
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD, AT_RECURSIVE = 428, 429, -100, 0x8000
 SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 430, 431, 432
 FSOPEN_CLOEXEC, FSCONFIG_CMD_CREATE, FSMOUNT_CLOEXEC = 1, 6, 1
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 4, 22, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
-SECCOMP_MODE_FILTER = 2
-CAPABILITY_VERSION_3 = 0x20080522
-CLOSE_RANGE_CLOEXEC = 4
-LAST_DESCRIPTOR = 0xFFFFFFFF
+SECCOMP_MODE_FILTER, CAPABILITY_VERSION_3 = 2, 0x20080522
+CLOSE_RANGE_CLOEXEC, LAST_DESCRIPTOR = 4, 0xFFFFFFFF
 MOST_TABLE_BYTES = 1 << 20  # of /etc/passwd and /etc/group
 NO_USER = 0xFFFFFFFF  # (uid_t) -1 names nobody
 SIGPIPE, SIGXFSZ = 13, 25
@@ -520,11 +517,8 @@ def enter_working_dir(path: str) -> None:
 
 
 def find_program(name: str, search: str) -> str:
-    if "/" in name:
-        candidates = [name]
-    else:
-        candidates = [f"{folder}/{name}" for folder in search.split(":") if folder]
-    for path in candidates:
+    folders = [f"{folder}/{name}" for folder in search.split(":") if folder]
+    for path in [name] if "/" in name else folders:
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     where = "" if "/" in name else f" on the PATH ({search})"
@@ -558,14 +552,12 @@ def give_outputs(uid: int, gid: int) -> None:
 
 
 def drop_bounding(keep: int) -> None:
-    capability = 0
-    while capability < 64:
+    for capability in range(64):
         if not keep >> capability & 1:
             try:
                 prctl(PR_CAPBSET_DROP, capability)
             except OSError:
                 return  # past the last one this kernel knows
-        capability += 1
 
 
 def set_capabilities(mask_bits: int) -> None:
@@ -578,15 +570,9 @@ def set_capabilities(mask_bits: int) -> None:
 
 
 def install_filter(program: bytes) -> None:
+    mode, zero = ctypes.c_ulong(SECCOMP_MODE_FILTER), ctypes.c_ulong(0)
     filter_ = SockFprog(len(program) // 8, program)
-    call(
-        "prctl",
-        PR_SET_SECCOMP,
-        ctypes.c_ulong(SECCOMP_MODE_FILTER),
-        ctypes.byref(filter_),
-        ctypes.c_ulong(0),
-        ctypes.c_ulong(0),
-    )
+    call("prctl", PR_SET_SECCOMP, mode, ctypes.byref(filter_), zero, zero)
 
 
 def prctl(option: int, argument: int) -> None:
