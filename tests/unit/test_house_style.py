@@ -78,6 +78,15 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert without == set()
 
 
+def test_a_resource_version_is_opaque_to_clients() -> None:
+    """Only equality means something. The agent speaks to our own API server, which numbers them."""
+    number = re.compile(r"\bint\([^()]*(?:version_of\(|resource_?[vV]ersion)")
+    rooms = ("client", "cli", "controllers", "scheduler", "machinery")
+    sources = (path for room in rooms for path in sorted((PACKAGE / room).rglob("*.py")))
+    found = [name(path) for path in sources if number.search(path.read_text())]
+    assert found == []
+
+
 def test_nothing_unfinished_is_checked_in() -> None:
     words = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
     others = (path for path in CODE if path != Path(__file__))

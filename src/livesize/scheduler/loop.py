@@ -31,9 +31,9 @@ from livesize.api.objects import Object, generation_of, lookup, name_of, namespa
 from livesize.api.patch import PatchType
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
 from livesize.api.times import format_time
+from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
 from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff

@@ -24,8 +24,8 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.merging import merge_applied
 from livesize.api.apply.owners import (
-    Entry,
     Operation,
+    OwnedFields,
     Owner,
     merge_part,
     own_again,
@@ -137,7 +137,7 @@ def test_applying_less_takes_back_only_what_nobody_else_owns(
 ) -> None:
     """Whatever the order: after the second apply its fields are there, all that others own is
     there, and nothing that only the first had."""
-    base = [Entry(OTHER, fields_of(live, SCHEMA))] if live else []
+    base = [OwnedFields(OTHER, fields_of(live, SCHEMA))] if live else []
     one = merge_part(live, first, base, ME, SCHEMA)
     entries = own_apply(base, compare(live, one.object, SCHEMA), ME, one.fields)
     two = merge_part(one.object, second, entries, ME, SCHEMA)
@@ -169,10 +169,10 @@ def test_ports_have_two_keys_and_tcp_unless_said() -> None:
 
 
 def test_an_update_takes_what_it_changes_from_everybody() -> None:
-    owned = Entry(OTHER, {"f:map": {"f:a": {}, "f:b": {}}})
+    owned = OwnedFields(OTHER, {"f:map": {"f:a": {}, "f:b": {}}})
     change = compare({"map": {"a": 1, "b": 1}}, {"map": {"a": 2}}, SCHEMA)
     updater = Owner("me", Operation.UPDATE, "v1", time="now")
-    assert own_update([owned], change, updater) == (Entry(updater, {"f:map": {"f:a": {}}}),)
+    assert own_update([owned], change, updater) == (OwnedFields(updater, {"f:map": {"f:a": {}}}),)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_who_owned_it_before_and_alone_gets_only_a_new_time(
         Owner("me", Operation.UPDATE, "v1", "status", f"2026-01-0{day}T00:00:00Z") for day in (1, 2)
     )
     held = [*others, (before, {"list": mine})]
-    sent = write_entries(Entry(one, fields_of(obj, SCHEMA)) for one, obj in held)
+    sent = write_entries(OwnedFields(one, fields_of(obj, SCHEMA)) for one, obj in held)
     managed = write_entries(parse_entries(sent) or ())
     fields = fields_of({"list": changed or mine}, SCHEMA)
     again = own_again(managed, fields, now)
@@ -217,9 +217,11 @@ def test_who_owned_it_before_and_alone_gets_only_a_new_time(
 def test_the_time_of_an_owner_is_renewed() -> None:
     updater = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-01T00:00:00Z")
     later = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-02T00:00:00Z")
-    managed = write_entries([Entry(ME, {"f:map": {}}), Entry(updater, {"f:list": {}})])
+    managed = write_entries([OwnedFields(ME, {"f:map": {}}), OwnedFields(updater, {"f:list": {}})])
     again = own_again(managed, {"f:list": {}}, later)
-    assert again == write_entries([Entry(ME, {"f:map": {}}), Entry(later, {"f:list": {}})])
+    assert again == write_entries(
+        [OwnedFields(ME, {"f:map": {}}), OwnedFields(later, {"f:list": {}})]
+    )
     assert own_again(managed, {"f:map": {}}, later) is None
     assert own_again(managed, {"f:set": {}}, later) is None
 

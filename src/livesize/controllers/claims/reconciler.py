@@ -31,9 +31,9 @@ from livesize.api.storage import (
     volume_name,
 )
 from livesize.api.volume_choice import NodeFacts
+from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
 from livesize.controllers.claims.plan import (
     ClaimView,
     Make,

@@ -17,9 +17,9 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, uid_of, version_of
 from livesize.api.reasons import ConditionType, EventReason, event_type
 from livesize.api.times import format_time
+from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
 from livesize.controllers.node_lifecycle.plan import plan_node
 from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers

@@ -13,9 +13,9 @@ from livesize.api.reasons import EventReason, event_type
 from livesize.api.resize_deadline import deadline_of
 from livesize.api.resize_state import UNFINISHED, phase_of, resize_state
 from livesize.api.times import parse_time
+from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
 from livesize.controllers.resize_deadline.plan import Evict, Rest, Revert, Wait, plan_deadline
 from livesize.machinery.context import Context
 from livesize.machinery.queue import WorkQueue, run_workers

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
+from livesize.client.adapters import ClientLease
 from livesize.client.interface import Client
-from livesize.client.records import ClientLease
 from livesize.machinery.context import Context
 from livesize.machinery.election import leader_terms, run_elected
 from livesize.main.settings.table import Part

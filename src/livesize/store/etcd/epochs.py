@@ -6,13 +6,13 @@ import msgspec
 
 from livesize.store.epochs import epoch_of_copy, first_revision
 from livesize.store.etcd.layout import SCHEMA_VERSION, Epoch, Layout
-from livesize.store.etcd.link import Kind, Link, RefusedError, UncertainError
+from livesize.store.etcd.link import CallKind, EtcdLink, EtcdRefusedError, UncertainError
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.txn import RawCheck, failed_check, put, read, txn_request
 from livesize.store.interface import StoreOpenError, StoreUnavailableError
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundEpoch(msgspec.Struct, frozen=True):
     """What our part of etcd says of itself. ``epoch`` None: it is empty."""
 
     epoch: Epoch | None
@@ -31,7 +31,7 @@ def layout_of(settings: EtcdSettings) -> Layout:
     return Layout(root)
 
 
-async def open_epoch(link: Link, layout: Layout, epoch: int) -> Epoch:
+async def open_epoch(link: EtcdLink, layout: Layout, epoch: int) -> Epoch:
     """Raises StoreOpenError. Servers that start together agree: the first to write has it."""
     try:
         while True:
@@ -43,32 +43,32 @@ async def open_epoch(link: Link, layout: Layout, epoch: int) -> Epoch:
                     return found.epoch
                 epoch = epoch_of_copy(epoch, found.newest)
             await write_epoch(link, layout, Epoch(epoch, found.cluster), found.zero)
-    except (StoreUnavailableError, RefusedError, UncertainError) as failure:
+    except (StoreUnavailableError, EtcdRefusedError, UncertainError) as failure:
         raise StoreOpenError(f"cannot open the store in etcd: {failure}") from failure
 
 
-async def find(link: Link, layout: Layout) -> Found:
+async def find(link: EtcdLink, layout: Layout) -> FoundEpoch:
     request = txn_request((), [read(layout.epoch), read(layout.head, keys_only=True)])
-    response = await link.txn(request, Kind.READ)
+    response = await link.txn(request, CallKind.READ)
     epochs, heads = (answer.response_range.kvs for answer in response.responses)
     cluster = f"{response.header.cluster_id:x}"
     if not epochs:
-        return Found(None, 0, cluster)
+        return FoundEpoch(None, 0, cluster)
     try:
         said = msgspec.json.decode(epochs[0].value, type=Epoch)
     except msgspec.DecodeError as failure:
         raise StoreOpenError(f"{layout.epoch.decode()} in etcd is not ours: {failure}") from failure
     epoch = msgspec.structs.replace(said, zero=epochs[0].mod_revision)
     newest = epoch.ours(heads[0].mod_revision) if heads else first_revision(epoch.number)
-    return Found(epoch, newest, cluster)
+    return FoundEpoch(epoch, newest, cluster)
 
 
-async def write_epoch(link: Link, layout: Layout, epoch: Epoch, zero: int) -> bool:
-    """Begin ``epoch`` in place of the one that began at ``zero``; False: somebody was quicker."""
+async def write_epoch(link: EtcdLink, layout: Layout, epoch: Epoch, zero: int) -> bool:
+    """Begin ``epoch`` in place of the one that began at ``zero``; False: another was quicker."""
     checks = [RawCheck(layout.epoch, zero)]
     value = msgspec.json.encode(epoch)
     operations = [put(layout.epoch, value), put(layout.head, b"")]
-    response = await link.txn(txn_request(checks, operations), Kind.WRITE)
+    response = await link.txn(txn_request(checks, operations), CallKind.WRITE)
     return failed_check(checks, response) is None
 
 

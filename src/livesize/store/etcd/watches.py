@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from livesize.store.etcd.layout import Epoch, Layout, change_of
-from livesize.store.etcd.link import Link, is_connection_trouble
+from livesize.store.etcd.link import EtcdLink, is_connection_trouble
 from livesize.store.etcd.messages import Message, WatchCreateRequest, WatchRequest
 from livesize.store.interface import (
     Change,
@@ -33,7 +33,7 @@ Call: TypeAlias = grpc.aio.StreamStreamCall[Message, Message]
 class Watches:
     """All watches of one store. ``end`` ends those that wait."""
 
-    def __init__(self, link: Link, layout: Layout, epoch: Epoch) -> None:
+    def __init__(self, link: EtcdLink, layout: Layout, epoch: Epoch) -> None:
         self._link = link
         self._layout = layout
         self._epoch = epoch
@@ -53,7 +53,7 @@ class Watches:
             await self._link.pause()
 
     async def find_compacted(self) -> int:
-        """The revision of the last compaction; etcd tells only those who ask for too much."""
+        """The revision of the last compaction; etcd says it only in refusing a revision."""
         try:
             async with contextlib.aclosing(self._events(1)) as groups:
                 await anext(groups, None)
@@ -89,7 +89,7 @@ class Watches:
             if not is_connection_trouble(error):
                 raise StoreUnavailableError(f"etcd ended the watch: {error.details()}") from error
         except asyncio.CancelledError:
-            if self._ended.is_set() and not _is_asked_to_stop():
+            if self._ended.is_set() and not _is_cancelled():
                 raise StoreClosedError(CLOSED) from None
             raise
         finally:
@@ -128,7 +128,7 @@ class Watches:
         return batch, max(reached, events[-1].kv.mod_revision)
 
 
-def _is_asked_to_stop() -> bool:
+def _is_cancelled() -> bool:
     task = asyncio.current_task()
     assert task is not None
     return task.cancelling() > 0

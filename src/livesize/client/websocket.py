@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 import aiohttp
 from yarl import URL
 
-from livesize.client.connections import UNIX, Identity, NotConnectedError, open_socket
+from livesize.client.connections import UNIX, ConnectionIdentity, NotConnectedError, open_socket
 from livesize.client.wire import LostError
 
 
-class SwitchRefusedError(Exception):
+class UpgradeRefusedError(Exception):
     """The server answered, but did not switch."""
 
     def __init__(self, status: int) -> None:
@@ -25,13 +25,13 @@ class SwitchRefusedError(Exception):
 
 @contextlib.asynccontextmanager
 async def open_websocket(
-    identity: Identity,
+    identity: ConnectionIdentity,
     server: str,
     path: str,
     query: Sequence[tuple[str, str]],
     protocols: Sequence[str],
 ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    """Raises SwitchRefusedError, and what livesize.client.connections raises."""
+    """Raises UpgradeRefusedError, and what livesize.client.connections raises."""
     address = "http://localhost" if server.startswith(UNIX) else server.rstrip("/")
     try:
         async with (
@@ -45,7 +45,7 @@ async def open_websocket(
         ):
             yield opened
     except aiohttp.WSServerHandshakeError as failure:
-        raise SwitchRefusedError(failure.status) from failure
+        raise UpgradeRefusedError(failure.status) from failure
     except aiohttp.ClientConnectorCertificateError as failure:
         raise NotConnectedError(failure.certificate_error) from failure
     except aiohttp.ClientConnectorError as failure:
@@ -56,7 +56,7 @@ async def open_websocket(
         raise LostError(str(failure) or type(failure).__name__) from failure
 
 
-def _session(identity: Identity, server: str) -> aiohttp.ClientSession:
+def _session(identity: ConnectionIdentity, server: str) -> aiohttp.ClientSession:
     connector: aiohttp.BaseConnector
     if server.startswith(UNIX):
         connector = aiohttp.UnixConnector(server.removeprefix(UNIX))

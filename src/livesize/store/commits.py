@@ -1,6 +1,6 @@
-"""Judges one commit against the state it would meet: what changes, or why not. Pure.
+"""Plans one commit on the state it meets: what it changes, or why it cannot. Pure.
 
-Memory and SQLite ask the same function, so that they cannot disagree on what a commit means.
+Memory and SQLite call the same function, so that they cannot disagree on what a commit means.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from livesize.store.interface import (
 )
 
 Commit: TypeAlias = tuple[Change, ...]
-"""What one revision changed, in the order it was asked for. Never empty once it happened."""
+"""What one revision changed, in the order of its writes. Never empty once it happened."""
 
 WRITES_LIMIT = 65_536
 VALUE_LIMIT_BYTES = 16 * 1024 * 1024
 
 
-def judge_commit(
+def plan_commit(
     latest: Callable[[str], Entry | None],
     checks: Sequence[Check],
     writes: Sequence[Write],
@@ -44,7 +44,7 @@ def judge_commit(
     return tuple(_changes(latest, writes, revision))
 
 
-def judge_in_turn(
+def plan_two_commits(
     latest: Callable[[str], Entry | None],
     checks: Sequence[Check],
     first: Sequence[Write],
@@ -53,7 +53,7 @@ def judge_in_turn(
 ) -> tuple[Commit, Commit]:
     """The changes of ``first`` at ``revision`` and of ``second`` at the next, on top of it."""
     require_writable(second)
-    before = judge_commit(latest, checks, first, revision)
+    before = plan_commit(latest, checks, first, revision)
     written = {change.entry.key: change for change in before}
 
     def latest_after(key: str) -> Entry | None:
@@ -62,7 +62,7 @@ def judge_in_turn(
             return latest(key)
         return change.entry if change.kind is ChangeKind.PUT else None
 
-    after = judge_commit(latest_after, (), second, revision + 1)
+    after = plan_commit(latest_after, (), second, revision + 1)
     if not before or not after:
         raise ValueError("of two commits in a row each has to write something")
     return before, after

@@ -1,11 +1,11 @@
 """Makes this machine a node: a certificate for a one-time token, and the next before it expires.
 
-``join`` trusts nobody before the hash says so: it asks for the authority over a connection that
-proves nothing, compares its hash with the one given, and only then, over a connection that the
-authority has proven, sends the token. The key never leaves this machine.
+``join`` reads the authority's certificate over a connection that proves nothing, and compares its
+hash with the one given. Only then, over a connection that the authority has proven, it sends the
+token. The key never leaves this machine.
 
-``keep_certificate`` runs beside an agent: when two thirds of the certificate's life are over it
-gets the next one, writes the kubeconfig anew, and lets the client go on with it.
+``maintain_certificate`` is a task of the agent: when two thirds of the certificate's life are over,
+it gets the next one, writes the kubeconfig anew, and gives it to the client.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cryptography.x509.oid import NameOID
 
 from livesize.api.errors import StatusError
 from livesize.client.authority import authority_hash
-from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError, with_servers
+from livesize.client.http import ConnectionConfig, HttpClient, ServerUnreachableError, with_servers
 from livesize.client.kubeconfig import connection_from, write_certificate_kubeconfig
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 
-_log = get_logger("client.joining")
+_log = get_logger("client.node_join")
 
 CA_PATH = "/livesize/v1/ca"
 JOIN_PATH = "/livesize/v1/join"
@@ -41,25 +41,25 @@ class JoinError(Exception):
     """This machine does not join; the sentence says why."""
 
 
-class Joining(msgspec.Struct, frozen=True, kw_only=True):
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     ca_hash: str
     token: str
     node: str
 
 
-async def join(joining: Joining) -> ConnectionConfig:
+async def join(request: JoinRequest) -> ConnectionConfig:
     """How the node reaches the server from now on. Raises JoinError; StatusError for a refusal."""
-    ca_pem = await _authority(joining)
+    ca_pem = await _authority(request)
     key = ec.generate_private_key(ec.SECP256R1())
-    config = ConnectionConfig(server=joining.server, ca_pem=ca_pem, token=joining.token)
-    body = {"node": joining.node, "request": _request(joining.node, key)}
+    config = ConnectionConfig(server=request.server, ca_pem=ca_pem, token=request.token)
+    body = {"node": request.node, "request": _signing_request(request.node, key)}
     try:
         certificate = await _submit(config, JOIN_PATH, body)
-    except UnreachableError as failure:
+    except ServerUnreachableError as failure:
         raise JoinError(str(failure)) from failure
     return ConnectionConfig(
-        server=joining.server,
+        server=request.server,
         ca_pem=ca_pem,
         client_certificate_pem=certificate,
         client_key_pem=_key_pem(key),
@@ -70,9 +70,9 @@ async def renew(config: ConnectionConfig, servers: Sequence[str] = ()) -> Connec
     """The same node with its next certificate, and a key of its own. ``servers`` are asked instead
     of the one that ``config`` names."""
     key = ec.generate_private_key(ec.SECP256R1())
-    body = {"request": _request(node_of(config), key)}
-    asked = with_servers(config, servers) if servers else config
-    certificate = await _submit(asked, RENEW_PATH, body)
+    body = {"request": _signing_request(node_of(config), key)}
+    reachable = with_servers(config, servers) if servers else config
+    certificate = await _submit(reachable, RENEW_PATH, body)
     return msgspec.structs.replace(
         config, client_certificate_pem=certificate, client_key_pem=_key_pem(key)
     )
@@ -99,8 +99,8 @@ def renewal_time(config: ConnectionConfig) -> float:
     return begin + (end - begin) * RENEW_AFTER
 
 
-async def keep_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -> None:
-    """Runs until cancelled. A server that does not answer is asked again every minute."""
+async def maintain_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -> None:
+    """Runs until cancelled. It tries again every minute where the server does not answer."""
     while True:
         config = connection_from(kubeconfig)
         due = renewal_time(config) - clock.now()
@@ -109,7 +109,7 @@ async def keep_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -
             continue
         try:
             fresh = await renew(config, client.servers)
-        except (UnreachableError, StatusError) as failure:
+        except (ServerUnreachableError, StatusError) as failure:
             _log.warning("certificate not renewed, trying again", why=str(failure))
             await clock.sleep(RETRY_SECONDS)
             continue
@@ -118,12 +118,12 @@ async def keep_certificate(kubeconfig: Path, client: HttpClient, clock: Clock) -
         await client.become(fresh, clock)
 
 
-async def _authority(joining: Joining) -> bytes:
-    unproven = ConnectionConfig(server=joining.server, skip_verification=True)
+async def _authority(request: JoinRequest) -> bytes:
+    unproven = ConnectionConfig(server=request.server, skip_verification=True)
     client = await HttpClient.open(unproven)
     try:
         answer = await client.ask(CA_PATH)
-    except UnreachableError as failure:
+    except ServerUnreachableError as failure:
         raise JoinError(str(failure)) from failure
     finally:
         await client.close()
@@ -131,11 +131,11 @@ async def _authority(joining: Joining) -> bytes:
     try:
         found = authority_hash(ca_pem)
     except ValueError as failure:
-        raise JoinError(f"{joining.server} did not answer with a certificate") from failure
-    if found != joining.ca_hash:
+        raise JoinError(f"{request.server} did not answer with a certificate") from failure
+    if found != request.ca_hash:
         raise JoinError(
-            f"{joining.server} is not the cluster you mean: its authority has the hash {found},"
-            f" not {joining.ca_hash}; the token was not sent"
+            f"{request.server} is not the cluster you mean: its authority has the hash {found},"
+            f" not {request.ca_hash}; the token was not sent"
         )
     return ca_pem
 
@@ -149,7 +149,7 @@ async def _submit(config: ConnectionConfig, path: str, body: dict[str, str]) -> 
     return str(answer.get("certificate", "")).encode()
 
 
-def _request(node: str, key: ec.EllipticCurvePrivateKey) -> str:
+def _signing_request(node: str, key: ec.EllipticCurvePrivateKey) -> str:
     names = [
         x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
         x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),

@@ -7,6 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livesize.store.commits import plan_commit
 from livesize.store.interface import (
     ChangeKind,
     Check,
@@ -16,7 +17,6 @@ from livesize.store.interface import (
     Put,
     Write,
 )
-from livesize.store.judgement import judge_commit
 
 KEYS = st.sampled_from("abcd")
 CHECKS = st.lists(st.builds(Check, KEYS, st.integers(0, 8)), max_size=2)
@@ -38,7 +38,7 @@ def test_a_commit_does_all_of_it_or_nothing(
         holds = all(model.get(check.key, (b"", 0))[1] == check.mod_revision for check in checks)
         judged = False
         with contextlib.suppress(ConflictError):
-            changes = judge_commit(entries.get, checks, writes, revision + 1)
+            changes = plan_commit(entries.get, checks, writes, revision + 1)
             judged = True
             revision += bool(changes)
             for change in changes:

@@ -2,7 +2,7 @@
 
 Whatever is restored or copied begins a new epoch (store/epochs.py): it may lack the last writes of
 its original, so no revision of that one may mean anything in it. A backup is a whole SQLite file
-that says it is one; opened by whoever and however, it begins a new epoch as well.
+that says it is one; a store that opens it begins a new epoch as well.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from pathlib import Path
 
 import apsw
 
+from livesize.store.commits import WRITES_LIMIT
 from livesize.store.epochs import epoch_of_copy, first_revision
-from livesize.store.interface import Change, ChangeKind, Entry, StoreOpenError
-from livesize.store.judgement import WRITES_LIMIT
-from livesize.store.snapshot import Snapshot
-from livesize.store.sqlite_file import LogFile, read_snapshot
-from livesize.store.sqlite_open import (
+from livesize.store.interface import Change, ChangeKind, Entry, StoreOpenError, StoreSnapshot
+from livesize.store.sqlite_connection import (
     Transaction,
     connect_to_read,
-    lock_beside,
+    lock_store_file,
     require_known,
     sync_folder,
 )
+from livesize.store.sqlite_file import LogFile, read_snapshot
 
 BACKUP_INODE = "backup"
 _FILES = ("", "-wal", "-shm")
 
 
-def backup_sqlite(source: Path, target: Path) -> Snapshot:
+def backup_sqlite(source: Path, target: Path) -> StoreSnapshot:
     """Write a copy of the store, also while a server uses it. What it holds."""
     _require_file(source)
-    made = _beside(target, ".new")
+    made = _sibling(target, ".new")
     with _cleared(made):
         with (
             contextlib.closing(_open_known(source)) as reading,
@@ -49,10 +48,10 @@ def backup_sqlite(source: Path, target: Path) -> Snapshot:
     return snapshot
 
 
-def read_sqlite(path: Path, *, exclusive: bool = False) -> Snapshot:
+def read_sqlite(path: Path, *, exclusive: bool = False) -> StoreSnapshot:
     """What the file holds. ``exclusive``: refuse while a server uses it."""
     _require_file(path)
-    lock = lock_beside(path) if exclusive else None
+    lock = lock_store_file(path) if exclusive else None
     try:
         with contextlib.closing(_open_known(path)) as connection:
             problem = connection.pragma("quick_check")
@@ -66,26 +65,26 @@ def read_sqlite(path: Path, *, exclusive: bool = False) -> Snapshot:
             os.close(lock)
 
 
-def write_sqlite(path: Path, snapshot: Snapshot, epoch: int) -> None:
-    """Put a store with these values in the place of the file; what was there is kept beside it as
+def write_sqlite(path: Path, snapshot: StoreSnapshot, epoch: int) -> None:
+    """Put a store with these values in the place of the file; what was there stays as
     PATH.replaced. Refuses while a server uses it."""
-    lock = lock_beside(path)
+    lock = lock_store_file(path)
     try:
         known = [snapshot.revision, *_revision_if_readable(path)]
-        made = _beside(path, ".new")
+        made = _sibling(path, ".new")
         with _cleared(made):
             _write(made, snapshot, epoch_of_copy(epoch, *known))
             if path.exists():
                 for ending in _FILES:
-                    _move(_beside(path, ending), _beside(path, f".replaced{ending}"))
+                    _move(_sibling(path, ending), _sibling(path, f".replaced{ending}"))
             _put_in_place(made, path)
     finally:
         os.close(lock)
 
 
-def write_backup(path: Path, snapshot: Snapshot) -> None:
+def write_backup(path: Path, snapshot: StoreSnapshot) -> None:
     """As ``backup_sqlite``, of values from elsewhere."""
-    made = _beside(path, ".new")
+    made = _sibling(path, ".new")
     with _cleared(made):
         _write(made, snapshot, epoch_of_copy(0, snapshot.revision))
         with contextlib.closing(apsw.Connection(str(made))) as connection:
@@ -93,7 +92,7 @@ def write_backup(path: Path, snapshot: Snapshot) -> None:
         _put_in_place(made, path)
 
 
-def _write(path: Path, snapshot: Snapshot, epoch: int) -> None:
+def _write(path: Path, snapshot: StoreSnapshot, epoch: int) -> None:
     file = LogFile(path, size_limit_bytes=1 << 62)
     try:
         file.load(epoch)
@@ -126,7 +125,7 @@ def _open_known(path: Path) -> apsw.Connection:
 
 
 def _create(path: Path) -> apsw.Connection:
-    """Nobody else may read what is in it."""
+    """Only this user may read what is in it."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         return apsw.Connection(str(path))
@@ -152,7 +151,7 @@ def _revision_if_readable(path: Path) -> list[int]:
 @contextlib.contextmanager
 def _cleared(made: Path) -> Iterator[None]:
     """Without remains of an attempt, before and after."""
-    remains = [_beside(made, ending) for ending in (*_FILES, ".lock")]
+    remains = [_sibling(made, ending) for ending in (*_FILES, ".lock")]
     try:
         for path in remains:
             path.unlink(missing_ok=True)
@@ -178,7 +177,7 @@ def _move(path: Path, target: Path) -> None:
         path.rename(target)
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _sibling(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 

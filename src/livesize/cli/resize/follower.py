@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any, cast
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of, version_of
 from livesize.cli.resize.plan import ResizePatch
-from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
+from livesize.cli.resize.progress import (
+    Progress,
+    ResizeDone,
+    ResizeRefused,
+    ResizeWaiting,
+    progress_of,
+)
 from livesize.client.interface import Client
 from livesize.machinery.clock import Clock
 
 _AGAIN_SECONDS = 0.25
 
 
-class Following:
+class ResizeFollower:
     """The newest state seen, also when a time-out ends it."""
 
     def __init__(self, client: Client, clock: Clock, pod: Object, patch: ResizePatch) -> None:
@@ -27,23 +32,23 @@ class Following:
         self._patch = patch
         self._generation = generation_of(pod)
         self.pod = pod
-        self.progress: Progress = judge(pod, self._generation, patch)
+        self.progress: Progress = progress_of(pod, self._generation, patch)
 
     async def run(
         self,
-        tell: Callable[[Waiting], None],
-        until: Callable[[Waiting], bool] = lambda _: False,
+        tell: Callable[[ResizeWaiting], None],
+        until: Callable[[ResizeWaiting], bool] = lambda _: False,
     ) -> None:
-        """Return when it is Done or Refused, or waits for something that ``until`` is content
+        """Return when it is done or refused, or waits for something that ``until`` is content
         with; ``tell`` hears of every step on the way."""
         told: Progress | None = None
         async for pod in self._states():
             self.pod = pod
-            self.progress = judge(pod, self._generation, self._patch)
+            self.progress = progress_of(pod, self._generation, self._patch)
             match self.progress:
-                case Done() | Refused():
+                case ResizeDone() | ResizeRefused():
                     return
-                case Waiting():
+                case ResizeWaiting():
                     if until(self.progress):
                         return
                     if self.progress != told:
@@ -68,7 +73,7 @@ class Following:
             namespace=namespace_of(self.pod), fields=f"metadata.name={name_of(self.pod)}"
         )
         stream = self._client.watch(PODS, selection, resource_version=version_of(self.pod))
-        async with aclosing(cast("Any", stream)):
+        async with aclosing(stream):
             async for event in stream:
                 if event.type is WatchEventType.DELETED:
                     raise _gone(self.pod)

@@ -1,4 +1,4 @@
-"""Where the engine's events and leases go: to the API server, through a client."""
+"""Writes the events and leases of machinery to the API server, through a client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _raise_count(client: Client, event: Object) -> bool:
 
 
 class ClientLease:
-    """A LeaseRecord kept on the API server."""
+    """The LeaseRecord of machinery, stored by the API server."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client

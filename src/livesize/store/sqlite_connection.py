@@ -81,8 +81,8 @@ def connect_to_read(path: Path) -> apsw.Connection:
     return connection
 
 
-def lock_beside(path: Path) -> int:
-    """Beside the file, because closing any descriptor of the file itself drops SQLite's locks."""
+def lock_store_file(path: Path) -> int:
+    """A file of its own: closing any descriptor of the store's file drops SQLite's locks."""
     try:
         lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as failure:
@@ -107,7 +107,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Nobody else reads the secrets in it; SQLite gives its other files the same mode."""
+    """Only this user reads the secrets in it; SQLite gives its other files the same mode."""
     if path.exists():
         path.chmod(0o600)
     else:
@@ -151,7 +151,7 @@ def _set_up(connection: apsw.Connection, size_limit_bytes: int) -> None:
 def _make_room(log: str) -> None:
     """Zeros at the end of the log. To sync what was written over concerns the disk alone; what was
     appended also has to wait for a thread of the kernel, which enters it in the file system's
-    books. SQLite reads a log up to the first record that is not one, and zeros are none."""
+    journal. SQLite reads a log up to the first record that is not one, and zeros are none."""
     zeros = bytes(1024 * 1024)
     try:
         descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
@@ -164,6 +164,6 @@ def _make_room(log: str) -> None:
                 os.pwrite(descriptor, zeros[: WAL_ROOM_BYTES - start], start)
             os.fdatasync(descriptor)
         except OSError:
-            os.ftruncate(descriptor, length)  # the disk is full: what is left is for who needs it
+            os.ftruncate(descriptor, length)  # the disk is full: leave what is free to others
     finally:
         os.close(descriptor)
