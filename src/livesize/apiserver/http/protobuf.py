@@ -13,11 +13,13 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
+
 from livesize.api.entries import are_many, too_many_entries
 from livesize.api.errors import StatusError, bad_request
 from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.objects import Object
-from livesize.api.schema.fields import Field, Form, Schema, Type, schema_of
+from livesize.api.schema.fields import Field, Schema, Type, schema_of
 from livesize.api.schema.meta import DeleteOptions
 from livesize.apiserver.http.bodies import decode_json
 
@@ -82,55 +84,85 @@ def _not_read(what: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def _message(schema: Schema, data: bytes) -> Object:
-    table = _table(schema)
+class _Reader(msgspec.Struct, frozen=True):
+    """How one field is read. ``name`` is empty where JSON has the fields of a message inline;
+    ``absent`` is the value of a map's entry that has none."""
+
+    name: str
+    read: Callable[[_Value], Any]
+    form: str = "one"
+    may_be_packed: bool = False
+    keeps_zero: bool = False
+    keeps_number: bool = False
+    absent: _Value = b""
+
+
+def _message(schema: Schema, value: _Value) -> Object:
+    readers = _readers(schema)
     tree: Object = {}
-    for number, value in _fields(data):
-        field = table.get(number)
-        if isinstance(field, Schema):
-            tree.update(_message(field, _bytes(value)))
-        elif field is not None:
-            _put(tree, *field, value)
-        elif value and schema.refuses_unknown:
+    for number, item in _fields(_bytes(value)):
+        reader = readers.get(number)
+        if reader is not None:
+            _put(tree, reader, item)
+        elif item and schema.refuses_unknown:
             raise _not_read(f"field {number} of {schema.name}")
     return tree
 
 
 @functools.cache
-def _table(schema: Schema) -> Mapping[int, Schema | tuple[str, Field]]:
-    """By their numbers: messages whose fields JSON has inline, and fields with their names."""
-    own = {one.number: (name, one) for name, one in schema.own_fields.items() if one.number}
-    return {**own, **schema.inlined}
+def _readers(schema: Schema) -> Mapping[int, _Reader]:
+    """By the numbers of the fields."""
+    own = {one.number: _reader(name, one) for name, one in schema.own_fields.items() if one.number}
+    inlined = {
+        number: _Reader("", functools.partial(_message, one))
+        for number, one in schema.inlined.items()
+    }
+    return {**own, **inlined}
 
 
-def _put(tree: Object, name: str, field: Field, value: _Value) -> None:
-    if field.form is Form.LIST:
-        items = tree.setdefault(name, [])
-        if field.type is Type.INTEGER and isinstance(value, bytes):
+def _reader(name: str, field: Field) -> _Reader:
+    is_integer = field.type is Type.INTEGER
+    if isinstance(field.type, Schema):
+        read: Callable[[_Value], Any] = functools.partial(_message, field.type)
+    else:
+        read = _PLAIN[field.type]
+    return _Reader(
+        name,
+        read,
+        field.form.value,
+        may_be_packed=is_integer,
+        keeps_zero=field.keeps_zero,
+        keeps_number=field.type is Type.INT_OR_STRING,
+        absent=0 if is_integer else b"",
+    )
+
+
+def _put(tree: Object, reader: _Reader, value: _Value) -> None:
+    if reader.form == "list":
+        items = tree.setdefault(reader.name, [])
+        if reader.may_be_packed and isinstance(value, bytes):
             items.extend(_packed(value))
         else:
-            items.append(_value(field.type, value))
-    elif field.form is Form.MAP:
-        key, item = _pair(field.type, _bytes(value))
-        tree.setdefault(name, {})[key] = item
+            items.append(reader.read(value))
+    elif reader.form == "map":
+        key, item = _pair(reader, _bytes(value))
+        tree.setdefault(reader.name, {})[key] = item
     else:
-        item = _value(field.type, value)
-        if item or field.keeps_zero or (field.type is Type.INT_OR_STRING and item == 0):
-            tree[name] = item
+        item = reader.read(value)
+        if not reader.name:
+            tree.update(item)
+        elif item or reader.keeps_zero or (reader.keeps_number and item == 0):
+            tree[reader.name] = item
 
 
-def _pair(type_: Type | Schema, data: bytes) -> tuple[str, Any]:
-    key, item = "", _value(type_, b"" if type_ is not Type.INTEGER else 0)
+def _pair(reader: _Reader, data: bytes) -> tuple[str, Any]:
+    key, given = "", reader.absent
     for number, value in _fields(data):
         if number == 1:
             key = _text(value)
         elif number == 2:
-            item = _value(type_, value)
-    return key, item
-
-
-def _value(type_: Type | Schema, value: _Value) -> Any:
-    return _message(type_, _bytes(value)) if isinstance(type_, Schema) else _PLAIN[type_](value)
+            given = value
+    return key, reader.read(given)
 
 
 def _time(data: bytes, *, micro: bool) -> str:
