@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,8 +30,8 @@ from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
 from livesize.apiserver.http.audit import AuditSettings, audited
-from livesize.apiserver.http.joining import NODE_CERTIFICATE_SECONDS, Joining
 from livesize.apiserver.http.limits import Budget
+from livesize.apiserver.http.node_join import NODE_CERTIFICATE_SECONDS, NodeJoin
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
@@ -42,6 +43,9 @@ from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import Store, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from livesize.machinery.exposition import Family
 
 _log = get_logger("apiserver")
 
@@ -86,6 +90,7 @@ class ApiServer:
         self._clock = context.clock
         self._port = 0
         self._ready = False
+        self._other_metrics: list[Callable[[], Iterable[Family]]] = []
         REGISTRY.seal()  # routes, caches and documents are made from the list of kinds
         self._cache = ObjectsCache(store)
         self.service = Service(
@@ -117,6 +122,10 @@ class ApiServer:
     def client(self, identity: Identity) -> DirectClient:
         """For parts in the same process."""
         return DirectClient(self.service, identity)
+
+    def add_metrics(self, families: Callable[[], Iterable[Family]]) -> None:
+        """/metrics also serves what another part of this process counts."""
+        self._other_metrics.append(families)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ApiServer]:
@@ -166,6 +175,7 @@ class ApiServer:
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
+            other_metrics=self._other_metrics,
             budget=self._config.budget,
             streams=NodeStreams(
                 self._cache,
@@ -173,7 +183,7 @@ class ApiServer:
                 self._clock,
                 trusts_editors=self._config.trusts_editors,
             ),
-            joining=Joining(
+            joining=NodeJoin(
                 Authority(self._config.tls_dir),
                 tokens,
                 self._cache,

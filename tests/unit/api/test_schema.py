@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livesize.api.apply.comparing import fields_of
+from livesize.api.apply.comparison import fields_of
 from livesize.api.objects import Object
 from livesize.api.patch.strategic import strategic_merge
 from livesize.api.schema.fields import (
