@@ -39,7 +39,7 @@ from livesize.store.interface import (
 )
 from livesize.store.snapshot import Snapshot
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 CLOCK = SystemClock()
 
 
