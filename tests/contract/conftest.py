@@ -1,4 +1,4 @@
-"""A real etcd for the tests that ask for one; it says so where there is none."""
+"""A real etcd and a real kube-apiserver for the tests that ask; they say so where there is none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from etcd_servers import Member, cluster, find_etcd
+from kube_servers import KubeServer, find_kube_apiserver, kube_server
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +24,18 @@ def etcd(request: pytest.FixtureRequest, not_run: Callable[[str], NoReturn]) -> 
         not_run("needs etcd")
     member: Member = request.getfixturevalue("_shared_etcd")
     return member
+
+
+@pytest.fixture(scope="session")
+def _shared_kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
+    with kube_server(tmp_path_factory.mktemp("kubernetes")) as server:
+        yield server
+
+
+@pytest.fixture
+def kubernetes(request: pytest.FixtureRequest, not_run: Callable[[str], NoReturn]) -> KubeServer:
+    """Kubernetes' own API server, shared by the tests of a run."""
+    if find_etcd() is None or find_kube_apiserver() is None:
+        not_run("needs etcd and kube-apiserver (scripts/build-kubernetes kube-apiserver)")
+    server: KubeServer = request.getfixturevalue("_shared_kubernetes")
+    return server

@@ -19,11 +19,11 @@ from cryptography.x509.oid import NameOID
 from etcd_servers import Member, cluster, find_etcd, free_ports
 from livesize.machinery.clock import SystemClock
 from livesize.store.epochs import first_revision
-from livesize.store.etcd.copying import is_empty_etcd, read_etcd, write_etcd
+from livesize.store.etcd.backups import is_empty_etcd, read_etcd, write_etcd
+from livesize.store.etcd.epochs import find, layout_of, write_epoch
 from livesize.store.etcd.layout import Epoch
-from livesize.store.etcd.link import Kind, Link, UncertainError
+from livesize.store.etcd.link import CallKind, EtcdLink, UncertainError
 from livesize.store.etcd.messages import Message
-from livesize.store.etcd.opening import find, layout_of, write_epoch
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 from livesize.store.etcd.txn import put, txn_request
@@ -35,9 +35,9 @@ from livesize.store.interface import (
     Put,
     StoreClosedError,
     StoreOpenError,
+    StoreSnapshot,
     StoreUnavailableError,
 )
-from livesize.store.snapshot import Snapshot
 
 pytestmark = pytest.mark.apiserver
 CLOCK = SystemClock()
@@ -58,8 +58,8 @@ async def opened(settings: EtcdSettings, epoch: int = 0) -> AsyncIterator[EtcdSt
 
 
 @contextlib.asynccontextmanager
-async def linked(settings: EtcdSettings) -> AsyncIterator[Link]:
-    link = Link(settings, CLOCK)
+async def linked(settings: EtcdSettings) -> AsyncIterator[EtcdLink]:
+    link = EtcdLink(settings, CLOCK)
     try:
         yield link
     finally:
@@ -69,7 +69,7 @@ async def linked(settings: EtcdSettings) -> AsyncIterator[Link]:
 async def write_elsewhere(settings: EtcdSettings) -> None:
     """As another user of the same etcd."""
     async with linked(settings) as link:
-        await link.txn(txn_request((), [put(b"elsewhere", b"x")]), Kind.WRITE)
+        await link.txn(txn_request((), [put(b"elsewhere", b"x")]), CallKind.WRITE)
 
 
 async def test_two_servers_share_one_store(settings: EtcdSettings) -> None:
@@ -132,8 +132,8 @@ async def test_a_lost_answer_is_looked_up_and_nothing_is_done_twice(
         really = store._link.txn
         lost: list[str] = []
 
-        async def txn(request: Message, kind: Kind) -> Message:
-            if kind is Kind.WRITE and lost:
+        async def txn(request: Message, kind: CallKind) -> Message:
+            if kind is CallKind.WRITE and lost:
                 if lost.pop() == "answer":
                     await really(request, kind)
                 raise UncertainError("Socket closed")
@@ -171,7 +171,7 @@ async def test_a_copy_takes_the_store_from_servers_that_run(settings: EtcdSettin
         newest = await store.commit([], [Put("a", b"old"), Put("b", b"old")])
         watching = asyncio.ensure_future(anext(store.watch("", after_revision=newest)))
         assert not await is_empty_etcd(settings, CLOCK)
-        await write_etcd(settings, Snapshot(5, (("a", b"new"),)), 3, CLOCK)
+        await write_etcd(settings, StoreSnapshot(5, (("a", b"new"),)), 3, CLOCK)
         for attempt in (store.revision(), store.get("a"), store.commit([], [Put("a", b"x")])):
             with pytest.raises(StoreClosedError, match="replaced"):
                 await attempt

@@ -11,24 +11,30 @@ from pathlib import Path
 
 import pytest
 
+from design.kubernetes_only import KubernetesOnly
 from design.one_process import NAMESPACE, NODE, OneProcess, one_process
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.api.roles import Role
-from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
-from livesize.machinery.context import system_context
+from livesize.client.interface import Client
+from livesize.controllers.resize_deadline.progress import BEGAN, began_of
+from livesize.main.wiring.controllers import OURS
 from livesize.runtime.interface import ContainerGroup
+from unit.controllers.at_work import at_work
 
 MIB = 1 << 20
 
 
-@pytest.fixture
-async def system(tmp_path: Path) -> AsyncIterator[OneProcess]:
+@pytest.fixture(params=["Livesize", "any Kubernetes"])
+async def system(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OneProcess]:
+    """Our controllers work the same where the API server has only Kubernetes' own fields."""
     async with one_process(tmp_path) as running, asyncio.TaskGroup() as tasks:
-        controller = ResizeDeadlines(running.as_role(Role.CONTROLLER), context=system_context())
-        task = tasks.create_task(controller.run())
+        client: Client = running.as_role(Role.CONTROLLER)
+        if request.param == "any Kubernetes":
+            client = KubernetesOnly(client)
+        task = tasks.create_task(at_work(client, *OURS))
         yield running
         task.cancel()
 
@@ -94,3 +100,20 @@ async def test_what_is_held_keeps_its_pod_waiting_where_nothing_is_said(system: 
     system.machine.use_memory(uid_of(pod), "app", 10 * MIB)
     done = await system.until(asked, lambda pod: phase(pod) == "Done")
     assert done["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_the_next_controller_knows_what_was_before(system: OneProcess) -> None:
+    """What has to wait stands in the pod; it is gone when the resize is done."""
+    pod = await run_pod(system, "Revert", "1h")
+    system.machine.use_memory(uid_of(pod), "app", 200 * MIB)
+    asked = await system.resize("db", {"app": both(cpu="2", memory="64Mi")})
+    noted = await system.until(asked, lambda pod: BEGAN in pod["metadata"]["annotations"])
+    began = began_of(noted)
+    assert began is not None
+    assert began.former == {"app": both(cpu="1", memory="256Mi")}
+    assert began.generation == asked["metadata"]["generation"]
+    system.machine.use_memory(uid_of(pod), "app", 10 * MIB)
+    done = await system.until(
+        noted, lambda pod: phase(pod) == "Done" and BEGAN not in pod["metadata"]["annotations"]
+    )
+    assert done["spec"]["containers"][0]["resources"] == both(cpu="2", memory="64Mi")

@@ -26,18 +26,18 @@ from livesize.apiserver.auth.records import change_records, read_records, write_
 from livesize.apiserver.auth.tokens import issue_token
 from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.apiserver.tls import ensure_tls
-from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError
-from livesize.client.joining import (
+from livesize.client.http import ConnectionConfig, HttpClient, ServerUnreachableError
+from livesize.client.kubeconfig import connection_from, write_kubeconfig
+from livesize.client.node_join import (
     JoinError,
-    Joining,
+    JoinRequest,
     join,
-    keep_certificate,
+    maintain_certificate,
     node_of,
     renew,
     renewal_time,
     write_node_kubeconfig,
 )
-from livesize.client.kubeconfig import connection_from, write_kubeconfig
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.machinery.data_directory import DataDirectory
@@ -76,9 +76,9 @@ class Cluster:
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
-    def joining(self, *words: str, node: str = "n1") -> Joining:
+    def joining(self, *words: str, node: str = "n1") -> JoinRequest:
         made = self.made("token", "create", "--join", *words)
-        return Joining(
+        return JoinRequest(
             server=made["server"], ca_hash=made["caHash"], token=made["token"], node=node
         )
 
@@ -155,7 +155,7 @@ async def test_a_certificate_of_another_authority_does_not_come_in(
     forged = msgspec.structs.replace(
         connection_from(tmp_path / "eve.kubeconfig"), ca_pem=cluster.server.ca_path.read_bytes()
     )
-    with pytest.raises(UnreachableError):
+    with pytest.raises(ServerUnreachableError):
         await who(forged)
 
 
@@ -167,7 +167,7 @@ async def test_the_server_s_own_certificate_is_nobody_s(cluster: Cluster) -> Non
         client_certificate_pem=(tls / "apiserver.crt").read_bytes(),
         client_key_pem=(tls / "apiserver.key").read_bytes(),
     )
-    with pytest.raises(UnreachableError):
+    with pytest.raises(ServerUnreachableError):
         await who(borrowed)
 
 
@@ -323,12 +323,12 @@ async def test_a_certificate_is_changed_before_it_expires(tmp_path: Path) -> Non
         assert renewal_time(first) < SystemClock().now()
         quick = msgspec.structs.replace(first, request_seconds=1.0)
         async with client_of(quick) as client, asyncio.TaskGroup() as group:
-            keeping = group.create_task(keep_certificate(kubeconfig, client, SystemClock()))
+            keeping = group.create_task(maintain_certificate(kubeconfig, client, SystemClock()))
             async with asyncio.timeout(3):
                 while connection_from(kubeconfig) == first:
                     await asyncio.sleep(0.02)
             await asyncio.sleep(5.2)
-            with pytest.raises((UnreachableError, StatusError)):
+            with pytest.raises((ServerUnreachableError, StatusError)):
                 await who(first)
             assert (await client.submit(SELF, {}))["status"]["userInfo"]["username"] == (
                 "system:node:n1"

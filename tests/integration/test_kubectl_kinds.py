@@ -12,9 +12,9 @@ import pytest
 from integration.test_apiserver_kubectl import Cluster
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
-from livesize.controllers.claims.reconciler import ClaimBinder
-from livesize.controllers.garbage.reconciler import GarbageCollector
-from livesize.machinery.context import system_context
+from livesize.controllers.claims.reconcile import claims_controller
+from livesize.controllers.garbage.reconcile import garbage_controller
+from unit.controllers.at_work import at_work
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
@@ -24,15 +24,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("kinds")) as running:
         controllers = Identity("controllers", Role.CONTROLLER)
         client = running.server.client(controllers)
-        working = [
-            asyncio.run_coroutine_threadsafe(
-                controller(client, context=system_context()).run(), running._loop
-            )
-            for controller in (GarbageCollector, ClaimBinder)
-        ]
+        working = asyncio.run_coroutine_threadsafe(
+            at_work(client, garbage_controller, claims_controller), running._loop
+        )
         yield running
-        for work in working:
-            work.cancel()
+        working.cancel()
 
 
 def test_a_quota_is_applied_kept_and_shown(cluster: Cluster) -> None:

@@ -22,8 +22,8 @@ import yaml
 
 from etcd_servers import cluster as etcd_cluster
 from etcd_servers import find_etcd
-from livesize.client.joining import renewal_time
 from livesize.client.kubeconfig import connection_from
+from livesize.client.node_join import renewal_time
 from system.parts import Cluster
 from system.up import LIVESIZE, container
 

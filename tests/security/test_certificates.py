@@ -23,8 +23,8 @@ from livesize.apiserver.auth.records import read_records, write_tokens
 from livesize.apiserver.auth.tokens import Tokens, issue_token
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.tls import ensure_tls
-from livesize.client.joining import join, node_of
 from livesize.client.kubeconfig import connection_from
+from livesize.client.node_join import join, node_of
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.machinery.credentials import load_identity

@@ -12,7 +12,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 PLACES = (ROOT, ROOT / "src" / "livesize")
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:md|py|toml))`")
 ROW = re.compile(r"^\| `([\w/.]+)` \| ((?:`\w+`(?:, )?)+) \|", re.MULTILINE)
-SECTIONS = ("a setting", "a step", "a runtime")
+SECTIONS = ("a setting", "a controller", "a step", "a runtime")
 
 
 def found(path: str) -> Path | None:

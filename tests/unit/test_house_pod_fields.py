@@ -10,47 +10,26 @@ from typing import Any
 import pytest
 
 from livesize.api.objects import Object
-from livesize.api.pod_fields import POD_FIELDS, AtNode, Inside, Kept, Refused, Used, refused_fields
-from livesize.apiserver.http.protobuf_pods import POD_MESSAGES
-from livesize.apiserver.http.protobuf_tables import MESSAGES
-from livesize.apiserver.schemas import definitions, full_name
+from livesize.api.schema.fields import Field, Schema, schema_of
+from livesize.api.schema.pod_status import PodStatus
+from livesize.api.schema.pod_template import PodSpec
+from livesize.api.schema.support import NODE, AtNode, Kept, Refused, Used
+from livesize.api.validation.unsupported import refused_fields
 
 SOURCES = Path(__file__).parents[2] / "src" / "livesize"
 PAGE = Path(__file__).parents[2] / "docs" / "pod-fields.md"
-REFERENCE = re.compile(r"'\$ref': '#/components/schemas/[\w.]*?(\w+)'")
-SCHEMAS = definitions()
-TABLES = {**MESSAGES, **POD_MESSAGES}
 
 
-def fields_of(shape: str) -> dict[str, str]:
-    """Each field of a shape, as OpenAPI and as protobuf serve it, and the shape inside it."""
-    found: dict[str, str] = {}
-    for field, schema in (SCHEMAS.get(full_name(shape)) or {}).get("properties", {}).items():
-        inner = REFERENCE.search(str(schema))
-        found[field] = inner.group(1) if inner else ""
-    for line in TABLES.get(shape, {}).values():
-        field, kind = line.split(": ", 1)
-        inner_shape = kind.removeprefix("* ").removeprefix("map ").rstrip("?")
-        if field == "...":
-            found |= fields_of(inner_shape)
-        elif inner_shape in TABLES:
-            found[field] = inner_shape
-        else:
-            found.setdefault(field, "")
-    return found
+def walk(schema: Schema) -> Iterator[tuple[str, str, Field]]:
+    """Every field below a pod's spec that nothing above refuses or keeps whole."""
+    for name, field in schema.fields.items():
+        yield schema.name, name, field
+        if field.support is None and isinstance(field.type, Schema):
+            yield from walk(field.type)
 
 
-def walk(shape: str = "PodSpec", seen: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
-    """Every shape and field below a pod's spec that nothing above refuses or keeps whole."""
-    for field, inner in fields_of(shape).items():
-        yield shape, field
-        row = POD_FIELDS.get(shape, {}).get(field)
-        if isinstance(row, Inside) and inner not in seen:
-            yield from walk(inner, seen | {inner})
-
-
-WALKED = sorted(set(walk()))
-ROWS = [(shape, field, row) for shape, rows in POD_FIELDS.items() for field, row in rows.items()]
+WALKED = {(shape, name): field for shape, name, field in walk(schema_of(PodSpec))}
+ROWS = [(*at, field.support) for at, field in WALKED.items() if field.support is not None]
 
 
 def test_the_walk_goes_all_the_way_down() -> None:
@@ -58,19 +37,13 @@ def test_the_walk_goes_all_the_way_down() -> None:
     assert {("PodSpec", "hostAliases"), ("HTTPHeader", "value"), ("Sysctl", "name")} <= set(WALKED)
 
 
-@pytest.mark.parametrize(("shape", "field"), WALKED)
-def test_every_field_has_a_row(shape: str, field: str) -> None:
-    row = POD_FIELDS.get(shape, {}).get(field)
-    assert row is not None, (
-        f"{shape}.{field} would be ignored in silence: say in livesize.api.pod_fields where it is"
-        " used, refuse it, or list it with its reason"
+@pytest.mark.parametrize(("shape", "name"), WALKED)
+def test_every_field_has_a_row(shape: str, name: str) -> None:
+    field = WALKED[shape, name]
+    assert field.support is not None or isinstance(field.type, Schema), (
+        f"{shape}.{name} would be ignored in silence: say at its declaration where it is used,"
+        " refuse it, or keep it with its reason"
     )
-    if isinstance(row, Inside):
-        assert row.shape == fields_of(shape)[field]
-
-
-def test_no_row_is_about_a_field_that_does_not_exist() -> None:
-    assert {(shape, field) for shape, field, _ in ROWS} == set(WALKED)
 
 
 @pytest.mark.parametrize(
@@ -80,21 +53,25 @@ def test_the_named_module_speaks_of_the_field(shape: str, field: str, row: Used 
     where = row.where if isinstance(row, Used) else (row.where,)
     for module in where:
         source = (SOURCES / f"{module.replace('.', '/')}.py").read_text()
-        spoken = re.search(rf"\b{field}\b", source) or field in ("nfs", "serviceAccountToken")
+        spoken = re.search(rf"\b{field}\b", source) or (shape in UNIONS and row == NODE)
         assert spoken, f"{module} says nothing of {shape}.{field}"
+
+
+# Of their members a node refuses all that it does not know.
+UNIONS = ("Volume", "VolumeProjection")
 
 
 def path_to(shape: str) -> tuple[str, ...]:
     """The fields from a pod's spec to the first place of a shape."""
-    paths: dict[str, tuple[str, ...]] = {"PodSpec": ()}
-    left = ["PodSpec"]
+    left: list[tuple[Schema, tuple[str, ...]]] = [(schema_of(PodSpec), ())]
     while left:
-        outer = left.pop(0)
-        for field, row in POD_FIELDS[outer].items():
-            if isinstance(row, Inside) and row.shape not in paths:
-                paths[row.shape] = (*paths[outer], field)
-                left.append(row.shape)
-    return paths[shape]
+        schema, path = left.pop(0)
+        if schema.name == shape:
+            return path
+        for name, field in schema.fields.items():
+            if field.support is None and isinstance(field.type, Schema):
+                left.append((field.type, (*path, name)))
+    raise AssertionError(shape)
 
 
 def spec_with(path: tuple[str, ...], value: Any) -> Object:
@@ -124,7 +101,7 @@ JUDGES = ("pod_fields.py", "pod_security.py", "pod_template.py", "types.py")
 
 
 # Names that mean something else too: of other rows, or of a pod's status.
-UNCLEAR = {*(name for name in NAMES if NAMES.count(name) > 1), *fields_of("PodStatus")}
+UNCLEAR = {*(name for name in NAMES if NAMES.count(name) > 1), *schema_of(PodStatus).fields}
 
 
 @pytest.mark.parametrize("field", sorted({field for _, field, _ in REFUSED} - UNCLEAR))

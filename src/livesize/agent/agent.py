@@ -33,9 +33,9 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal, order_of_request
 from livesize.api.resources import NOTHING, sidecars_of
+from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
 from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError

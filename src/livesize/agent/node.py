@@ -21,7 +21,7 @@ from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import Amounts, format_amounts
 from livesize.api.storage import FOLDERS_AT
 from livesize.api.times import format_time
-from livesize.client.records import ClientLease
+from livesize.client.adapters import ClientLease
 from livesize.machinery.lease import LeaseTerms, keep_lease
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger

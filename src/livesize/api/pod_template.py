@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from livesize.api.kinds.pod_resource import PODS
 from livesize.api.nulls import without_nulls
 from livesize.api.objects import Object
 from livesize.api.qos import qos_class
@@ -20,7 +19,6 @@ from livesize.api.quantity import (
     format_memory,
 )
 from livesize.api.resize_policy import normalize_policy_item
-from livesize.api.validation.shapes import check_shape
 from livesize.api.vm_size import (
     VM_FIXED,
     fill_vm,
@@ -116,8 +114,6 @@ def _account(spec: Object) -> Object:
 
 
 def _qos(pod: Object) -> Object:
-    if check_shape(PODS, pod):
-        return {}  # validation says what is wrong
     try:
         return {"qosClass": qos_class(pod)}
     except QuantityError:
@@ -134,8 +130,6 @@ def _default_vm_spec(spec: Object) -> Object:
     filled = {**spec, "virtualMachine": vm}
     if filled.get("containers") == []:
         del filled["containers"]
-    if check_shape(PODS, {"spec": filled}):
-        return filled  # validation says what is wrong
     try:
         filled["virtualMachine"] = fill_vm(vm)
         if not is_filled(filled["virtualMachine"]):

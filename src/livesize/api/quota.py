@@ -76,9 +76,14 @@ def recount(quota: Object, objects: Iterable[tuple[Resource, Object]]) -> Object
     """The quota with used counted anew over everything in its namespace."""
     used: Usage = {}
     for resource, obj in objects:
-        for name, amount in usage_of(quota, resource, obj).items():
-            used[name] = used.get(name, 0) + amount
+        add_usage(used, quota, resource, obj)
     return with_status(quota, used)
+
+
+def add_usage(used: Usage, quota: Object, resource: Resource, obj: Object) -> None:
+    """Count ``obj`` too."""
+    for name, amount in usage_of(quota, resource, obj).items():
+        used[name] = used.get(name, 0) + amount
 
 
 def unspecified(quota: Object, pod: Object) -> list[str]:

@@ -24,7 +24,7 @@ from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.committing import Beside
 from livesize.apiserver.deletion import is_finished
-from livesize.apiserver.intake import take_in
+from livesize.apiserver.intake import take_object
 from livesize.apiserver.ownership import (
     applying_owner,
     keep_owners,
@@ -203,25 +203,8 @@ def merge_applied_part(edit: Edit, seen: Seen) -> Object:
     owner = applying_owner(target, edit.options)
     merged = merge_into(target, record.stored, seen.served, part, owner)
     options = msgspec.structs.replace(edit.options, field_validation=FieldValidation.IGNORE)
-    taken = take_sent(target, merged.object, options, patch=part)
+    taken = take_object(target.resource, merged.object, options, patch=part)
     if not edit.options.force:
         refuse_conflicts(target, record.stored, taken, owner)
     sent_version = lookup(part, "metadata", "resourceVersion", default="")
     return evolve(taken, ("metadata", "resourceVersion"), sent_version)
-
-
-def take_sent(
-    target: Target,
-    obj: Any,
-    options: WriteOptions,
-    patch: Any = None,
-    patched: Object | None = None,
-) -> Object:
-    return take_in(
-        obj,
-        kind=target.resource.kind,
-        api_version=target.resource.api_version,
-        options=options,
-        patch=patch,
-        patched=patched,
-    )

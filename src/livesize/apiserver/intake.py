@@ -9,46 +9,66 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from livesize.api.errors import FieldError, FieldErrorKind, StatusError, bad_request, invalid
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
+from livesize.api.nulls import without_nulls
 from livesize.api.objects import Object
 from livesize.api.patch import PatchError, PatchType
 from livesize.api.patch.json_patch import apply_json_patch
 from livesize.api.patch.merge import merge_patch
-from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.api.plain_resize import Sizes, parse_sizes
+from livesize.api.schema.fields import Schema
+from livesize.api.schema.shapes import check_shape, unknown_fields
 from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.apiserver.asked import Target
-from livesize.apiserver.schemas import TypeProblem, prune_nulls, type_problems, unknown_fields
 
 _POLICY = "resizePolicy"
 
 
+class ExpectedBody(msgspec.Struct, frozen=True):
+    """What the body of a request has to be."""
+
+    kind: str
+    api_version: str
+    schema: Schema
+
+
 def take_in(
-    obj: Any,
-    *,
-    kind: str,
-    api_version: str,
+    body: Any,
+    expected: ExpectedBody,
     options: WriteOptions,
     patch: Any = None,
     patched: Object | None = None,
 ) -> Object:
-    """``obj`` with kind and apiVersion, known to have the shape of its kind. Where it was made by
-    a ``patch``, ``patched`` is what it was made from."""
-    if not isinstance(obj, dict):
-        raise bad_request(f"the body of the request must be a {kind}, an object")
-    obj = _named(obj, kind, api_version)
-    problems = type_problems(kind, obj, patched)
-    if problems:
-        obj = prune_nulls(obj)
-        problems = type_problems(kind, obj)
-    if problems:
-        raise _refused(kind, api_version, problems, patch)
+    """``body`` with kind and apiVersion, known to have the shape of its kind. Where it was made by
+    a ``patch``, ``patched`` is what it was made from. Nothing after this looks at types again."""
+    if not isinstance(body, dict):
+        raise bad_request(f"the body of the request must be a {expected.kind}, an object")
+    obj = _named(body, expected.kind, expected.api_version)
+    if check_shape(expected.schema, obj, patched):
+        obj = without_nulls(obj)
+        if errors := check_shape(expected.schema, obj):
+            raise _refused(expected, errors, patch)
     if options.field_validation is FieldValidation.STRICT:
-        _refuse_unknown(kind, api_version, obj)
-    taken: Object = obj
-    return taken
+        _refuse_unknown(expected, obj)
+    return obj
+
+
+def take_object(
+    resource: Resource,
+    obj: Any,
+    options: WriteOptions,
+    patch: Any = None,
+    patched: Object | None = None,
+) -> Object:
+    """The same for an object of a resource."""
+    schema = kind_of(resource).schema
+    expected = ExpectedBody(resource.kind, resource.api_version, schema)
+    return take_in(obj, expected, options, patch, patched)
 
 
 def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: PatchType) -> Any:
@@ -58,7 +78,7 @@ def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: Patc
             case PatchType.MERGE:
                 return merge_patch(served, _object(patch))
             case PatchType.STRATEGIC:
-                return strategic_merge(served, _object(patch), merge_keys_of(resource))
+                return strategic_merge(served, _object(patch), kind_of(resource).schema.root)
             case PatchType.JSON:
                 return apply_json_patch(served, patch)
             case PatchType.APPLY:
@@ -109,9 +129,7 @@ def take_part(target: Target, part: Any, options: WriteOptions) -> Object:
     for field in ("apiVersion", "kind"):
         if not part.get(field):
             raise bad_request(f"the applied object must have {field} set")
-    taken = take_in(
-        part, kind=resource.kind, api_version=resource.api_version, options=options, patch=part
-    )
+    taken = take_object(resource, part, options, patch=part)
     metadata = taken.get("metadata") or {}
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -119,7 +137,7 @@ def take_part(target: Target, part: Any, options: WriteOptions) -> Object:
         raise bad_request(
             f"name in URL does not match name in the applied object ({metadata['name']})"
         )
-    return prune_nulls(taken)  # type: ignore[no-any-return]
+    return without_nulls(taken)
 
 
 def format_go(value: Any) -> str:
@@ -152,14 +170,14 @@ def _named(obj: Object, kind: str, api_version: str) -> Object:
         raise bad_request(f'the kind in the data ("{given_kind}") is not the expected "{kind}"')
     if given_version and given_kind:
         return obj
-    return {"kind": kind, "apiVersion": api_version, **prune_nulls(obj)}
+    return {"kind": kind, "apiVersion": api_version, **without_nulls(obj)}
 
 
-def _refused(kind: str, api_version: str, problems: list[TypeProblem], patch: Any) -> Exception:
-    listed = ", ".join(f"{problem.field}: {problem.message}" for problem in problems)
+def _refused(expected: ExpectedBody, errors: list[FieldError], patch: Any) -> Exception:
+    listed = ", ".join(f"{error.field}: {error.detail}" for error in errors)
     if patch is not None:
         return _patch_refused(patch, listed)
-    return bad_request(f'{kind} in version "{api_version}" cannot be handled as a {kind}: {listed}')
+    return bad_request(f"{_unreadable(expected)}: {listed}")
 
 
 def _patch_refused(patch: Any, why: str) -> Exception:
@@ -167,11 +185,13 @@ def _patch_refused(patch: Any, why: str) -> Exception:
     return invalid("", "", "", [error])
 
 
-def _refuse_unknown(kind: str, api_version: str, obj: Object) -> None:
-    unknown = unknown_fields(kind, obj)
+def _refuse_unknown(expected: ExpectedBody, obj: Object) -> None:
+    unknown = unknown_fields(expected.schema, obj)
     if unknown:
         listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-        raise bad_request(
-            f'{kind} in version "{api_version}" cannot be handled as a {kind}:'
-            f" strict decoding error: {listed}"
-        )
+        raise bad_request(f"{_unreadable(expected)}: strict decoding error: {listed}")
+
+
+def _unreadable(expected: ExpectedBody) -> str:
+    kind, version = expected.kind, expected.api_version
+    return f'{kind} in version "{version}" cannot be handled as a {kind}'

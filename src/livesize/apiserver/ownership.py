@@ -14,9 +14,9 @@ from livesize.api.apply.comparing import SAME, Difference, compare, fields_of
 from livesize.api.apply.field_sets import NOTHING
 from livesize.api.apply.owners import (
     Conflict,
-    Entry,
     Merged,
     Operation,
+    OwnedFields,
     Owner,
     conflicts_of,
     merge_part,
@@ -35,8 +35,8 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import kind_of
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
-from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.roles import Role
+from livesize.api.schema.fields import Field
 from livesize.api.vm_as_container import fold_part
 from livesize.api.write_options import WriteOptions
 from livesize.apiserver.asked import Target
@@ -100,10 +100,10 @@ def names_owners(patch: Any) -> bool:
 
 def own_created(target: Target, new: Object, owner: Owner, part: Object | None = None) -> Object:
     """A new object, owned by whoever made it: all of it, or what was applied."""
-    schema = merge_keys_of(target.resource)
+    schema = _schema(target)
     owned = new if part is None else _applied(target, None, part)
     fields = fields_of(owned_part(target, owned), schema)
-    return _with_entries(new, [Entry(owner, fields)] if fields else [])
+    return _with_entries(new, [OwnedFields(owner, fields)] if fields else [])
 
 
 def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: Owner) -> Object:
@@ -217,15 +217,15 @@ def _applied(target: Target, stored: Object | None, part: Object) -> Object:
     return strip_dialects(folded)
 
 
-def _schema(target: Target) -> Any:
-    return merge_keys_of(target.resource)
+def _schema(target: Target) -> Field:
+    return kind_of(target.resource).schema.root
 
 
-def _entries(obj: Object) -> tuple[Entry, ...]:
+def _entries(obj: Object) -> tuple[OwnedFields, ...]:
     return read_entries(lookup(obj, *_MANAGED, default=()))
 
 
-def _entries_sent(old: Object, sent: Object) -> tuple[Entry, ...] | None:
+def _entries_sent(old: Object, sent: Object) -> tuple[OwnedFields, ...] | None:
     """The entries the client wants instead; None where it sent none, the same, or nonsense."""
     given = None if sent is old else lookup(sent, *_MANAGED)
     if not given or given == lookup(old, *_MANAGED):
@@ -233,7 +233,7 @@ def _entries_sent(old: Object, sent: Object) -> tuple[Entry, ...] | None:
     return () if given == [{}] else parse_entries(given)
 
 
-def _entries_before_apply(target: Target, stored: Object) -> tuple[Entry, ...]:
+def _entries_before_apply(target: Target, stored: Object) -> tuple[OwnedFields, ...]:
     """An object nobody has been tracked on belongs to whoever wrote it before."""
     entries = _entries(stored)
     if entries:
@@ -244,10 +244,12 @@ def _entries_before_apply(target: Target, stored: Object) -> tuple[Entry, ...]:
     made = lookup(stored, "metadata", "creationTimestamp", default="")
     api_version = target.resource.api_version
     owner = Owner(BEFORE_FIRST_APPLY, Operation.UPDATE, api_version, target.subresource, made)
-    return (Entry(owner, fields),)
+    return (OwnedFields(owner, fields),)
 
 
-def _with_entries(obj: Object, entries: Sequence[Entry], before: Sequence[Entry] = ()) -> Object:
+def _with_entries(
+    obj: Object, entries: Sequence[OwnedFields], before: Sequence[OwnedFields] = ()
+) -> Object:
     written = write_entries(entries, before)
     return evolve(obj, _MANAGED, written) if written else without(obj, _MANAGED)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -41,6 +42,9 @@ from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import Store, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from livesize.machinery.exposition import Family
 
 _log = get_logger("apiserver")
 
@@ -85,6 +89,7 @@ class ApiServer:
         self._clock = context.clock
         self._port = 0
         self._ready = False
+        self._other_metrics: list[Callable[[], Iterable[Family]]] = []
         self._cache = ObjectsCache(store)
         self.service = Service(
             store,
@@ -115,6 +120,10 @@ class ApiServer:
     def client(self, identity: Identity) -> DirectClient:
         """For parts in the same process."""
         return DirectClient(self.service, identity)
+
+    def add_metrics(self, families: Callable[[], Iterable[Family]]) -> None:
+        """/metrics also serves what another part of this process counts."""
+        self._other_metrics.append(families)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ApiServer]:
@@ -164,6 +173,7 @@ class ApiServer:
             self._clock,
             version=livesize.VERSION,
             is_ready=lambda: self._ready,
+            other_metrics=self._other_metrics,
             budget=self._config.budget,
             streams=NodeStreams(
                 self._cache,

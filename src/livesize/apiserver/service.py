@@ -43,13 +43,15 @@ from livesize.apiserver.committing import Beside, Committer
 from livesize.apiserver.creating import Creating
 from livesize.apiserver.deleting import Deleted, Deleting
 from livesize.apiserver.deletion import DeleteOptions
-from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part, take_sent
+from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.intake import (
+    ExpectedBody,
     apply_patch,
     names_policy,
     plain_sizes,
     take_in,
+    take_object,
     take_part,
 )
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -174,7 +176,7 @@ class Service:
         authorize(identity, Access("create", resource, "", namespace, str(given_name)))
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
-        obj = take_in(obj, kind=resource.kind, api_version=resource.api_version, options=options)
+        obj = take_object(resource, obj, options)
         if resource in (PODS, PERSISTENT_VOLUME_CLAIMS):
             await self.cache.fresh()  # what admission gives it comes from there
         new = self._creating.begin(resource, namespace, obj)
@@ -189,7 +191,7 @@ class Service:
     ) -> Record:
         edit = Edit.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
-        taken = take_sent(target, obj, options)
+        taken = take_object(target.resource, obj, options)
         is_pod = target.resource == PODS
 
         def incoming(seen: Seen) -> Object:
@@ -214,7 +216,7 @@ class Service:
         def incoming(seen: Seen) -> Object:
             served = seen.record.served if with_owners else seen.served
             made = apply_patch(target.resource, served, patch, patch_type)
-            return take_sent(target, made, options, patch=patch, patched=served)
+            return take_object(target.resource, made, options, patch=patch, patched=served)
 
         return await self._editing.modify(edit, rule, incoming)
 
@@ -313,4 +315,5 @@ class Service:
 
 def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:
     posted = kind_of(target.resource).subresources[target.subresource]
-    return take_in(body, kind=posted.kind, api_version=posted.api_version, options=options)
+    expected = ExpectedBody(posted.kind, posted.api_version, posted.schema)
+    return take_in(body, expected, options)

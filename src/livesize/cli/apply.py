@@ -22,11 +22,11 @@ from livesize.api.objects import Object, evolve, name_of, namespace_of, version_
 from livesize.api.patch import PatchType
 from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.cli.connection import (
-    Failure,
+    CommandFailure,
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.dropped_policies import name_dropped_policies
 from livesize.cli.plain_text import plain, plain_lines
@@ -84,7 +84,7 @@ def apply(
         placed(obj, space, forced=bool(namespace)) for file in files for obj in _read(file)
     ]
     if not manifests:
-        raise Failure(f"there are no objects in {', '.join(files)}")
+        raise CommandFailure(f"there are no objects in {', '.join(files)}")
 
     async def work(client: HttpClient) -> None:
         for resource, manifest in manifests:
@@ -92,19 +92,19 @@ def apply(
             suffix = " (dry run)" if dry_run else ""
             click.echo(plain(f"{label_of(resource, name_of(manifest))} {done}{suffix}"))
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
 def placed(obj: Object, namespace: str, *, forced: bool) -> tuple[Resource, Object]:
     """The manifest's resource, and the manifest with a namespace where it needs one."""
     resource = resource_of(obj)
     if not name_of(obj):
-        raise Failure(f"a {resource.kind} has no metadata.name")
+        raise CommandFailure(f"a {resource.kind} has no metadata.name")
     if not resource.namespaced:
         return resource, obj
     own = namespace_of(obj)
     if own and forced and own != namespace:
-        raise Failure(
+        raise CommandFailure(
             f"{label_of(resource, name_of(obj))} is of namespace {own!r}, not {namespace!r}"
         )
     return resource, obj if own else evolve(obj, ("metadata", "namespace"), namespace)
@@ -116,7 +116,7 @@ def resource_of(obj: Object) -> Resource:
         if resource.kind == kind and resource.api_version == api_version:
             return resource
     known = ", ".join(f"{resource.api_version} {resource.kind}" for resource in REGISTRY.stored())
-    raise Failure(f"a manifest is of kind {api_version} {kind}; there are {known}")
+    raise CommandFailure(f"a manifest is of kind {api_version} {kind}; there are {known}")
 
 
 def parse_manifests(text: str, source: str) -> Iterator[Object]:
@@ -127,7 +127,7 @@ def parse_manifests(text: str, source: str) -> Iterator[Object]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         documents = list(yaml.load_all(text, Loader=loader))
     except yaml.YAMLError as failure:
-        raise Failure(f"{source} is not YAML: {' '.join(str(failure).split())}") from failure
+        raise CommandFailure(f"{source} is not YAML: {' '.join(str(failure).split())}") from failure
     for document in documents:
         yield from _objects(document, source)
 
@@ -136,7 +136,7 @@ def _objects(document: Any, source: str) -> Iterator[Object]:
     if document is None:
         return
     if not isinstance(document, dict):
-        raise Failure(f"{source} holds something that is not an object")
+        raise CommandFailure(f"{source} holds something that is not an object")
     if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
         for item in document["items"]:
             yield from _objects(item, source)
@@ -150,9 +150,9 @@ def _read(file: str) -> Iterator[Object]:
     try:
         return parse_manifests(Path(file).read_text(), file)
     except OSError as failure:
-        raise Failure(f"{file} cannot be read: {failure.strerror}") from failure
+        raise CommandFailure(f"{file} cannot be read: {failure.strerror}") from failure
     except UnicodeDecodeError as failure:
-        raise Failure(f"{file} is not text in UTF-8: {failure.reason}") from failure
+        raise CommandFailure(f"{file} is not text in UTF-8: {failure.reason}") from failure
 
 
 async def _validated(
@@ -201,6 +201,6 @@ async def _apply(
 
 
 def _stated(obj: Object) -> Object:
-    """What somebody has said; not what the server counts and reports."""
+    """What users have said; not what the server counts and reports."""
     metadata = {key: one for key, one in obj["metadata"].items() if key not in _COUNTED}
     return {**{key: one for key, one in obj.items() if key != "status"}, "metadata": metadata}

@@ -1,9 +1,19 @@
-"""`livesize completion`: what makes TAB work, pod names included."""
+"""`livesize completion`, and what the shell offers after TAB: quick and quiet, nothing without a
+server."""
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
+
+if TYPE_CHECKING:
+    from livesize.api.kinds.resource import Resource
+    from livesize.client.http import HttpClient
+
+_PATIENCE_SECONDS = 1.0
 
 
 @click.command()
@@ -22,3 +32,64 @@ def completion(context: click.Context, shell: str) -> None:
     assert made is not None
     root = context.find_root()
     click.echo(made(root.command, {}, "livesize", "_LIVESIZE_COMPLETE").source())
+
+
+def complete_pod(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """pod/NAME for every pod of the namespace."""
+    from livesize.api.kinds.pod import PODS
+
+    del parameter
+    return _offer([f"pod/{name}" for name in _names(context, PODS)], incomplete)
+
+
+def complete_target(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """A kind, or KIND/NAME once there is a slash."""
+    from livesize.api.kinds.registry import REGISTRY
+    from livesize.cli.targets import find_resource
+
+    del parameter
+    kind, slash, _ = incomplete.partition("/")
+    if not slash:
+        return _offer([resource.plural for resource in REGISTRY.stored()], incomplete)
+    resource = find_resource(kind)
+    if resource is None:
+        return []
+    return _offer([f"{kind}/{name}" for name in _names(context, resource)], incomplete)
+
+
+def complete_namespace(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from livesize.api.kinds.namespace import NAMESPACES
+
+    del parameter
+    return _offer(_names(context, NAMESPACES), incomplete)
+
+
+def _offer(words: list[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def _names(context: click.Context, resource: Resource) -> list[str]:
+    import asyncio
+
+    from livesize.api.list_watch import Selection
+    from livesize.api.objects import name_of
+    from livesize.cli.connection import default_namespace, run_with_client
+
+    kubeconfig = str(context.params.get("kubeconfig") or "")
+    given = str(context.params.get("namespace") or "")
+
+    async def ask(client: HttpClient) -> list[str]:
+        namespace = default_namespace(kubeconfig, given) if resource.namespaced else ""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            listing = await client.list(resource, Selection(namespace=namespace))
+        return sorted(name_of(obj) for obj in listing.items)
+
+    with contextlib.suppress(click.ClickException, TimeoutError):
+        return run_with_client(kubeconfig, ask)
+    return []

@@ -1,7 +1,7 @@
-"""How a command speaks to the server, and how it says that something went wrong.
+"""How a command reaches the server, and how it says that something went wrong.
 
-``speak(kubeconfig, work)`` runs ``work(client)`` and turns every expected failure into one
-sentence on stderr with exit code 1.
+``run_with_client(kubeconfig, work)`` runs ``work(client)`` and turns every expected failure into
+one sentence on stderr with exit code 1.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Failure(click.ClickException):
-    """What was asked did not happen. Exit code 1."""
+class CommandFailure(click.ClickException):
+    """The command did not do its work. Exit code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"livesize: {plain_lines(self.format_message())}", err=True, file=file)
@@ -42,7 +42,7 @@ def kubeconfig_option(command: Command) -> Command:
 
 
 def namespace_option(command: Command) -> Command:
-    from livesize.cli.completing import complete_namespace
+    from livesize.cli.completion import complete_namespace
 
     option = click.option(
         *("-n", "--namespace"),
@@ -54,23 +54,23 @@ def namespace_option(command: Command) -> Command:
     return option(command)
 
 
-def speak(kubeconfig: str, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:
+def run_with_client(kubeconfig: str, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:
     """Connect, do ``work``, disconnect."""
     from livesize.api.errors import StatusError
-    from livesize.client.http import UnreachableError
+    from livesize.client.http import ServerUnreachableError
     from livesize.client.kubeconfig import KubeconfigError, connection_from, find_kubeconfig
 
     try:
         path = find_kubeconfig(kubeconfig)
         config = connection_from(path)
     except KubeconfigError as failure:
-        raise Failure(str(failure)) from failure
+        raise CommandFailure(str(failure)) from failure
     try:
         return asyncio.run(_with_client(config, work))
-    except UnreachableError as failure:
-        raise Failure(unreachable_sentence(failure)) from failure
+    except ServerUnreachableError as failure:
+        raise CommandFailure(unreachable_sentence(failure)) from failure
     except StatusError as refusal:
-        raise Failure(refusal_sentence(refusal, path)) from refusal
+        raise CommandFailure(refusal_sentence(refusal, path)) from refusal
     except BrokenPipeError:
         raise SystemExit(1) from None  # the reader of our output has gone, as in `| head`
 
@@ -84,7 +84,7 @@ def default_namespace(kubeconfig: str, given: str) -> str:
     try:
         return namespace_from(find_kubeconfig(kubeconfig))
     except KubeconfigError as failure:
-        raise Failure(str(failure)) from failure
+        raise CommandFailure(str(failure)) from failure
 
 
 def unreachable_sentence(failure: Any) -> str:

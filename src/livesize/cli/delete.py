@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -13,13 +13,13 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, uid_of, version_of
-from livesize.cli.completing import complete_target
+from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
-    Failure,
+    CommandFailure,
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.plain_text import plain
 from livesize.cli.targets import Duration, label_of, parse_targets
@@ -78,7 +78,7 @@ def delete(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
         for deletion in deletions:
             await _delete(client, deletion)
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
 async def _delete(client: HttpClient, deletion: Deletion) -> None:
@@ -99,7 +99,7 @@ async def _delete(client: HttpClient, deletion: Deletion) -> None:
             async with asyncio.timeout(deletion.patience_seconds):
                 await _until_gone(client, deletion, _deleted_uid(answer))
         except TimeoutError:
-            raise Failure(
+            raise CommandFailure(
                 f"{label} is still stopping after {deletion.patience_seconds:g} s; it goes on by"
                 f" itself, `livesize delete {label} --now` hurries it"
             ) from None
@@ -118,7 +118,7 @@ async def _until_gone(client: HttpClient, deletion: Deletion, uid: str) -> None:
             return  # another object has taken the name
         try:
             stream = client.watch(deletion.resource, selection, resource_version=version_of(here))
-            async with aclosing(cast("Any", stream)):
+            async with aclosing(stream):
                 async for event in stream:
                     if event.type is WatchEventType.DELETED:
                         return

@@ -12,8 +12,13 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy
 from livesize.api.resources import ResourceName, resizable_of
-from livesize.cli.completing import complete_pod
-from livesize.cli.connection import default_namespace, kubeconfig_option, namespace_option, speak
+from livesize.cli.completion import complete_pod
+from livesize.cli.connection import (
+    default_namespace,
+    kubeconfig_option,
+    namespace_option,
+    run_with_client,
+)
 from livesize.cli.output import Table, print_table
 from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
@@ -45,7 +50,7 @@ def describe(pod: str, namespace: str, kubeconfig: str) -> None:
         listing = await client.list(EVENTS, Selection(namespace=namespace, fields=fields))
         _print(found, sorted(listing.items, key=_last_seen), SystemClock().now())
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
 def _print(pod: Object, events: list[Object], now: float) -> None:
@@ -99,14 +104,14 @@ def _is_said(container: Object, resource: ResourceName) -> bool:
 
 
 def resize_lines(pod: Object) -> list[str]:
-    """The last resize; nothing where none was ever asked, or the server does not say."""
+    """The last resize; nothing where there was none, or the server does not say."""
     state = lookup(pod, "status", "resizeState", default={})
     if state.get("phase", "None") == "None":
         return []
     who, when = state.get("requestedBy", "-"), state.get("transitionTime", "-")
     action = f", resizeAction {state['action']}" if state.get("action") else ""
-    asked = f"Resize {state['phase']} since {when}, asked by {who}"
-    return ["", f"{asked} at generation {state.get('generation')}{action}", state["message"]]
+    sentence = f"Resize {state['phase']} since {when}, asked by {who}"
+    return ["", f"{sentence} at generation {state.get('generation')}{action}", state["message"]]
 
 
 def step_table(pod: Object) -> Table:

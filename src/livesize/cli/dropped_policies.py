@@ -2,7 +2,7 @@
 
 A strategic merge patch removes only what it names with null. `kubectl apply` finds out what to name
 by what was applied last; here managedFields tell: a policy that this program wrote, and that the
-manifest does not have, goes. One that somebody else has written since is theirs, and stays.
+manifest does not have, goes. One that another user has written since is theirs, and stays.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ from livesize.api.channels import (
     parse_end,
 )
 from livesize.api.kinds.pod import PODS
-from livesize.cli.completing import complete_target
+from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
-    Failure,
+    CommandFailure,
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.targets import parse_pod
 
@@ -79,13 +79,13 @@ def exec_command(
     query.append(("tty", "true") if options["terminal"] else ("stderr", "true"))
 
     async def work(client: HttpClient) -> tuple[int, str]:
-        async with client.switched(path, query, PROTOCOLS) as socket:
+        async with client.websocket(path, query, PROTOCOLS) as socket:
             with _terminal() if options["terminal"] else contextlib.nullcontext():
                 return await _carry(socket, **options)
 
-    code, problem = speak(kubeconfig, work)
+    code, problem = run_with_client(kubeconfig, work)
     if problem:
-        raise Failure(problem)
+        raise CommandFailure(problem)
     raise SystemExit(code)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -13,12 +13,12 @@ import msgspec
 from livesize.api.errors import StatusError
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of, version_of
-from livesize.cli.completing import complete_target
+from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.output import (
     Format,
@@ -30,7 +30,7 @@ from livesize.cli.output import (
 )
 from livesize.cli.plain_text import plain, plain_json
 from livesize.cli.tables import table_of
-from livesize.cli.targets import Target, label_of, parse_targets
+from livesize.cli.targets import CommandTarget, label_of, parse_targets
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class View(msgspec.Struct, frozen=True):
-    """What was asked to be seen, and how."""
+    """What the command shows, and how."""
 
     form: Format
     namespace: str  # empty: all
     labels: str
     watch: bool
 
-    def selection(self, target: Target) -> Selection:
+    def selection(self, target: CommandTarget) -> Selection:
         fields = f"metadata.name={target.names[0]}" if target.names else ""
         namespace = self.namespace if target.resource.namespaced else ""
         return Selection(namespace=namespace, labels=self.labels, fields=fields)
@@ -98,10 +98,10 @@ def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: An
         else:
             await _show(client, wanted, view)
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
-async def _show(client: HttpClient, targets: Sequence[Target], view: View) -> None:
+async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: View) -> None:
     found = [(target, await _fetch(client, target, view)) for target in targets]
     if view.form in (Format.JSON, Format.YAML):
         every = [obj for _, objects in found for obj in objects]
@@ -114,7 +114,7 @@ async def _show(client: HttpClient, targets: Sequence[Target], view: View) -> No
         _print(target, objects, view)
 
 
-async def _fetch(client: HttpClient, target: Target, view: View) -> list[Object]:
+async def _fetch(client: HttpClient, target: CommandTarget, view: View) -> list[Object]:
     if target.names:
         namespace = view.namespace if target.resource.namespaced else ""
         return [await client.get(target.resource, name, namespace) for name in target.names]
@@ -122,9 +122,11 @@ async def _fetch(client: HttpClient, target: Target, view: View) -> list[Object]
     return sorted(listing.items, key=lambda obj: (namespace_of(obj), name_of(obj)))
 
 
-def _merged(found: Sequence[tuple[Target, list[Object]]]) -> list[tuple[Target, list[Object]]]:
+def _merged(
+    found: Sequence[tuple[CommandTarget, list[Object]]],
+) -> list[tuple[CommandTarget, list[Object]]]:
     """Objects of one kind share a table."""
-    merged: list[tuple[Target, list[Object]]] = []
+    merged: list[tuple[CommandTarget, list[Object]]] = []
     for target, objects in found:
         if merged and merged[-1][0].resource is target.resource:
             merged[-1][1].extend(objects)
@@ -133,7 +135,7 @@ def _merged(found: Sequence[tuple[Target, list[Object]]]) -> list[tuple[Target, 
     return merged
 
 
-def _print(target: Target, objects: Sequence[Object], view: View) -> None:
+def _print(target: CommandTarget, objects: Sequence[Object], view: View) -> None:
     if view.form is Format.NAME:
         for obj in objects:
             click.echo(plain(label_of(target.resource, name_of(obj))))
@@ -154,8 +156,8 @@ def _print(target: Target, objects: Sequence[Object], view: View) -> None:
     )
 
 
-async def _watch(client: HttpClient, target: Target, view: View) -> None:
-    lines = _Lines(target, view)
+async def _watch(client: HttpClient, target: CommandTarget, view: View) -> None:
+    lines = _WatchedLines(target, view)
     while True:
         listing = await client.list(target.resource, view.selection(target))
         lines.show(sorted(listing.items, key=lambda obj: (namespace_of(obj), name_of(obj))))
@@ -167,21 +169,21 @@ async def _watch(client: HttpClient, target: Target, view: View) -> None:
 
 
 async def _follow(
-    client: HttpClient, target: Target, view: View, version: str, lines: _Lines
+    client: HttpClient, target: CommandTarget, view: View, version: str, lines: _WatchedLines
 ) -> None:
     while True:
         stream = client.watch(target.resource, view.selection(target), resource_version=version)
-        async with aclosing(cast("Any", stream)):
+        async with aclosing(stream):
             async for event in stream:
                 version = version_of(event.object) or version
                 if event.type is not WatchEventType.BOOKMARK:
                     lines.show([event.object])
 
 
-class _Lines:
+class _WatchedLines:
     """Prints objects one line each, keeping the columns of what came before."""
 
-    def __init__(self, target: Target, view: View) -> None:
+    def __init__(self, target: CommandTarget, view: View) -> None:
         self._target = target
         self._view = view
         self._widths: tuple[int, ...] = ()

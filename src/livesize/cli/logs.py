@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from livesize.api.kinds.pod import PODS
-from livesize.cli.completing import complete_target
+from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.targets import Duration, parse_pod
 
@@ -45,12 +45,12 @@ def logs(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
     query = _query(options)
 
     async def work(client: HttpClient) -> None:
-        async with contextlib.aclosing(cast("Any", client.stream(path, query))) as pieces:
+        async with contextlib.aclosing(client.stream(path, query)) as pieces:
             async for piece in pieces:
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
 def _query(options: dict[str, Any]) -> dict[str, str]:

@@ -44,7 +44,7 @@ def container_sizes(pod: Object) -> dict[str, Sizes]:
     sizes = {}
     for name, desired in container_resources(pod).items():
         status = statuses.get(name, {})
-        runs = not status or is_running(status)  # without a status nobody knows
+        runs = not status or is_running(status)  # without a status that is not known
         allocated, actual = status.get("allocatedResources"), None
         if runs and status.get("resources") is not None:
             actual = parse_resources(status["resources"])

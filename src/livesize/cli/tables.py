@@ -21,11 +21,11 @@ from livesize.api.quantity import memory_bytes
 from livesize.api.resources import resizable_of
 from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
 from livesize.cli.output import Table
-from livesize.cli.resize.held import held_memory
+from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableColumn(msgspec.Struct, frozen=True):
     header: str
     cell: Callable[[Object, float], str]
     wide: bool = False
@@ -36,23 +36,23 @@ def table_of(
 ) -> Table:
     columns = [column for column in columns_of(resource) if wide or not column.wide]
     if all_namespaces and resource.namespaced:
-        columns = [Column("NAMESPACE", lambda obj, _: namespace_of(obj)), *columns]
+        columns = [TableColumn("NAMESPACE", lambda obj, _: namespace_of(obj)), *columns]
     return Table(
         tuple(column.header for column in columns),
         tuple(tuple(column.cell(obj, now) for column in columns) for obj in objects),
     )
 
 
-def columns_of(resource: Resource) -> tuple[Column, ...]:
+def columns_of(resource: Resource) -> tuple[TableColumn, ...]:
     """Our own where there are any, else those that kubectl prints."""
     return _COLUMNS.get(resource) or tuple(_as_kubectl(one) for one in kind_of(resource).columns)
 
 
-def _as_kubectl(column: PrintedColumn) -> Column:
+def _as_kubectl(column: PrintedColumn) -> TableColumn:
     def cell(obj: Object, now: float) -> str:
         return str(column.cell(obj, now)) or "-"
 
-    return Column(column.name.upper(), cell, wide=column.priority > 0)
+    return TableColumn(column.name.upper(), cell, wide=column.priority > 0)
 
 
 def format_age(stamp: str, now: float) -> str:
@@ -130,7 +130,7 @@ def _guest_memory(pod: Object, _: float) -> str:
 
 
 def _whole_mi(memory: str | float | None) -> str:
-    """Whole Mi, rounded down: nobody reads eleven digits."""
+    """Whole Mi, rounded down: people do not read eleven digits."""
     return "-" if memory is None else f"{memory_bytes(memory) // 2**20}Mi"
 
 
@@ -156,45 +156,45 @@ def _age(*path: str) -> Callable[[Object, float], str]:
     return lambda obj, now: format_age(str(lookup(obj, *path, default="")), now)
 
 
-_NAME = Column("NAME", lambda obj, _: name_of(obj))
-_AGE = Column("AGE", _age("metadata", "creationTimestamp"))
+_NAME = TableColumn("NAME", lambda obj, _: name_of(obj))
+_AGE = TableColumn("AGE", _age("metadata", "creationTimestamp"))
 
-_COLUMNS: dict[Resource, tuple[Column, ...]] = {
+_COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
     PODS: (
         _NAME,
-        Column("KIND", _kind),
-        Column("READY", _ready),
-        Column("STATUS", lambda pod, _: pod_status(pod)),
-        Column("RESTARTS", _restarts),
-        Column("AGE", _age("metadata", "creationTimestamp")),
-        Column("DESIRED", lambda pod, _: format_size(pod_sizes(pod).desired)),
-        Column("ALLOCATED", lambda pod, _: format_requests(pod_sizes(pod).allocated)),
-        Column("ACTUAL", lambda pod, _: format_size(pod_sizes(pod).actual)),
-        Column("RESIZE", lambda pod, _: resize_word(pod)),
-        Column("NODE", _text("spec", "nodeName"), wide=True),
-        Column("QOS", _text("status", "qosClass"), wide=True),
-        Column("GENERATION", _text("metadata", "generation"), wide=True),
-        Column("GUEST CPU", _guest_cpu, wide=True),
-        Column("GUEST MEMORY", _guest_memory, wide=True),
+        TableColumn("KIND", _kind),
+        TableColumn("READY", _ready),
+        TableColumn("STATUS", lambda pod, _: pod_status(pod)),
+        TableColumn("RESTARTS", _restarts),
+        TableColumn("AGE", _age("metadata", "creationTimestamp")),
+        TableColumn("DESIRED", lambda pod, _: format_size(pod_sizes(pod).desired)),
+        TableColumn("ALLOCATED", lambda pod, _: format_requests(pod_sizes(pod).allocated)),
+        TableColumn("ACTUAL", lambda pod, _: format_size(pod_sizes(pod).actual)),
+        TableColumn("RESIZE", lambda pod, _: resize_word(pod)),
+        TableColumn("NODE", _text("spec", "nodeName"), wide=True),
+        TableColumn("QOS", _text("status", "qosClass"), wide=True),
+        TableColumn("GENERATION", _text("metadata", "generation"), wide=True),
+        TableColumn("GUEST CPU", _guest_cpu, wide=True),
+        TableColumn("GUEST MEMORY", _guest_memory, wide=True),
     ),
     NODES: (
         _NAME,
-        Column("STATUS", _node_status),
+        TableColumn("STATUS", _node_status),
         _AGE,
-        Column("CPU", _text("status", "allocatable", "cpu")),
-        Column("MEMORY", _node_memory),
-        Column("VERSION", _text("status", "nodeInfo", "kubeletVersion")),
-        Column("KERNEL", _text("status", "nodeInfo", "kernelVersion"), wide=True),
-        Column("RUNTIME", _text("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
+        TableColumn("CPU", _text("status", "allocatable", "cpu")),
+        TableColumn("MEMORY", _node_memory),
+        TableColumn("VERSION", _text("status", "nodeInfo", "kubeletVersion")),
+        TableColumn("KERNEL", _text("status", "nodeInfo", "kernelVersion"), wide=True),
+        TableColumn("RUNTIME", _text("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
     ),
-    NAMESPACES: (_NAME, Column("STATUS", _text("status", "phase", default="Active")), _AGE),
+    NAMESPACES: (_NAME, TableColumn("STATUS", _text("status", "phase", default="Active")), _AGE),
     EVENTS: (
-        Column("LAST SEEN", _age("lastTimestamp")),
-        Column("TYPE", _text("type")),
-        Column("REASON", _text("reason")),
-        Column("OBJECT", _event_object),
-        Column("COUNT", _text("count", default="1"), wide=True),
-        Column("MESSAGE", _text("message")),
+        TableColumn("LAST SEEN", _age("lastTimestamp")),
+        TableColumn("TYPE", _text("type")),
+        TableColumn("REASON", _text("reason")),
+        TableColumn("OBJECT", _event_object),
+        TableColumn("COUNT", _text("count", default="1"), wide=True),
+        TableColumn("MESSAGE", _text("message")),
     ),
-    LEASES: (_NAME, Column("HOLDER", _text("spec", "holderIdentity")), _AGE),
+    LEASES: (_NAME, TableColumn("HOLDER", _text("spec", "holderIdentity")), _AGE),
 }

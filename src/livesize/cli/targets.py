@@ -13,7 +13,7 @@ from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 
 
-class Target(msgspec.Struct, frozen=True):
+class CommandTarget(msgspec.Struct, frozen=True):
     """Objects of one resource: the named ones, or all of them."""
 
     resource: Resource
@@ -47,7 +47,7 @@ def find_resource(word: str) -> Resource | None:
     return None
 
 
-def parse_targets(words: Sequence[str]) -> list[Target]:
+def parse_targets(words: Sequence[str]) -> list[CommandTarget]:
     """``pods``, ``pvc,pv``, ``pod/a pod/b`` or ``pod a b``. Raises click.UsageError."""
     if not words:
         raise click.UsageError("name what you mean: KIND or KIND/NAME, for instance pod/db")
@@ -55,7 +55,7 @@ def parse_targets(words: Sequence[str]) -> list[Target]:
         if any("/" in word for word in words):
             raise click.UsageError("write either KIND/NAME each time, or KIND NAME NAME")
         kinds = dict.fromkeys(map(_resource, words[0].split(",")))
-        return [Target(kind, tuple(words[1:])) for kind in kinds]
+        return [CommandTarget(kind, tuple(words[1:])) for kind in kinds]
     return [_slashed(word) for word in words]
 
 
@@ -73,11 +73,11 @@ def label_of(resource: Resource, name: str) -> str:
     return f"{resource.singular or resource.plural}/{name}"
 
 
-def _slashed(word: str) -> Target:
+def _slashed(word: str) -> CommandTarget:
     kind, slash, name = word.partition("/")
     if not slash or not kind or not name or "/" in name:
         raise click.UsageError(f"{word!r} is not KIND/NAME, for instance pod/db")
-    return Target(_resource(kind), (name,))
+    return CommandTarget(_resource(kind), (name,))
 
 
 def _resource(word: str) -> Resource:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from livesize import VERSION
-from livesize.cli.connection import kubeconfig_option, speak
+from livesize.cli.connection import kubeconfig_option, run_with_client
 from livesize.cli.plain_text import plain
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def version(ask_server: bool, kubeconfig: str) -> None:
     """
     click.echo(f"livesize {VERSION}")
     if ask_server:
-        click.echo(plain(f"server {speak(kubeconfig, _ask_server)}"))
+        click.echo(plain(f"server {run_with_client(kubeconfig, _ask_server)}"))
 
 
 async def _ask_server(client: HttpClient) -> str:

@@ -1,8 +1,8 @@
-"""Which of several API servers is asked: one, until it cannot be reached; then the next.
+"""Chooses one of several API servers: the same, until it cannot be reached; then the next.
 
-A server that takes connections and does not answer is left too: when a request has waited for
-PATIENCE_SECONDS and whoever asked gives up. Watches at a server that is left are cut, because one
-that hangs would otherwise never be known from one that has nothing to tell.
+The client also leaves a server that takes connections and does not answer: when a request has
+waited for PATIENCE_SECONDS and its caller gives up. It cuts the watches at a server that it leaves,
+because a watch that hangs looks like one without news.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PATIENCE_SECONDS = 2.0
 
 
 class Addresses:
-    """They are asked in turn, not at random: a client stays with the one that answers."""
+    """The client goes through them in turn, not at random, and stays with the one that answers."""
 
     def __init__(self, servers: Sequence[str]) -> None:
-        assert servers, "somebody must be asked"
+        assert servers, "a client needs a server"
         self._servers = tuple(servers)
         self._index = 0
         self._watches: dict[Callable[[], None], str] = {}
@@ -41,7 +41,7 @@ class Addresses:
             cut()
 
     def given_up(self, server: str, waited_seconds: float) -> None:
-        """Whoever asked ``server`` does not wait for its answer any longer."""
+        """A caller has stopped waiting for the answer of ``server``."""
         if waited_seconds >= PATIENCE_SECONDS:
             self.leave(server)
 

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from livesize.client.wire import ClosedError, Connection, LostError
+from livesize.client.wire import ClosedError, HttpConnection, LostError
 
 KEEP_ALIVE_SECONDS = 60.0
 UNIX = "unix://"
@@ -40,7 +40,7 @@ class NotConnectedError(ConnectionError):
 
 
 class BusyError(Exception):
-    """The server did not do it, and asks to be asked again after ``seconds``."""
+    """The server did not do it; the client may ask again after ``seconds``."""
 
     def __init__(self, status: int, body: bytes, seconds: float) -> None:
         super().__init__(f"status {status}, again after {seconds:g} s")
@@ -49,8 +49,8 @@ class BusyError(Exception):
         self.seconds = seconds
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: the same at every server. ``tls`` is for servers with https."""
+class ConnectionIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The client's own, the same at every server. ``tls`` is for servers with https."""
 
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None = None
@@ -61,7 +61,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Connections:
     """To all servers, until ``close``."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: ConnectionIdentity) -> None:
         self._identity = identity
         self._servers: dict[str, ServerConnections] = {}
         self._closed_because = ""
@@ -80,7 +80,7 @@ class Connections:
         return made
 
     def close(self, why: str) -> None:
-        """Cut everything; whoever is waiting is told ``why``."""
+        """Cut everything; callers that wait get ClosedError with ``why``."""
         self._closed_because = why
         servers, self._servers = self._servers, {}
         for server in servers.values():
@@ -120,12 +120,12 @@ def parse_server(server: str) -> ServerAddress:
 class ServerConnections:
     """To one server."""
 
-    def __init__(self, address: ServerAddress, identity: Identity) -> None:
+    def __init__(self, address: ServerAddress, identity: ConnectionIdentity) -> None:
         self._address = address
         self._identity = identity
         self._head = _constant_head(address, identity)
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._idle: list[HttpConnection] = []
+        self._open: set[HttpConnection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed_because = ""
 
@@ -150,13 +150,13 @@ class ServerConnections:
         connection = await self._connect()
         return self._answered(connection, await connection.ask(request))
 
-    def _answered(self, connection: Connection, answer: tuple[int, bytes]) -> tuple[int, bytes]:
+    def _answered(self, connection: HttpConnection, answer: tuple[int, bytes]) -> tuple[int, bytes]:
         self.give_back(connection)
         if answer[0] in _BUSY:
             _raise_busy(connection, answer[1])
         return answer
 
-    async def begin(self, target: str) -> Connection:
+    async def begin(self, target: str) -> HttpConnection:
         """GET what may go on for ever: a connection with the head of its answer, which is given
         back in any case."""
         connection = await self._begin(self._request("GET", target, None, ""))
@@ -167,7 +167,7 @@ class ServerConnections:
                 self.give_back(connection)
         return connection
 
-    async def _begin(self, request: bytes) -> Connection:
+    async def _begin(self, request: bytes) -> HttpConnection:
         connection = self._take_idle()
         if connection is not None:
             try:
@@ -181,8 +181,8 @@ class ServerConnections:
         await connection.begin(request)
         return connection
 
-    def give_back(self, connection: Connection) -> None:
-        """It is kept for the next one, unless it ended, or is in the middle of something."""
+    def give_back(self, connection: HttpConnection) -> None:
+        """The next request may take it, unless it ended, or is in the middle of something."""
         if not connection.is_free:
             connection.abort()
             return
@@ -210,14 +210,14 @@ class ServerConnections:
             payload,
         )
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> HttpConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_free:
                 return connection
         return None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> HttpConnection:
         try:
             async with asyncio.timeout(self._identity.connect_seconds):
                 connection = await self._connected()
@@ -229,7 +229,7 @@ class ServerConnections:
             self._open.add(connection)
         return connection
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> HttpConnection:
         loop = asyncio.get_running_loop()
         address = self._address
         if address.socket_path:
@@ -243,10 +243,10 @@ class ServerConnections:
         )
         return made
 
-    def _connection(self) -> Connection:
-        return Connection(self._forget)
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self._forget)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -264,7 +264,7 @@ class ServerConnections:
             self._sweep_after(self._idle[0].idle_since - oldest_allowed)
 
 
-def _constant_head(address: ServerAddress, identity: Identity) -> bytes:
+def _constant_head(address: ServerAddress, identity: ConnectionIdentity) -> bytes:
     """Raises ValueError; the sentence does not show the value, which may be a secret."""
     lines = []
     for name, value in {"Host": address.host_header, **identity.headers}.items():
@@ -296,7 +296,7 @@ async def _connected_socket(address: ServerAddress, seconds: float) -> socket.so
 
 
 async def _resolved(host: str, port: int) -> list[Any]:
-    try:  # an address needs nobody to look it up, and no thread to wait for it
+    try:  # an address needs no resolver, and no thread that waits for it
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         loop = asyncio.get_running_loop()
@@ -316,7 +316,7 @@ def open_socket(info: Any) -> socket.socket:
     return made
 
 
-def _raise_busy(connection: Connection, body: bytes) -> None:
+def _raise_busy(connection: HttpConnection, body: bytes) -> None:
     """Where the answer says when to ask again, in seconds; API servers send no dates."""
     word = connection.retry_after
     if word.isdigit():

@@ -3,7 +3,7 @@
 ``client = await HttpClient.open(ConnectionConfig(server=...))``. Connections are our own, kept
 alive and shared (livesize.client.connections); only what becomes a WebSocket goes over a library. A
 watch splits its lines itself, so that no line limit applies to an object. Refusals are StatusError;
-UnreachableError (a ConnectionError) means that no whole answer came. Where there are several
+ServerUnreachableError (a ConnectionError) means that no whole answer came. Where there are several
 servers, one that cannot be reached is left for the next (livesize.client.addresses). A server that
 is busy and says for how long (429 or 503 with Retry-After) is asked again then, for as long as one
 request may take.
@@ -16,7 +16,7 @@ import contextlib
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -33,13 +33,13 @@ from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOption
 from livesize.client.addresses import Addresses
 from livesize.client.connections import (
     BusyError,
+    ConnectionIdentity,
     Connections,
-    Identity,
     NotConnectedError,
     ServerConnections,
 )
 from livesize.client.interface import delete_options
-from livesize.client.wire import ClosedError, Connection, LostError
+from livesize.client.wire import ClosedError, HttpConnection, LostError
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.telemetry import get_logger
 
@@ -71,7 +71,7 @@ _REASONS = {
 
 class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server is and who we are. ``server`` is https://, http:// or unix:///path;
-    ``others`` are asked when it does not answer, with the same scheme and the same identity."""
+    ``others``, of the same scheme, stand in when it does not answer."""
 
     server: str
     others: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def with_servers(config: ConnectionConfig, servers: Sequence[str]) -> Connection
     return msgspec.structs.replace(config, server=first, others=tuple(others))
 
 
-class UnreachableError(ConnectionError):
+class ServerUnreachableError(ConnectionError):
     """No whole answer came from the server; the call may or may not have happened."""
 
     def __init__(self, server: str, why: str) -> None:
@@ -134,7 +134,7 @@ class HttpClient:
 
     @property
     def server(self) -> str:
-        """The one that is asked now."""
+        """The one that the next request goes to."""
         return self._addresses.current
 
     @property
@@ -173,7 +173,7 @@ class HttpClient:
         *,
         resource_version: str,
         initial_events: bool = False,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         query = {
             **_selection_query(selection),
             "watch": "true",
@@ -184,7 +184,7 @@ class HttpClient:
             # Servers that do not know the first refuse the second, instead of ignoring both.
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         target, server = _target(resource.path(selection.namespace), query), self.server
-        lines = _Lines()
+        lines = _WatchLines()
         with self._reaching(server):
             connections = self._connections.to(server)
             connection = await self._begin(connections, target, self._config.request_seconds)
@@ -271,7 +271,7 @@ class HttpClient:
         """POST to a path that is no object's."""
         return await self._request("POST", path, body)
 
-    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """GET what is no object and may go on for ever, as it comes."""
         server = self.server
         with self._reaching(server):
@@ -286,21 +286,21 @@ class HttpClient:
                 connections.give_back(connection)
 
     @contextlib.asynccontextmanager
-    async def switched(
+    async def websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AsyncIterator[ClientWebSocketResponse]:
         """A WebSocket, for as long as this is entered."""
-        from livesize.client.switching import SwitchRefusedError, open_websocket
+        from livesize.client.websocket import UpgradeRefusedError, open_websocket
 
         server = self.server
         with self._reaching(server):
-            self._connections.to(server)  # who was closed opens nothing
+            self._connections.to(server)  # a closed client opens nothing
             opening = open_websocket(_identity(self._config), server, path, query, protocols)
-            # A refusal has a body, which a WebSocket's handshake would not show: it is asked for.
+            # A refusal has a body, which a WebSocket's handshake does not show: a GET does.
             try:
                 async with opening as opened:
                     yield opened
-            except SwitchRefusedError as failure:
+            except UpgradeRefusedError as failure:
                 status, body = await self._send("GET", _target(path, dict(query)), None, "")
                 raise _refusal(status if status >= 400 else failure.status, body) from failure
 
@@ -324,7 +324,9 @@ class HttpClient:
         try:
             return orjson.loads(answer)  # type: ignore[no-any-return]
         except orjson.JSONDecodeError as failure:
-            raise UnreachableError(self.server, f"the answer is not JSON ({failure})") from failure
+            raise ServerUnreachableError(
+                self.server, f"the answer is not JSON ({failure})"
+            ) from failure
 
     async def _send(
         self, method: str, target: str, payload: bytes | None, body_type: str
@@ -339,7 +341,7 @@ class HttpClient:
 
     async def _begin(
         self, connections: ServerConnections, target: str, head_seconds: float | None
-    ) -> Connection:
+    ) -> HttpConnection:
         """The same for an answer that may go on for ever, once its head is here."""
         waited_seconds = 0.0
         while True:
@@ -361,8 +363,8 @@ class HttpClient:
     async def _send_once(
         self, method: str, target: str, payload: bytes | None, body_type: str
     ) -> tuple[int, bytes]:
-        """Ask the server, or the next one where nobody takes the connection: nothing was sent to
-        the first then. What was sent is not sent again: it may have happened."""
+        """Ask the server, or the next one where it takes no connection: nothing was sent to the
+        first then. The client does not send twice what was sent once: it may have happened."""
         loop = asyncio.get_running_loop()
         for others in reversed(range(len(self.servers))):
             server = self.server
@@ -385,29 +387,29 @@ class HttpClient:
         """Turn every way a connection can fail into one error with a sentence."""
         try:
             yield
-        except UnreachableError:
+        except ServerUnreachableError:
             raise
         except OSError as failure:
             raise self._leave(server, failure) from failure
 
-    def _leave(self, server: str, failure: OSError) -> UnreachableError:
+    def _leave(self, server: str, failure: OSError) -> ServerUnreachableError:
         """The next request goes to the next server, unless it was us who ended this one."""
         if not isinstance(failure, ClosedError):
             self._addresses.leave(server)
-        return UnreachableError(server, _why(failure))
+        return ServerUnreachableError(server, _why(failure))
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _identity(config: ConnectionConfig) -> Identity:
+def _identity(config: ConnectionConfig) -> ConnectionIdentity:
     # Nothing is said of encodings: answers stay uncompressed, the wire is short and the
     # milliseconds count.
     headers = {"Accept": "application/json", "User-Agent": config.user_agent}
     if config.token:
         headers["Authorization"] = f"Bearer {config.token}"
-    return Identity(
+    return ConnectionIdentity(
         headers=headers,
         tls=_tls(config) if config.server.startswith("https://") else None,
         server_name=config.server_name,
@@ -464,7 +466,7 @@ def _with_kind(item: Object, resource: Resource) -> Object:
     return {"kind": resource.kind, "apiVersion": resource.api_version, **item}
 
 
-class _Lines:
+class _WatchLines:
     """Whole lines, however the server cut them into pieces."""
 
     def __init__(self) -> None:

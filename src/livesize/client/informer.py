@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Protocol, cast
 
 import msgspec
 
@@ -135,7 +134,7 @@ class Informer:
             initial_events=not self._version,
         )
         try:
-            async with aclosing(cast("_Closable", stream)):
+            async with aclosing(stream):
                 if not self._version:
                     async with asyncio.timeout(_INITIAL_EVENTS_SECONDS):
                         await self._take_initial_events(stream)
@@ -204,10 +203,6 @@ class Informer:
             reason=why,
         )
         await self._clock.sleep(seconds)
-
-
-class _Closable(Protocol):
-    async def aclose(self) -> None: ...
 
 
 def _key(obj: Object) -> tuple[str, str]:

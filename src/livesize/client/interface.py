@@ -8,7 +8,7 @@ client puts them in an order.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from livesize.api.kinds.resource import Resource
@@ -43,7 +43,7 @@ class Client(Protocol):
         *,
         resource_version: str,
         initial_events: bool = False,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Changes after ``resource_version``. Ends when the server ends it (watch again from the
         last version seen); StatusError 410 means: list again.
 

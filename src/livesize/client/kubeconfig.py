@@ -115,7 +115,7 @@ def write_kubeconfig(path: Path, server: str, ca_pem: bytes, token: str, user: s
 def write_certificate_kubeconfig(
     path: Path, server: str, ca_pem: bytes, pair: tuple[bytes, bytes], user: str
 ) -> None:
-    """The same for somebody with a client certificate; ``pair`` is certificate and key, PEM."""
+    """The same for a user with a client certificate; ``pair`` is certificate and key, PEM."""
     certificate, key = (base64.b64encode(pem).decode() for pem in pair)
     credentials = {"client-certificate-data": certificate, "client-key-data": key}
     _write(path, server, ca_pem, user, credentials)

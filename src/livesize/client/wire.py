@@ -5,9 +5,9 @@
       └─────────────────────┴─────────────────┴──lost, cancelled, broken──► ended for good
 
 ``ask`` returns a whole answer. ``begin`` returns with the head of one that may go on for ever, and
-``read`` gives what has come since: whoever does not read makes the server wait, not the memory
-grow. Who is cancelled in the middle of an answer ends the connection, because the rest of that
-answer would be taken for the next. LostError: it ended before the answer did.
+``read`` gives what has come since: a caller that does not read makes the server wait, not the
+memory grow. A caller that is cancelled in the middle of an answer ends the connection, because the
+rest of that answer would be taken for the next. LostError: it ended before the answer did.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class ClosedError(ConnectionError):
     """It was closed on this side, on purpose."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Made by the event loop; ``on_lost`` is called when it has ended."""
 
-    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(self, on_lost: Callable[[HttpConnection], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._parser = HttpResponseParser(self)
@@ -59,11 +59,11 @@ class Connection(asyncio.Protocol):
         self.was_heard = False
         """Something has come since the last request."""
         self.idle_since = 0.0
-        """For whoever keeps it while it is free."""
+        """Set by the pool that holds it while it is free."""
 
     @property
     def is_free(self) -> bool:
-        """May be asked again: the last answer is here to its end, and the server stays."""
+        """Ready for a request: the last answer is here to its end, and the server stays."""
         return self._is_whole and self._stays_open and self._failure is None
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self.abort(LostError("the head of its answer is too long"))
 
     def eof_received(self) -> None:
-        """The transport closes by itself; nothing is asked here meanwhile."""
+        """The transport closes by itself; the pool sends no request here meanwhile."""
         self._stays_open = False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 import msgspec
 
@@ -85,7 +85,7 @@ class Pods:
         selection = Selection(_NAMESPACE, fields=f"metadata.name={name_of(pod)}")
         stream = self._client.watch(PODS, selection, resource_version=version_of(pod))
         try:
-            async with asyncio.timeout(seconds), aclosing(cast("Any", stream)):
+            async with asyncio.timeout(seconds), aclosing(stream):
                 async for event in stream:
                     pod = event.object
                     if done(pod):

@@ -7,7 +7,8 @@
 
 ``run_workers(queue, handler, workers)`` takes keys until cancelled. The handler reads everything
 it needs itself; it may return seconds after which to look again. When it raises, that is logged
-and the key comes again after a backoff of its own.
+and the key comes again after a backoff of its own. ``LaterError`` is logged in one line: the world
+failed. Anything else is a bug, and logged with its traceback.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ Handler: TypeAlias = Callable[[Key], Awaitable[float | None]]
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 30.0
+
+
+class LaterError(Exception):
+    """The handler could not do its work now; the message says why."""
 
 
 class _Wait(msgspec.Struct, frozen=True):
@@ -133,10 +138,14 @@ async def _work(
         key = await queue.get()
         try:
             again_seconds = await handler(key)
-        except Exception:  # the loop outlives every bug of a handler
+        except Exception as failure:  # the loop outlives every bug of a handler
             failures[key] = failures.get(key, 0) + 1
             again_seconds = backoff.seconds(failures[key])
-            log.exception("handler failed", key=key, failures=failures[key])
+            if isinstance(failure, LaterError):
+                reason = str(failure)
+                log.warning("trying again later", key=key, failures=failures[key], reason=reason)
+            else:
+                log.exception("handler failed", key=key, failures=failures[key])
         else:
             failures.pop(key, None)
         finally:

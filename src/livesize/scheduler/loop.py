@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Sequence
 
 import msgspec
 
@@ -31,9 +32,11 @@ from livesize.api.objects import Object, generation_of, lookup, name_of, namespa
 from livesize.api.patch import PatchType
 from livesize.api.reasons import ConditionType, EventReason, Reason, event_type
 from livesize.api.times import format_time
-from livesize.client.informer import Delta, Informer
+from livesize.client.adapters import event_poster
+from livesize.client.informer import Delta
 from livesize.client.interface import Client
-from livesize.client.records import event_poster
+from livesize.controllers.kit.caches import Caches
+from livesize.controllers.kit.metrics import ControllerMetrics, CountedQueue
 from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff
@@ -45,6 +48,7 @@ from livesize.scheduler.storage import StorageBook
 
 log = get_logger("scheduler")
 
+STORED = (STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
 _WRITES_AT_ONCE = 16
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 10.0
@@ -60,42 +64,38 @@ class Scheduler:
         context: Context,
         scheduler_name: str = DEFAULT_SCHEDULER_NAME,
         judges_resizes: bool = False,
+        metrics: ControllerMetrics | None = None,
     ) -> None:
         self._client = client
+        self._metrics = metrics or ControllerMetrics()
         self._clock = context.clock
         self._judges_resizes = judges_resizes
         self._snapshot = Snapshot(scheduler_name)
-        self._pods = Informer(client, PODS, context=context, on_change=self._observe_pod)
-        self._nodes = Informer(client, NODES, context=context, on_change=self._observe_node)
+        self._caches = Caches(client, context)
+        self._pods = self._caches.of(PODS)
         self._storage = StorageBook()
-        self._stored = [
-            Informer(
-                client,
-                resource,
-                context=context,
-                on_change=functools.partial(self._observe_stored, resource),
-            )
-            for resource in (STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
-        ]
         self._recorder = EventRecorder(
             event_poster(client), context=context, source=EventSource(scheduler_name)
         )
         self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
+        self._queue: CountedQueue[Uid] = CountedQueue(context, self._metrics)
         self._failures: dict[Uid, int] = {}
-        self._to_try: dict[Uid, None] = {}
+        self._retry_at: dict[Uid, float] = {}
         self._without_node: dict[Uid, None] = {}
         self._unread: dict[Uid, Object] = {}
-        self._wake = asyncio.Event()
         self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(self._nodes.run())
-            group.create_task(self._pods.run())
-            for informer in self._stored:
-                group.create_task(informer.run())
+            self._queue.attach(group)
+            self._caches.start(NODES).follow(self._observe_node)
+            self._caches.start(PODS).follow(self._observe_pod)
+            for resource in STORED:
+                observe = functools.partial(self._observe_stored, resource)
+                self._caches.start(resource).follow(observe)
+            group.create_task(self._caches.run())
             group.create_task(self._recorder.run())
             group.create_task(self._take_turns())
 
@@ -137,19 +137,18 @@ class Scheduler:
             makes_room = self._snapshot.set_pod(delta.new)
         after = self._snapshot.waiting(uid)
         if after is None:
-            self._to_try.pop(uid, None)
             self._without_node.pop(uid, None)
         elif after != before:
             self._try(uid)
         if delta.new is None:
             self._failures.pop(uid, None)
+            self._retry_at.pop(uid, None)
         if makes_room:
             self._try_all()
 
     def _try(self, uid: Uid) -> None:
         self._without_node.pop(uid, None)
-        self._to_try[uid] = None
-        self._wake.set()
+        self._queue.add(uid)
 
     def _try_all(self) -> None:
         for uid in list(self._without_node):
@@ -158,27 +157,32 @@ class Scheduler:
     async def synced(self) -> None:
         """Return when the first lists were read: with half of the picture a full node would look
         empty."""
-        await self._nodes.synced.wait()
-        await self._pods.synced.wait()
-        for informer in self._stored:
-            await informer.synced.wait()
+        for resource in (NODES, PODS, *STORED):
+            await self._caches.of(resource).synced.wait()
 
     async def _take_turns(self) -> None:
         await self.synced()
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._take_turn()
+            uids = [await self._queue.get()]
+            while len(self._queue):
+                uids.append(await self._queue.get())
+            began = self._clock.monotonic()
+            await self._take_turn(uids)
+            self._metrics.worked.add(self._clock.monotonic() - began)
+            for uid in uids:
+                self._queue.done(uid)
 
     def _read_all(self) -> None:
         unread, self._unread = self._unread, {}
         for newest in unread.values():
             self._snapshot.set_pod(newest)
 
-    async def _take_turn(self) -> None:
+    async def _take_turn(self, uids: Sequence[Uid]) -> None:
         self._read_all()
-        pods = [pod for uid in self._to_try if (pod := self._snapshot.waiting(uid)) is not None]
-        self._to_try.clear()
+        for uid in uids:
+            self._without_node.pop(uid, None)
+            self._end_wait(uid)
+        pods = [pod for uid in uids if (pod := self._snapshot.waiting(uid)) is not None]
         placements = plan_turn([self._with_demands(pod) for pod in pods], self._snapshot.nodes())
         # All of it is noted before the first wait: what arrives meanwhile meets a true picture.
         for placement in placements:
@@ -210,8 +214,10 @@ class Scheduler:
                     case Unschedulable():
                         await self._report(pod, placement.verdict.sentence())
             except (StatusError, ConnectionError) as failure:
+                self._metrics.results["error"] += 1
                 self._try_later(pod, str(failure))
             else:
+                self._metrics.results["done"] += 1
                 self._failures.pop(pod.uid, None)
 
     async def _bind_or_say(self, pod: PodView, node: str) -> None:
@@ -238,7 +244,8 @@ class Scheduler:
     def _judge(self, pod: Object) -> None:
         """One resize at a time, in order of arrival: the verdict stands before the next change is
         looked at. While the first lists are read the picture is not whole, and the node judges."""
-        if self._group is None or not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
+        listed = all(self._caches.of(one).synced.is_set() for one in (NODES, PODS))
+        if self._group is None or not listed:
             return
         self._read_all()
         room = self._snapshot.room_for(pod)
@@ -287,17 +294,25 @@ class Scheduler:
         seconds = self._backoff.seconds(failures)
         named = f"{pod.namespace}/{pod.name}"
         log.warning("trying again later", pod=named, failures=failures, reason=why)
-        assert self._group is not None
-        self._group.create_task(self._try_after(pod.uid, seconds))
+        self._metrics.retries += 1
+        self._retry_at[pod.uid] = self._clock.monotonic() + seconds
+        self._queue.add_after(pod.uid, seconds)
 
-    async def _try_after(self, uid: Uid, seconds: float) -> None:
-        await self._clock.sleep(seconds)
+    def _end_wait(self, uid: Uid) -> None:
+        """A pod whose wait is over is not assumed to be bound any more. An event may bring a pod
+        before that."""
+        due = self._retry_at.get(uid)
+        if due is None:
+            return
+        left = due - self._clock.monotonic()
+        if left > 0:
+            self._queue.add_after(uid, left)
+            return
+        del self._retry_at[uid]
         if self._snapshot.forget_assumed(uid):
             self._try_all()
         if self._snapshot.waiting(uid) is None:
             self._failures.pop(uid, None)
-        else:
-            self._try(uid)
 
     def _record(self, pod: PodView, reason: EventReason, message: str) -> None:
         current = self._current(pod)
@@ -307,5 +322,5 @@ class Scheduler:
 
     def _current(self, pod: PodView) -> Object | None:
         """The pod as last seen, if it is still the same one."""
-        current = self._pods.get(pod.namespace, pod.name)
+        current = self._pods.get(pod.name, pod.namespace)
         return current if current is not None and uid_of(current) == pod.uid else None

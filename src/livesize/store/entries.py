@@ -1,7 +1,7 @@
 """The current entries, in key order, and pages of them.
 
-Kept in memory whole by both local stores: a get is a look into a dict, a page a slice of the
-sorted keys. Durability is somebody else's matter.
+Both local stores hold all entries in memory: a get is a look into a dict, a page a slice of the
+sorted keys. The stores themselves make them durable.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Entries:
         start_after: str | None,
         instead: Mapping[str, Entry | None],
     ) -> list[str]:
-        kept = [key for key in keys if key not in instead]
+        same = [key for key in keys if key not in instead]
         back = [
             key
             for key, entry in instead.items()
@@ -78,4 +78,4 @@ class Entries:
             and key.startswith(prefix)
             and (start_after is None or key > start_after)
         ]
-        return sorted(kept + back)
+        return sorted(same + back)

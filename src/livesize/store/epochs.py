@@ -2,7 +2,7 @@
 
 A revision is the epoch times 2**20, plus a count of the epoch's commits. An epoch is the second in
 which a history began: that of an empty store, or of a copy that goes its own way. So revisions of
-a copy are greater than any its original gave out, as long as nobody commits a million times in a
+a copy are greater than any its original gave out, as long as a store has no million commits in a
 second, and a revision from before the copy is older than all that the copy keeps. They stay below
 2**53, which every client can hold in a number.
 """

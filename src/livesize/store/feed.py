@@ -1,4 +1,4 @@
-"""The newest commits, kept in memory, and the watchers that wait for the next one.
+"""The newest commits, in memory, and the watchers that wait for the next one.
 
 A watcher has no queue: it remembers the revision it has read up to and reads on from here. One
 that is too slow falls off the old end, and has to read from wherever the store keeps more. So a
@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from livesize.store.commits import Commit
 from livesize.store.interface import Change, Entry, StoreClosedError
-from livesize.store.judgement import Commit
 
 BATCH_CHANGES = 1_000
 """About as many changes a watcher gets at once; a revision is never split."""
@@ -90,7 +90,7 @@ class Feed:
             self._drop(revision - self.floor)
 
     def end(self, why: str) -> None:
-        """Nothing more will come: who waits, now or later, gets StoreClosedError."""
+        """Nothing more will come: watchers that wait, now or later, get StoreClosedError."""
         self._ended = why
         for futures in self._waiting.values():
             for future in futures:
@@ -102,7 +102,7 @@ class Feed:
             raise StoreClosedError(self._ended)
 
     def _wake(self, commit: Commit) -> None:
-        """Who was woken by an earlier commit has not come to take itself out yet."""
+        """A watcher that an earlier commit woke has not taken itself out yet."""
         keys = [change.entry.key for change in commit]
         for prefix, futures in self._waiting.items():
             asleep = [future for future in futures if not future.done()]

@@ -7,7 +7,7 @@
 - Commits are delivered to watchers in revision order, without gaps or repeats, and are in the
   watchers' queues before ``commit`` returns (etcd: soon after; ask ``revision`` to know).
 - Only what is durable can be seen: get, list and watch never show a write that could be lost, and
-  a refusal because of somebody's write comes when that write is durable.
+  a refusal because of another write comes when that write is durable.
 - Values are opaque bytes. Keys are text, in the order of their code points; prefixes select by
   plain string prefix.
 - A request that is wrong for good (a key written twice in one commit, a revision that has not
@@ -57,6 +57,13 @@ class Listing(msgspec.Struct, frozen=True):
     more: bool = False
 
 
+class StoreSnapshot(msgspec.Struct, frozen=True):
+    """The current values, by key, and the newest revision: what backups and copies are made of."""
+
+    revision: int
+    values: tuple[tuple[str, bytes], ...]
+
+
 class ChangeKind(enum.StrEnum):
     PUT = "put"
     DELETE = "delete"
@@ -81,7 +88,7 @@ class ConflictError(Exception):
 
 
 class CompactedError(Exception):
-    """The revision asked for is no longer kept."""
+    """The store no longer has this revision."""
 
     def __init__(self, compact_revision: int) -> None:
         super().__init__(f"revisions up to {compact_revision} are no longer kept")
@@ -141,7 +148,7 @@ class Store(Protocol):
         """Every change under ``prefix`` after that revision, in batches that never split a
         revision. Raises CompactedError when it cannot; closing the iterator ends the watch.
 
-        A slow reader holds up nobody and costs no memory: what it has not taken is read again
+        A slow reader holds up no other and costs no memory: what it has not taken is read again
         from what the store keeps, as long as that is not compacted."""
         ...
 
@@ -152,6 +159,6 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was asked, then let go. Later calls, and watches that wait, get
+        """Finish what is under way, then let go. Later calls, and watches that wait, get
         StoreClosedError; closing again does nothing."""
         ...

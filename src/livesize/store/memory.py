@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from livesize.store.commits import plan_commit, plan_two_commits, require_past
 from livesize.store.entries import Entries
 from livesize.store.epochs import first_revision
 from livesize.store.feed import Feed
@@ -20,7 +21,6 @@ from livesize.store.interface import (
     StoreClosedError,
     Write,
 )
-from livesize.store.judgement import judge_commit, judge_in_turn, require_past
 
 
 class MemoryStore:
@@ -56,7 +56,7 @@ class MemoryStore:
 
     async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         self._require_open()
-        commit = judge_commit(self._entries.get, checks, writes, self._feed.revision + 1)
+        commit = plan_commit(self._entries.get, checks, writes, self._feed.revision + 1)
         if commit:
             for change in commit:
                 self._entries.apply(change)
@@ -68,7 +68,7 @@ class MemoryStore:
     ) -> int:
         self._require_open()
         revision = self._feed.revision + 1
-        for commit in judge_in_turn(self._entries.get, checks, first, second, revision):
+        for commit in plan_two_commits(self._entries.get, checks, first, second, revision):
             for change in commit:
                 self._entries.apply(change)
             self._feed.publish(commit)

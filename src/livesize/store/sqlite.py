@@ -28,6 +28,7 @@ import apsw
 import msgspec
 
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.store.commits import Commit, plan_commit, plan_two_commits, require_past
 from livesize.store.entries import Entries
 from livesize.store.feed import BATCH_CHANGES, Feed
 from livesize.store.interface import (
@@ -42,9 +43,8 @@ from livesize.store.interface import (
     StoreOpenError,
     Write,
 )
-from livesize.store.judgement import Commit, judge_commit, judge_in_turn, require_past
 from livesize.store.sqlite_file import Contents, LogFile
-from livesize.store.sqlite_writer import Compaction, Failure, Request, Writer
+from livesize.store.sqlite_writer import CommitRequest, CompactionRequest, WriteFailure, Writer
 
 __all__ = ["SqliteLimits", "SqliteStore", "StoreOpenError"]
 
@@ -86,8 +86,8 @@ class SqliteStore:
         # What was judged but is not durable yet: the newest change of each key, and the requests.
         self._head_revision = contents.revision
         self._head: dict[str, Change] = {}
-        self._in_flight: collections.deque[Request] = collections.deque()
-        self._submitted: list[Request] = []  # of those in flight, not yet with the writer
+        self._in_flight: collections.deque[CommitRequest] = collections.deque()
+        self._submitted: list[CommitRequest] = []  # of those in flight, not yet with the writer
         self._term = 0
         self._closed = False
         self._failed = ""
@@ -142,7 +142,7 @@ class SqliteStore:
     async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         self._require_writable()
         try:
-            commit = judge_commit(self._latest, checks, writes, self._head_revision + 1)
+            commit = plan_commit(self._latest, checks, writes, self._head_revision + 1)
         except ConflictError as conflict:
             if not self._in_flight:
                 raise
@@ -158,7 +158,7 @@ class SqliteStore:
         self._require_writable()
         revision = self._head_revision + 1
         try:
-            commits = judge_in_turn(self._latest, checks, first, second, revision)
+            commits = plan_two_commits(self._latest, checks, first, second, revision)
         except ConflictError as conflict:
             if not self._in_flight:
                 raise
@@ -187,7 +187,7 @@ class SqliteStore:
             return
         # Before anything is deleted, so that a reader can tell that it read too late.
         self._compacted = revision
-        task = Compaction(revision, self._loop.create_future())
+        task = CompactionRequest(revision, self._loop.create_future())
         self._writer.put([task])
         await task.future
 
@@ -218,7 +218,7 @@ class SqliteStore:
         return await self._submit(commits, self._head_revision)
 
     async def _submit(self, commits: Sequence[Commit], answer: int | ConflictError) -> int:
-        request = Request(self._term, commits, answer, self._loop.create_future())
+        request = CommitRequest(self._term, commits, answer, self._loop.create_future())
         self._in_flight.append(request)
         if not self._submitted:
             self._loop.call_soon(self._hand_over)
@@ -234,7 +234,7 @@ class SqliteStore:
             if not (alone and self._writer.write_here(submitted[0])):
                 self._writer.put(submitted)
 
-    def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
+    def settle(self, requests: Sequence[CommitRequest], failure: WriteFailure | None) -> None:
         """Called by the writer, in the loop."""
         for request in requests:
             oldest = self._in_flight.popleft()
@@ -249,7 +249,7 @@ class SqliteStore:
             _answer(request)
 
     def writer_ended(self) -> None:
-        """Called by the writer, in the loop. Unasked, it is a bug: nobody may wait for ever."""
+        """The writer calls it, in the loop. Before ``close`` it is a bug: no caller may wait on."""
         left, self._in_flight = self._in_flight, collections.deque()
         self._failed = self._failed or "the store's writer has ended"
         for request in left:
@@ -262,7 +262,7 @@ class SqliteStore:
                 del self._head[change.entry.key]
         self._feed.publish(commit)
 
-    def _settle_failed(self, requests: Sequence[Request], failure: Failure) -> None:
+    def _settle_failed(self, requests: Sequence[CommitRequest], failure: WriteFailure) -> None:
         """Nothing of it was written; what was judged on top of it will fail as well."""
         if requests[-1].term == self._term:
             self._term += 1
@@ -321,8 +321,8 @@ def _load(path: Path, epoch: int, limits: SqliteLimits) -> tuple[LogFile, Conten
         raise StoreOpenError(f"cannot read the store {path}: {failure}") from failure
 
 
-def _answer(request: Request) -> None:
-    if request.future.done():  # whoever asked has gone
+def _answer(request: CommitRequest) -> None:
+    if request.future.done():  # the caller has gone
         return
     match request.answer:
         case int(revision):
@@ -331,6 +331,6 @@ def _answer(request: Request) -> None:
             request.future.set_exception(conflict)
 
 
-def _refuse(request: Request, why: str) -> None:
+def _refuse(request: CommitRequest, why: str) -> None:
     if not request.future.done():
         request.future.set_exception(StoreClosedError(why))

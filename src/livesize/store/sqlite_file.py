@@ -28,17 +28,16 @@ from typing import Any
 import apsw
 import msgspec
 
+from livesize.store.commits import WRITES_LIMIT, Commit
 from livesize.store.epochs import epoch_of_copy, first_revision
-from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
-from livesize.store.judgement import WRITES_LIMIT, Commit
-from livesize.store.snapshot import Snapshot
-from livesize.store.sqlite_open import (
+from livesize.store.interface import Change, ChangeKind, CompactedError, Entry, StoreSnapshot
+from livesize.store.sqlite_connection import (
     BUSY_MILLISECONDS,
     PAGE_BYTES,
     Transaction,
     connect_to_read,
     connect_to_write,
-    lock_beside,
+    lock_store_file,
     sync_folder,
 )
 
@@ -91,7 +90,7 @@ class Contents(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
 
 
-def read_snapshot(connection: apsw.Connection) -> Snapshot:
+def read_snapshot(connection: apsw.Connection) -> StoreSnapshot:
     """What the file holds now, in one reading."""
     with connection:
         meta = dict(connection.execute("SELECT name, value FROM meta"))
@@ -99,7 +98,7 @@ def read_snapshot(connection: apsw.Connection) -> Snapshot:
         values = tuple(connection.execute("SELECT key, value FROM kv ORDER BY key"))
     revision = max(newest >> _PLACE_BITS, int(meta.get("compacted", "0")))
     epoch = int(meta["epoch"]) if meta.get("epoch", "").isdecimal() else 0
-    return Snapshot(first_revision(epoch) + revision, values)
+    return StoreSnapshot(first_revision(epoch) + revision, values)
 
 
 class LogFile:
@@ -109,7 +108,7 @@ class LogFile:
         """Any thread, before the others. Raises StoreOpenError."""
         self.path = path
         with contextlib.ExitStack() as undo:
-            self._lock = lock_beside(path)
+            self._lock = lock_store_file(path)
             undo.callback(os.close, self._lock)
             self._writing = connect_to_write(path, size_limit_bytes)
             undo.callback(self._writing.close)

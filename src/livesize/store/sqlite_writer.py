@@ -27,22 +27,22 @@ import msgspec
 
 from livesize.machinery.disk_pace import DiskPace
 from livesize.machinery.steps import CrashPoints
+from livesize.store.commits import Commit
 from livesize.store.interface import ConflictError, StoreClosedError
-from livesize.store.judgement import Commit
 from livesize.store.sqlite_file import LogFile
 
 BATCH_REQUESTS = 1_024
 CHECKPOINT_QUIET_BYTES = 1024 * 1024
 CHECKPOINT_BUSY_BYTES = 10 * 1024 * 1024
 QUIET_SECONDS = 0.05
-"""Whoever commits while the log is copied waits, so it is done early, in a pause, and quickly; the
+"""Commits wait while the log is copied, so it is done early, in a pause, and quickly; the
 whole of a long log takes 15 ms."""
 HERE_BYTES = 64 * 1024
 """What is larger takes longer than a sync, whatever the disk. Deleted keys count with their last
 value."""
 
 
-class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
+class CommitRequest(msgspec.Struct, frozen=True, tag=True, eq=False):
     """One judged commit, or two in a row; none where it is only answered. ``answer`` is given
     once everything before it is durable."""
 
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, tag=True, eq=False):
     future: asyncio.Future[int]
 
 
-class Compaction(msgspec.Struct, frozen=True, tag=True, eq=False):
+class CompactionRequest(msgspec.Struct, frozen=True, tag=True, eq=False):
     revision: int
     future: asyncio.Future[None]
 
@@ -61,27 +61,27 @@ class LogGrown(msgspec.Struct, frozen=True, tag=True):
     """By what the loop has written: it will have to be copied."""
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
+class StopRequest(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-Task: TypeAlias = Request | Compaction | LogGrown | Stop
+Task: TypeAlias = CommitRequest | CompactionRequest | LogGrown | StopRequest
 
 
-class Failure(msgspec.Struct, frozen=True):
+class WriteFailure(msgspec.Struct, frozen=True):
     """Why a transaction was not written. ``final``: nothing more ever will be."""
 
     message: str
     final: bool
 
 
-Settled: TypeAlias = tuple[Sequence[Request], Failure | None]
+Settled: TypeAlias = tuple[Sequence[CommitRequest], WriteFailure | None]
 
 
-class Listener(Protocol):
-    """Who is told, in the loop."""
+class WriterListener(Protocol):
+    """What the writer calls, in the loop."""
 
-    def settle(self, requests: Sequence[Request], failure: Failure | None) -> None:
+    def settle(self, requests: Sequence[CommitRequest], failure: WriteFailure | None) -> None:
         """One transaction was written, or not. Requests come in the order they were put."""
         ...
 
@@ -90,7 +90,7 @@ class Listener(Protocol):
         ...
 
 
-class _Going(enum.Enum):
+class _WriterState(enum.Enum):
     ON = enum.auto()
     STOPPED = enum.auto()
 
@@ -103,7 +103,7 @@ class Writer:
         swept: int,
         goal: int,
         points: CrashPoints,
-        listener: Listener,
+        listener: WriterListener,
     ) -> None:
         self._file = file
         self._swept = swept
@@ -112,24 +112,24 @@ class Writer:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[Sequence[Task]] = queue.SimpleQueue()
-        self._compactions: list[Compaction] = []
+        self._compactions: list[CompactionRequest] = []
         self._failed_term = -1
-        self._final: Failure | None = None
+        self._final: WriteFailure | None = None
         self._pace = DiskPace()
-        self._file_lock = threading.Lock()  # who has it may write, and nobody else
+        self._file_lock = threading.Lock()  # its holder, and no other, may write
         self._written_here = self._seen_here = 0  # commits by the loop; of which the thread knows
         self._will_copy = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    def put(self, tasks: Sequence[Request | Compaction]) -> None:
+    def put(self, tasks: Sequence[CommitRequest | CompactionRequest]) -> None:
         """Together, because each call wakes the thread, which then wants the interpreter."""
         self._queue.put(tasks)
 
-    def write_here(self, request: Request) -> bool:
-        """Write it, and settle it, before this returns; where the disk is quick and nobody else
-        is at the file. False: it is left to the thread."""
+    def write_here(self, request: CommitRequest) -> bool:
+        """Write it, and settle it, before this returns; where the disk is quick and no other
+        thread is at the file. False: it is left to the thread."""
         if not self._pace.is_quick or self._file.is_log_over(CHECKPOINT_BUSY_BYTES):
             return False
         changes = itertools.chain.from_iterable(request.commits)
@@ -143,7 +143,7 @@ class Writer:
         except apsw.BusyError:
             return False
         except BaseException:
-            self._listener.writer_ended()  # a bug: nobody may wait for ever
+            self._listener.writer_ended()  # a bug: no caller may wait for ever
             raise
         finally:
             self._file_lock.release()
@@ -155,7 +155,7 @@ class Writer:
 
     async def stop(self) -> None:
         """Write what is queued, then end."""
-        self._queue.put([Stop()])
+        self._queue.put([StopRequest()])
         await asyncio.shield(self._ended)
         self._thread.join()
 
@@ -163,7 +163,7 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while self._turn() is _Going.ON:
+            while self._turn() is _WriterState.ON:
                 pass
             # What is left to sweep is swept when the file is opened next.
             self._finish_compactions(self._final)
@@ -172,19 +172,23 @@ class Writer:
             self._tell(self._listener.writer_ended)
             self._tell(_resolve, self._ended)
 
-    def _turn(self) -> _Going:
+    def _turn(self) -> _WriterState:
         tasks = self._take(wait=self._swept >= self._goal or self._final is not None)
-        requests = [task for task in tasks if isinstance(task, Request)]
+        requests = [task for task in tasks if isinstance(task, CommitRequest)]
         with self._file_lock:
             settled = self._write_all(requests, patient=True)
         for some, failure in settled:
             self._tell(self._listener.settle, some, failure)
-        self._compactions += [task for task in tasks if isinstance(task, Compaction)]
+        self._compactions += [task for task in tasks if isinstance(task, CompactionRequest)]
         with self._file_lock:
             self._compact_some()
             busy = self._is_busy(tasks)
             self._checkpoint(CHECKPOINT_BUSY_BYTES if busy else CHECKPOINT_QUIET_BYTES)
-        return _Going.STOPPED if any(isinstance(task, Stop) for task in tasks) else _Going.ON
+        return (
+            _WriterState.STOPPED
+            if any(isinstance(task, StopRequest) for task in tasks)
+            else _WriterState.ON
+        )
 
     def _take(self, *, wait: bool) -> list[Task]:
         """Nothing, where nothing came: at once if it is not to wait, or after a while if there is
@@ -195,18 +199,18 @@ class Writer:
         tasks: list[Task] = []
         try:
             tasks += self._queue.get(wait, QUIET_SECONDS if self._will_copy else None)
-            while len(tasks) < BATCH_REQUESTS and not isinstance(tasks[-1], Stop):
+            while len(tasks) < BATCH_REQUESTS and not isinstance(tasks[-1], StopRequest):
                 tasks += self._queue.get_nowait()
         except queue.Empty:
             pass
         return tasks
 
     def _is_busy(self, tasks: Sequence[Task]) -> bool:
-        """Something was asked since the last turn."""
+        """Something was queued since the last turn."""
         known, self._seen_here = self._seen_here, self._written_here
         return bool(tasks) or known != self._written_here
 
-    def _write_all(self, requests: Sequence[Request], *, patient: bool) -> list[Settled]:
+    def _write_all(self, requests: Sequence[CommitRequest], *, patient: bool) -> list[Settled]:
         """Where another process holds the file, the patient wait for a while; for others it is an
         apsw.BusyError, with nothing done."""
         settled: list[Settled] = []
@@ -221,7 +225,7 @@ class Writer:
             settled.append((alive, failure))
         return settled
 
-    def _append(self, requests: Sequence[Request], *, patient: bool) -> Failure | None:
+    def _append(self, requests: Sequence[CommitRequest], *, patient: bool) -> WriteFailure | None:
         self._points.reach("store/commit/before")
         commits = [commit for request in requests for commit in request.commits]
         try:
@@ -259,7 +263,7 @@ class Writer:
             self._points.reach("store/compact/during")
             self._swept = self._file.sweep(self._swept, self._goal)
 
-    def _finish_compactions(self, failure: Failure | None) -> None:
+    def _finish_compactions(self, failure: WriteFailure | None) -> None:
         for task in self._compactions:
             if failure is None:
                 self._tell(_resolve, task.future)
@@ -274,23 +278,23 @@ class Writer:
             except apsw.Error as failure:
                 self._judge(failure)
 
-    def _judge(self, error: apsw.Error) -> Failure:
+    def _judge(self, error: apsw.Error) -> WriteFailure:
         """No room, or somebody else's lock: the next may work. Anything else is the medium."""
         what = f"cannot write to the store {self._file.path}: {error}"
         if isinstance(error, apsw.FullError):
-            return Failure(f"{what}; make room, then try again", final=False)
+            return WriteFailure(f"{what}; make room, then try again", final=False)
         if isinstance(error, apsw.BusyError):
-            return Failure(f"{what}; somebody else holds the file", final=False)
-        self._final = Failure(f"{what}; restart Livesize once the disk is well", final=True)
+            return WriteFailure(f"{what}; somebody else holds the file", final=False)
+        self._final = WriteFailure(f"{what}; restart Livesize once the disk is well", final=True)
         return self._final
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it all callers
             self._loop.call_soon_threadsafe(callback, *args)
 
 
-_ENDED = Failure("the store's writer has ended", final=True)
-_FOLLOWED = Failure("a write before this one failed, so this one was not tried", final=False)
+_ENDED = WriteFailure("the store's writer has ended", final=True)
+_FOLLOWED = WriteFailure("a write before this one failed, so this one was not tried", final=False)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -17,14 +17,14 @@ from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.storage import FOLDER_FINALIZER, FOLDERS_AT, VOLUME_PROTECTION
 from livesize.api.volume_choice import NodeFacts
-from livesize.controllers.claims.provision import Place, build_volume
+from livesize.controllers.claims.provision import ConsumerNode, build_volume
 from livesize.runtime.volumes.interface import HostPath, KeptFolder
 from unit.agent.world import NODE, CrashAt, World, container
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 
 LABELS = {"kubernetes.io/hostname": NODE}
 KEPT = "/var/claims"
-PLACE = Place(NodeFacts(NODE, LABELS), KEPT)
+PLACE = ConsumerNode(NodeFacts(NODE, LABELS), KEPT)
 GOING = ("metadata", "deletionTimestamp")
 OURS = build_volume(claim(), storage_class(), PLACE)
 POD: Object = {
@@ -172,7 +172,7 @@ async def provision(world: World) -> Path:
     asking = await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim(), "default")
     await world.until(lambda: ("nodes", "", NODE) in world.api.objects, "the node is there")
     folders = lookup(world.api.node(), "metadata", "annotations", FOLDERS_AT)
-    place = Place(NodeFacts(NODE, LABELS), folders)
+    place = ConsumerNode(NodeFacts(NODE, LABELS), folders)
     disk = build_volume(asking, storage_class(), place)
     await give(world, disk)
     return Path(disk["spec"]["local"]["path"])
@@ -210,7 +210,7 @@ async def test_a_claim_that_is_bound_a_moment_later_costs_no_failure(world: Worl
     await world.until(lambda: world.api.watched("persistentvolumeclaims"), "it waits")
     folders = lookup(world.api.node(), "metadata", "annotations", FOLDERS_AT)
     asking = world.api.objects["persistentvolumeclaims", "default", "data"]
-    disk = build_volume(asking, storage_class(), Place(NodeFacts(NODE, LABELS), folders))
+    disk = build_volume(asking, storage_class(), ConsumerNode(NodeFacts(NODE, LABELS), folders))
     await give(world, disk)
     await world.running("db")
     assert "Failed" not in world.api.event_reasons("db")

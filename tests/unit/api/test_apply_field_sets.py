@@ -24,8 +24,8 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.merging import merge_applied
 from livesize.api.apply.owners import (
-    Entry,
     Operation,
+    OwnedFields,
     Owner,
     merge_part,
     own_again,
@@ -36,9 +36,25 @@ from livesize.api.apply.owners import (
     write_entries,
 )
 from livesize.api.apply.resized import compare_sizes
-from livesize.api.patch.merge_keys import POD_MERGE_KEYS, merge_keys
+from livesize.api.kinds.pod import Pod
+from livesize.api.schema.fields import Message, list_of, schema_of, string_set
 
-SCHEMA = merge_keys({"list": "name", "list.ports": "containerPort", "set": ""})
+
+class Port(Message):
+    pass
+
+
+class Item(Message):
+    ports = list_of(Port, key="containerPort", keys=("containerPort", "protocol"))
+
+
+class Tree(Message):
+    list = list_of(Item, key="name")
+    set = string_set()
+
+
+SCHEMA = schema_of(Tree).root
+POD_SCHEMA = schema_of(Pod).root
 NAMES = st.sampled_from(["a", "b", "c"])
 PLAIN = st.dictionaries(NAMES, st.integers(0, 2), min_size=1, max_size=3)
 ELEMENTS = st.lists(
@@ -121,7 +137,7 @@ def test_applying_less_takes_back_only_what_nobody_else_owns(
 ) -> None:
     """Whatever the order: after the second apply its fields are there, all that others own is
     there, and nothing that only the first had."""
-    base = [Entry(OTHER, fields_of(live, SCHEMA))] if live else []
+    base = [OwnedFields(OTHER, fields_of(live, SCHEMA))] if live else []
     one = merge_part(live, first, base, ME, SCHEMA)
     entries = own_apply(base, compare(live, one.object, SCHEMA), ME, one.fields)
     two = merge_part(one.object, second, entries, ME, SCHEMA)
@@ -153,10 +169,10 @@ def test_ports_have_two_keys_and_tcp_unless_said() -> None:
 
 
 def test_an_update_takes_what_it_changes_from_everybody() -> None:
-    owned = Entry(OTHER, {"f:map": {"f:a": {}, "f:b": {}}})
+    owned = OwnedFields(OTHER, {"f:map": {"f:a": {}, "f:b": {}}})
     change = compare({"map": {"a": 1, "b": 1}}, {"map": {"a": 2}}, SCHEMA)
     updater = Owner("me", Operation.UPDATE, "v1", time="now")
-    assert own_update([owned], change, updater) == (Entry(updater, {"f:map": {"f:a": {}}}),)
+    assert own_update([owned], change, updater) == (OwnedFields(updater, {"f:map": {"f:a": {}}}),)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +205,7 @@ def test_who_owned_it_before_and_alone_gets_only_a_new_time(
         Owner("me", Operation.UPDATE, "v1", "status", f"2026-01-0{day}T00:00:00Z") for day in (1, 2)
     )
     held = [*others, (before, {"list": mine})]
-    sent = write_entries(Entry(one, fields_of(obj, SCHEMA)) for one, obj in held)
+    sent = write_entries(OwnedFields(one, fields_of(obj, SCHEMA)) for one, obj in held)
     managed = write_entries(parse_entries(sent) or ())
     fields = fields_of({"list": changed or mine}, SCHEMA)
     again = own_again(managed, fields, now)
@@ -201,9 +217,11 @@ def test_who_owned_it_before_and_alone_gets_only_a_new_time(
 def test_the_time_of_an_owner_is_renewed() -> None:
     updater = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-01T00:00:00Z")
     later = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-02T00:00:00Z")
-    managed = write_entries([Entry(ME, {"f:map": {}}), Entry(updater, {"f:list": {}})])
+    managed = write_entries([OwnedFields(ME, {"f:map": {}}), OwnedFields(updater, {"f:list": {}})])
     again = own_again(managed, {"f:list": {}}, later)
-    assert again == write_entries([Entry(ME, {"f:map": {}}), Entry(later, {"f:list": {}})])
+    assert again == write_entries(
+        [OwnedFields(ME, {"f:map": {}}), OwnedFields(later, {"f:list": {}})]
+    )
     assert own_again(managed, {"f:map": {}}, later) is None
     assert own_again(managed, {"f:set": {}}, later) is None
 
@@ -211,7 +229,7 @@ def test_the_time_of_an_owner_is_renewed() -> None:
 @given(SIZED_PODS, SIZED_PODS)
 def test_sizes_compared_quickly_differ_as_they_do_compared_whole(one: Any, two: Any) -> None:
     found = compare_sizes(one, two)
-    assert found is None or found == compare(one, two, POD_MERGE_KEYS)
+    assert found is None or found == compare(one, two, POD_SCHEMA)
 
 
 def test_other_values_of_the_same_sizes_are_compared_quickly() -> None:
@@ -219,8 +237,8 @@ def test_other_values_of_the_same_sizes_are_compared_quickly() -> None:
         {"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": cpu}}}]}}
         for cpu in ("1", "2")
     )
-    assert compare_sizes(one, two) == compare(one, two, POD_MERGE_KEYS)
-    assert compare_sizes(one, one) == compare(one, one, POD_MERGE_KEYS)
+    assert compare_sizes(one, two) == compare(one, two, POD_SCHEMA)
+    assert compare_sizes(one, one) == compare(one, one, POD_SCHEMA)
 
 
 def written(fields: Any) -> str:

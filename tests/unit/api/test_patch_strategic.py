@@ -17,17 +17,15 @@ from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.patch import MAXIMUM_DEPTH, PatchError
 from livesize.api.patch.merge import merge_patch
-from livesize.api.patch.merge_keys import (
-    NODE_MERGE_KEYS,
-    NOTHING_KNOWN,
-    POD_MERGE_KEYS,
-    SET,
-    merge_keys_of,
-)
 from livesize.api.patch.strategic import strategic_merge
+from livesize.api.schema.fields import SET, UNKNOWN
+
+POD_SCHEMA = kind_of(PODS).schema.root
+NODE_SCHEMA = kind_of(NODES).schema.root
 
 
 def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -37,7 +35,7 @@ def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 def patched(target: Any, patch: Any) -> Any:
     """Merge into a pod, and check on the way that nothing was changed in place."""
     before = copy.deepcopy((target, patch))
-    result = strategic_merge(target, patch, POD_MERGE_KEYS)
+    result = strategic_merge(target, patch, POD_SCHEMA)
     assert (target, patch) == before
     assert "$" not in str(result)
     return result
@@ -180,7 +178,7 @@ def test_lists_without_a_merge_key_are_replaced() -> None:
 def test_kubectl_taint_can_remove_a_taint() -> None:
     node = {"spec": {"taints": [{"key": "a"}, {"key": "b"}]}}
     patch = {"spec": {"taints": [{"key": "b"}]}}
-    assert strategic_merge(node, patch, NODE_MERGE_KEYS) == patch
+    assert strategic_merge(node, patch, NODE_SCHEMA) == patch
 
 
 def test_conditions_are_merged_by_type() -> None:
@@ -234,7 +232,7 @@ def test_another_type_than_before_replaces() -> None:
 def test_a_malformed_patch_is_refused_with_a_sentence(patch: Any, message: str) -> None:
     target = {"metadata": {"finalizers": ["f"]}, **pod(*named("ab"))}
     with pytest.raises(PatchError, match=message) as refused:
-        strategic_merge(target, patch, POD_MERGE_KEYS)
+        strategic_merge(target, patch, POD_SCHEMA)
     assert refused.value.code == 400
 
 
@@ -243,12 +241,12 @@ def test_a_patch_nested_absurdly_deep_is_refused() -> None:
     for _ in range(MAXIMUM_DEPTH + 1):
         patch = {"a": patch}
     with pytest.raises(PatchError, match="nested more than"):
-        strategic_merge({}, patch, POD_MERGE_KEYS)
+        strategic_merge({}, patch, POD_SCHEMA)
 
 
 @pytest.mark.parametrize("resource", [PODS, NODES, NAMESPACES, EVENTS, LEASES])
 def test_metadata_is_merged_alike_everywhere(resource: Resource) -> None:
-    metadata = merge_keys_of(resource).below("metadata")
+    metadata = kind_of(resource).schema.root.below("metadata")
     assert metadata.below("ownerReferences").merge_key == "uid"
     assert metadata.below("finalizers").merge_key == SET
     assert metadata.below("managedFields").merge_key is None
@@ -278,7 +276,7 @@ documents = st.recursive(
 
 @given(documents, documents)
 def test_without_merge_keys_it_is_a_merge_patch(target: Any, patch: Any) -> None:
-    assert strategic_merge(target, patch, NOTHING_KNOWN) == merge_patch(target, patch)
+    assert strategic_merge(target, patch, UNKNOWN) == merge_patch(target, patch)
 
 
 @given(letters.filter(bool), st.data())

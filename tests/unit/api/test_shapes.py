@@ -13,9 +13,11 @@ from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
+from livesize.api.nulls import without_nulls
 from livesize.api.objects import Object, evolve
-from livesize.api.validation.shapes import _check, _shape, check_shape
+from livesize.api.schema.shapes import _message_errors, check_shape
 
 RESOURCES = (PODS, NODES, LEASES, EVENTS, NAMESPACES)
 POD: Object = {
@@ -56,19 +58,23 @@ def _paths(tree: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int,
 
 
 def test_a_good_pod_has_no_complaint() -> None:
-    assert check_shape(PODS, POD) == []
+    assert check_shape(kind_of(PODS).schema, POD) == []
 
 
 @pytest.mark.parametrize("path", _paths(POD))
 def test_a_wrong_value_anywhere_is_found_by_both_or_by_none(path: tuple[str | int, ...]) -> None:
     for wrong in ([], {}, "x", 1, 1.5, True, None, [None], {"a": None}, [[]], {"a": []}):
         pod = evolve(POD, path, wrong)
-        assert check_shape(PODS, pod) == _check(pod, _shape("pods"), "")
+        _both_agree(PODS, pod)
 
 
 @given(st.sampled_from(_paths(POD)), _TREES, st.sampled_from(RESOURCES))
 def test_the_quick_check_never_lets_pass_what_the_slow_one_refuses(
     path: tuple[str | int, ...], value: Any, resource: Resource
 ) -> None:
-    obj = evolve(POD, path, value)
-    assert check_shape(resource, obj) == _check(obj, _shape(resource.plural), "")
+    _both_agree(resource, evolve(POD, path, value))
+
+
+def _both_agree(resource: Resource, obj: Object) -> None:
+    schema, bare = kind_of(resource).schema, without_nulls(obj)
+    assert check_shape(schema, bare) == list(_message_errors(bare, schema, ""))

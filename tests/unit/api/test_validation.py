@@ -12,7 +12,8 @@ from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, Path, evolve
-from livesize.api.validation.objects import validate_create, validate_update
+from livesize.api.validation.objects import validate_create
+from unit.api.refusals import create_errors, update_errors
 
 POD: Object = default_object(
     PODS,
@@ -35,13 +36,12 @@ POD: Object = default_object(
 A: Path = ("spec", "containers", 0)
 
 
-def create_errors(path: Path, value: Any) -> list[str]:
-    pod = default_object(PODS, evolve(POD, path, value))
-    return [error.sentence() for error in validate_create(PODS, pod)]
+def refused(path: Path, value: Any) -> list[str]:
+    return [error.sentence() for error in create_errors(PODS, evolve(POD, path, value))]
 
 
 def test_a_good_pod() -> None:
-    assert validate_create(PODS, POD) == []
+    assert create_errors(PODS, POD) == []
 
 
 LIVE = {"resourceName": "cpu", "restartPolicy": "NotRequired"}
@@ -209,7 +209,7 @@ RESTART = {"resourceName": "cpu", "restartPolicy": "RestartContainer"}
     ],
 )
 def test_refused_on_create(path: Path, value: Any, start: str) -> None:
-    errors = create_errors(path, value)
+    errors = refused(path, value)
     assert errors
     assert errors[0].startswith(start)
 
@@ -243,14 +243,14 @@ RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
 def test_restart_rules(kind: str, policy: str, rules: list[Object], sentence: str | None) -> None:
     name = "app" if kind == "containers" else "first"
     own = {"name": name, "image": "i", "restartPolicy": policy, "restartPolicyRules": rules}
-    errors = create_errors(("spec", kind), [own])
+    errors = refused(("spec", kind), [own])
     where = f"spec.{kind}[0].restartPolicyRules"
     assert errors == ([] if sentence is None else [f"{where}{sentence}"])
 
 
 def test_all_errors_come_at_once() -> None:
     bad = evolve(evolve(POD, (*A, "image"), None), ("spec", "restartPolicy"), "x")
-    assert len(validate_create(PODS, bad)) == 2
+    assert len(create_errors(PODS, bad)) == 2
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_never_refuses_a_restart_of_the_container(
     field: str, value: Any, sentence: str | None
 ) -> None:
     never = evolve(evolve(POD, ("spec", "restartPolicy"), "Never"), (*A, field), value)
-    errors = [error.sentence() for error in validate_create(PODS, never)]
+    errors = [error.sentence() for error in create_errors(PODS, never)]
     assert errors == ([] if sentence is None else [sentence])
 
 
@@ -316,11 +316,11 @@ def test_two_dialects_that_contradict_are_refused(
 ) -> None:
     pod = evolve(POD, (*A, "resizePolicy"), [listed])
     pod = evolve(pod, (*A, "resources", "resizePolicy"), {"cpu": mapped})
-    assert bool(validate_create(PODS, pod)) is refused
+    assert bool(create_errors(PODS, pod)) is refused
 
 
 def test_allocated_may_say_the_requests_in_any_spelling() -> None:
-    assert create_errors((*A, "resourcesAllocated"), {"cpu": "0.5"}) == []
+    assert refused((*A, "resourcesAllocated"), {"cpu": "0.5"}) == []
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_allocated_may_say_the_requests_in_any_spelling() -> None:
     ],
 )
 def test_may_change(path: Path, value: Any) -> None:
-    assert validate_update(PODS, evolve(POD, path, value), POD) == []
+    assert update_errors(PODS, evolve(POD, path, value), POD) == []
 
 
 @pytest.mark.parametrize(
@@ -366,20 +366,20 @@ def test_may_change(path: Path, value: Any) -> None:
     ],
 )
 def test_may_not_change(path: Path, value: Any, start: str) -> None:
-    errors = validate_update(PODS, evolve(POD, path, value), POD)
+    errors = update_errors(PODS, evolve(POD, path, value), POD)
     assert errors
     assert errors[0].sentence().startswith(start)
 
 
 def test_the_refusal_names_what_was_changed() -> None:
-    (error,) = validate_update(PODS, evolve(POD, ("spec", "hostNetwork"), True), POD)
+    (error,) = update_errors(PODS, evolve(POD, ("spec", "hostNetwork"), True), POD)
     assert error.sentence().endswith("changed: spec.hostNetwork")
 
 
 def test_derived_fields_are_no_change() -> None:
     served = evolve(POD, ("spec", "resizeRequest"), {"requestStatus": "None"})
     served = evolve(served, (*A, "resourcesAllocated"), {"cpu": "500m"})
-    assert validate_update(PODS, served, POD) == []
+    assert update_errors(PODS, served, POD) == []
 
 
 def test_the_smaller_kinds() -> None:
@@ -404,5 +404,5 @@ def test_the_smaller_kinds() -> None:
 def test_an_alias_has_a_plain_address(address: str) -> None:
     """It becomes a line of /etc/hosts."""
     aliases = [{"ip": address, "hostnames": ["db"]}]
-    (error,) = create_errors(("spec", "hostAliases"), aliases)
+    (error,) = refused(("spec", "hostAliases"), aliases)
     assert error.startswith("spec.hostAliases[0].ip: Invalid value")

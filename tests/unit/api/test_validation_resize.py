@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from livesize.api.defaults import default_object
-from livesize.api.errors import FieldError, invalid
+from livesize.api.errors import FieldError, StatusError, invalid
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, Path, evolve, without
 from livesize.api.patch.merge import merge_patch
-from livesize.api.validation.resize import malformed_quantity, prepare_resize, validate_pod_resize
+from livesize.api.validation.resize import prepare_resize, validate_pod_resize
+from livesize.api.write_options import PLAIN_WRITE
+from livesize.apiserver.intake import take_object
+from unit.api.refusals import shape_errors
 
 SIZE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 
@@ -31,7 +34,9 @@ A: Path = ("spec", "containers", 0)
 
 
 def resize(incoming: Object, old: Object = OLD) -> tuple[Object, list[FieldError]]:
-    """What the door does: keep what may change, fill in, judge."""
+    """What the API server does: check types, keep what may change, fill in, judge."""
+    if errors := shape_errors(PODS, incoming):
+        return incoming, errors
     new = default_object(PODS, prepare_resize(old, incoming))
     return new, validate_pod_resize(new, old)
 
@@ -115,16 +120,17 @@ def test_negative() -> None:
 
 
 def test_bad_quantity_in_a_patch() -> None:
-    error = malformed_quantity(resources(requests={"cpu": "abc"}))
-    assert error is not None
-    status = invalid("", "", "", [error])
+    patched = resources(requests={"cpu": "abc"})
+    with pytest.raises(StatusError) as refusal:
+        take_object(PODS, patched, PLAIN_WRITE, patch={"spec": patched["spec"]})
+    status = refusal.value
     assert (status.code, status.causes[0].field) == (422, "patch")
     assert status.message.startswith(' "" is invalid: patch: Invalid value: "map[')
     assert status.message.endswith(
         "quantities must match the regular expression"
         " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )
-    assert malformed_quantity(OLD) is None
+    assert take_object(PODS, OLD, PLAIN_WRITE, patch={}) == OLD
 
 
 CONTAINERS = OLD["spec"]["containers"]

@@ -19,8 +19,8 @@ from livesize.api.dialects import (
 from livesize.api.errors import StatusError
 from livesize.api.hashes import container_hash, container_hash_without_resources
 from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import kind_of
 from livesize.api.objects import Object, evolve, lookup
-from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.api.pod_words import pod_status_word
 from livesize.api.resize_policy import ResizeAction, action_for
@@ -176,7 +176,7 @@ def test_the_policy_of_a_vm() -> None:
 def test_a_strategic_merge_changes_only_what_it_names() -> None:
     pod = stored_pod()
     patch = {"spec": {"virtualMachine": {"resources": {"limits": {"cpu": "2"}}}}}
-    patched = strategic_merge(pod, patch, merge_keys_of(PODS))
+    patched = strategic_merge(pod, patch, kind_of(PODS).schema.root)
     assert patched == evolve(pod, (*RESOURCES, "limits", "cpu"), "2")
 
 

@@ -9,16 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.defaults import default_object
+from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.validation.objects import validate_create, validate_update
 from livesize.api.validation.resize import (
     keep_policies,
-    malformed_quantity,
     prepare_resize,
     validate_pod_resize,
 )
 from livesize.api.validation.vm import host_paths
+from livesize.api.write_options import PLAIN_WRITE
+from livesize.apiserver.intake import take_object
+from unit.api.refusals import create_errors
 
 VM = "spec.virtualMachine"
 SIZE = {"cpu": "1", "memory": "512Mi"}
@@ -36,8 +39,7 @@ def raw_vm(**more: Any) -> Object:
 
 
 def sentences(pod: Object) -> list[str]:
-    defaulted = default_object(PODS, pod)
-    return [error.sentence() for error in validate_create(PODS, defaulted)]
+    return [error.sentence() for error in create_errors(PODS, pod)]
 
 
 def limits(**quantities: Any) -> Object:
@@ -358,9 +360,9 @@ def test_a_resize_takes_resources_and_the_policy_and_drops_the_rest() -> None:
 
 def test_a_patch_with_an_unreadable_quantity() -> None:
     broken = changed("resources", "limits", "cpu", to="many")
-    error = malformed_quantity(broken)
-    assert error is not None
-    assert error.field == "patch"
+    with pytest.raises(StatusError) as refused:
+        take_object(PODS, broken, PLAIN_WRITE, patch=broken)
+    assert [cause.field for cause in refused.value.causes] == ["patch"]
 
 
 quantities = st.one_of(
@@ -380,11 +382,10 @@ machines = st.dictionaries(
 
 @given(machines)
 def test_anything_is_refused_with_a_field_or_accepted_and_never_raises(vm: Object) -> None:
-    defaulted = default_object(PODS, raw_pod(vm))
-    errors = validate_create(PODS, defaulted)
+    errors = create_errors(PODS, raw_pod(vm))
     assert all(error.field.startswith("spec") for error in errors)
     if not errors:
-        assert lookup(defaulted, "spec", "overhead", "memory")
+        assert lookup(default_object(PODS, raw_pod(vm)), "spec", "overhead", "memory")
 
 
 @given(

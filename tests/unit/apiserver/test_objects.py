@@ -83,6 +83,19 @@ async def test_an_unknown_field_is_kept_unless_strict(rig: Any) -> None:
     assert kept.json["spec"]["foo"] == {"bar": 1}
 
 
+async def test_types_and_unknown_fields_are_looked_at_all_the_way_down(rig: Any) -> None:
+    (container,) = POD["spec"]["containers"]
+    where = "spec.containers[0].livenessProbe"
+    for probe, query, says in (
+        ({"periodSeconds": "often"}, {}, f"{where}.periodSeconds: must be an integer"),
+        ({"period": 1}, {"fieldValidation": "Strict"}, f'unknown field "{where}.period"'),
+    ):
+        odd = {**POD, "spec": {"containers": [{**container, "livenessProbe": probe}]}}
+        answer = await rig.request("POST", PODS, odd, **query)
+        assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+        assert says in answer.json["message"]
+
+
 async def test_names_are_taken_once(rig: Any) -> None:
     assert (await rig.request("POST", PODS, POD, dryRun="All")).status == 201
     assert (await rig.request("POST", PODS, POD)).status == 201

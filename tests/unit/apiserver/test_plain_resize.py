@@ -20,8 +20,7 @@ from livesize.api.roles import Role
 from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOptions
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.editing import take_sent
-from livesize.apiserver.intake import apply_patch, plain_sizes
+from livesize.apiserver.intake import apply_patch, plain_sizes, take_object
 from livesize.apiserver.ownership import own_changed, own_created
 from livesize.apiserver.records import make_record
 from livesize.apiserver.subresources.change import SentChange
@@ -79,7 +78,7 @@ def plainly(stored: Object, patch: Any, manager: str = "ed") -> Object | None:
 def the_long_way(stored: Object, patch: Any, manager: str = "ed") -> Object:
     served = make_record(PODS, stored, 7).served
     made = apply_patch(PODS, served, patch, PatchType.STRATEGIC)
-    sent = take_sent(TARGET, made, PLAIN_WRITE, patch=patch, patched=served)
+    sent = take_object(TARGET.resource, made, PLAIN_WRITE, patch=patch, patched=served)
     new = resize_pod(SentChange(EDITOR, TARGET, stored, served, sent, NOW))
     return own_changed(TARGET, stored, sent, new, owner(manager))
 

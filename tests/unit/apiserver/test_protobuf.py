@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.registry import REGISTRY
-from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
-from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
+from livesize.api.kinds.resource import Resource
+from livesize.api.schema.fields import Schema
+from livesize.apiserver.http.protobuf import _PLAIN, PROTOBUF, _schema_of, decode_protobuf
 
 EMPTY_META = b'\x12\x00\x1a\x00"\x00*\x002\x008\x00B\x00'
 RECORDED = [
@@ -307,20 +309,24 @@ def test_claims_and_volumes() -> None:
         decode_protobuf(unknown("v1", "PersistentVolume", remote))
 
 
-def test_every_table_is_complete() -> None:
-    plain = {
-        "string", "int", "bool", "bytes", "time", "micro_time", "quantity", "int_or_string",
-        "fields",
-    }  # fmt: skip
-    used = {
-        text.rpartition(" ")[2].rstrip("?")
-        for table in MESSAGES.values()
-        for text in table.values()
-    }
-    assert used - plain <= set(MESSAGES)
-    assert set(KINDS) <= set(MESSAGES)
-    stored = {resource.kind: resource.api_version for resource in REGISTRY.stored()}
-    assert stored.items() <= KINDS.items()
+def messages(schema: Schema) -> Iterator[Schema]:
+    yield schema
+    yield from schema.inlined.values()
+    for one in schema.fields.values():
+        if isinstance(one.type, Schema):
+            yield from messages(one.type)
+
+
+@pytest.mark.parametrize("resource", REGISTRY.stored())
+def test_every_stored_kind_is_read_and_no_number_is_given_twice(resource: Resource) -> None:
+    schema = _schema_of(resource.api_version, resource.kind)
+    assert schema is not None
+    assert schema.name == resource.kind
+    for one in messages(schema):
+        fields = [field for field in one.own_fields.values() if field.number]
+        numbers = [*one.inlined, *(field.number for field in fields)]
+        assert len(numbers) == len(set(numbers)), one.name
+        assert all(isinstance(field.type, Schema) or field.type in _PLAIN for field in fields)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +354,11 @@ def test_refused(body: bytes, code: int) -> None:
     assert refused.value.code == code
 
 
-@given(st.sampled_from(sorted(KINDS)), st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(kind: str, raw: bytes) -> None:
+@given(st.sampled_from(REGISTRY.stored()), st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(resource: Resource, raw: bytes) -> None:
+    kind = resource.kind
     try:
-        code, tree = 200, decode_protobuf(unknown(KINDS[kind], kind, raw))
+        code, tree = 200, decode_protobuf(unknown(resource.api_version, kind, raw))
     except StatusError as error:
         code, tree = error.code, {"kind": kind}
     assert (code in (200, 400, 415), tree["kind"]) == (True, kind)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from livesize.api.kinds.pod import Pod
 from livesize.api.objects import Object
-from livesize.apiserver.schemas import type_problems
+from livesize.api.schema.fields import schema_of
+from livesize.api.schema.shapes import check_shape
 
+POD = schema_of(Pod)
 KNOWN: Object = {
     "kind": "Pod",
     "metadata": {"name": "a", "labels": {"app": "a"}},
@@ -29,8 +32,8 @@ KNOWN: Object = {
 )
 def test_what_a_patch_made_wrong_is_found(part: str, value: Any) -> None:
     patched = {**KNOWN, part: value}
-    assert type_problems("Pod", patched, KNOWN) == type_problems("Pod", patched) != []
+    assert check_shape(POD, patched, KNOWN) == check_shape(POD, patched) != []
 
 
 def test_what_a_patch_left_alone_is_right() -> None:
-    assert type_problems("Pod", {**KNOWN, "status": {"phase": "Running"}}, KNOWN) == []
+    assert check_shape(POD, {**KNOWN, "status": {"phase": "Running"}}, KNOWN) == []

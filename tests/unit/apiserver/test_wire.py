@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import jsonschema_rs
@@ -310,6 +311,25 @@ async def test_the_document_we_serve_checks_what_we_serve(rig: Any) -> None:
     assert "without a restart" in policies["resizePolicy"]["description"]
     assert policies["resizePolicy"]["x-kubernetes-list-type"] == "atomic"
     assert policies["ports"]["x-kubernetes-list-map-keys"] == ["containerPort", "protocol"]
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        ("api/v1", "io.k8s.api.core.v1.Pod"),
+        ("apis/policy/v1", "io.k8s.api.policy.v1.PodDisruptionBudget"),
+        ("apis/storage.k8s.io/v1", "io.k8s.api.storage.v1.StorageClass"),
+        ("apis/scheduling.k8s.io/v1", "io.k8s.api.scheduling.v1.PriorityClass"),
+        ("apis/coordination.k8s.io/v1", "io.k8s.api.coordination.v1.Lease"),
+    ],
+)
+async def test_a_definition_has_the_group_of_its_kind(rig: Any, document: str, name: str) -> None:
+    schemas = (await rig.get(f"/openapi/v3/{document}")).json["components"]["schemas"]
+    (gvk,) = schemas[name]["x-kubernetes-group-version-kind"]
+    assert gvk["kind"] == name.rpartition(".")[2]
+    assert name in (await rig.get("/openapi/v2")).json["definitions"]
+    references = set(re.findall(r"#/components/schemas/([\w.]+)", str(schemas)))
+    assert references <= set(schemas)
 
 
 async def test_kubectl_edit_is_shown_what_its_types_know(rig: Any) -> None:

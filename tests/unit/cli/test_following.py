@@ -1,4 +1,4 @@
-"""Waiting for a resize survives a server that restarts, forgets, or loses the pod."""
+"""ResizeWaiting for a resize survives a server that restarts, forgets, or loses the pod."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from livesize.api.errors import StatusError, expired, not_found
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve
-from livesize.cli.resize.follow import Following
+from livesize.cli.resize.follower import ResizeFollower
 from livesize.cli.resize.plan import ResizePatch
-from livesize.cli.resize.progress import Done, Waiting
+from livesize.cli.resize.progress import ResizeDone, ResizeWaiting
 
 PATCH = ResizePatch("app", {"limits": {"cpu": "2"}})
 
@@ -75,10 +75,10 @@ class Script:
     async def sleep(self, seconds: float) -> None:
         self.slept += 1
 
-    async def follow(self) -> tuple[Following, list[str]]:
+    async def follow(self) -> tuple[ResizeFollower, list[str]]:
         client: Any = self
-        following = Following(client, client, pod("1", 5), PATCH)
-        told: list[Waiting] = []
+        following = ResizeFollower(client, client, pod("1", 5), PATCH)
+        told: list[ResizeWaiting] = []
         async with asyncio.timeout(5):
             await following.run(told.append)
         return following, [waiting.word for waiting in told]
@@ -87,7 +87,7 @@ class Script:
 async def test_it_follows_the_watch_from_the_answer_and_tells_each_step_once() -> None:
     script = Script([[changed(pod("1", 6)), changed(pod("1500m", 7)), changed(pod("2", 8))]], [])
     following, told = await script.follow()
-    assert following.progress == Done()
+    assert following.progress == ResizeDone()
     assert following.pod == pod("2", 8)
     assert (told, script.versions) == (["InProgress"], ["5"])
 
@@ -100,7 +100,7 @@ async def test_an_interruption_is_bridged_by_looking_again(
 ) -> None:
     script = Script([[changed(pod("1", 6)), interruption], [changed(pod("2", 9))]], [pod("1", 8)])
     following, _ = await script.follow()
-    assert following.progress == Done()
+    assert following.progress == ResizeDone()
     assert (script.versions, script.slept) == (["5", "8"], slept)
 
 
@@ -108,7 +108,7 @@ async def test_a_server_that_is_down_for_long_is_waited_for() -> None:
     down = ConnectionError("refused")
     script = Script([[down]], [down, down, pod("2", 8)])
     following, _ = await script.follow()
-    assert (following.progress, script.slept) == (Done(), 3)
+    assert (following.progress, script.slept) == (ResizeDone(), 3)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,8 @@ async def test_a_pod_that_was_deleted_ends_it(script: Script) -> None:
 
 async def test_a_change_that_is_there_already_needs_no_watch() -> None:
     client: Any = Script([], [])
-    following = Following(client, client, evolve(pod("2", 5), ("metadata", "labels"), {}), PATCH)
+    following = ResizeFollower(
+        client, client, evolve(pod("2", 5), ("metadata", "labels"), {}), PATCH
+    )
     await following.run(lambda _: None)
-    assert following.progress == Done()
+    assert following.progress == ResizeDone()

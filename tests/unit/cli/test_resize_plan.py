@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from livesize.api.objects import Object
 from livesize.api.resources import ResourceName, parse_resources
 from livesize.cli.resize.plan import (
+    RequestedSize,
     ResizePatch,
     ResizeRefusal,
-    Wish,
     describe,
-    parse_wish,
+    parse_requested_size,
     plan_patch,
     undo_options,
 )
@@ -34,9 +34,9 @@ def pod(*containers: tuple[str, str, str]) -> Object:
     return {"spec": {"containers": made}}
 
 
-def wish(word: str = "", request: str = "", limit: str = "") -> Wish:
-    read = parse_wish(word, request, limit)
-    assert isinstance(read, Wish)
+def wish(word: str = "", request: str = "", limit: str = "") -> RequestedSize:
+    read = parse_requested_size(word, request, limit)
+    assert isinstance(read, RequestedSize)
     return read
 
 
@@ -134,7 +134,7 @@ def test_a_change_of_memory_without_a_unit() -> None:
 
 @pytest.mark.parametrize("word", ["+", "-", "++1", "+-1", "--1", "+x"])
 def test_signs_that_say_nothing(word: str) -> None:
-    assert isinstance(parse_wish(word, "", ""), ResizeRefusal)
+    assert isinstance(parse_requested_size(word, "", ""), ResizeRefusal)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_signs_that_say_nothing(word: str) -> None:
 def test_words_that_say_no_size_are_refused(
     word: str, request_: str, limit: str, sentence: str
 ) -> None:
-    read = parse_wish(word, request_, limit)
+    read = parse_requested_size(word, request_, limit)
     assert isinstance(read, ResizeRefusal)
     assert sentence in read.sentence
 

@@ -8,7 +8,13 @@ import pytest
 
 from livesize.api.objects import Object, evolve, without
 from livesize.cli.resize.plan import ResizePatch
-from livesize.cli.resize.progress import Done, Progress, Refused, Waiting, judge
+from livesize.cli.resize.progress import (
+    Progress,
+    ResizeDone,
+    ResizeRefused,
+    ResizeWaiting,
+    progress_of,
+)
 from livesize.cli.resize.report import change_table, progress_line, verdict_words
 
 APP = ("status", "containerStatuses", 0)
@@ -64,38 +70,38 @@ def in_progress(reason: str = "", message: str = "") -> Object:
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (pod(), Done()),
-        (pod(actual="2000m"), Done()),
-        (pod(actual="1"), Waiting("InProgress")),
-        (pod(observed=6), Waiting("Requested")),
-        (pod(conditions=[in_progress()]), Waiting("InProgress")),
-        (pod(conditions=[in_progress("Error", "busy")]), Waiting("Error", "busy")),
-        (pod(actual="1", conditions=[pending("Deferred")]), Waiting("Deferred", "why")),
-        (pod(actual="1", conditions=[pending("Infeasible")]), Refused("why")),
-        (pod(actual="1", conditions=[pending("Infeasible", 6)]), Waiting("Requested")),
+        (pod(), ResizeDone()),
+        (pod(actual="2000m"), ResizeDone()),
+        (pod(actual="1"), ResizeWaiting("InProgress")),
+        (pod(observed=6), ResizeWaiting("Requested")),
+        (pod(conditions=[in_progress()]), ResizeWaiting("InProgress")),
+        (pod(conditions=[in_progress("Error", "busy")]), ResizeWaiting("Error", "busy")),
+        (pod(actual="1", conditions=[pending("Deferred")]), ResizeWaiting("Deferred", "why")),
+        (pod(actual="1", conditions=[pending("Infeasible")]), ResizeRefused("why")),
+        (pod(actual="1", conditions=[pending("Infeasible", 6)]), ResizeWaiting("Requested")),
         (
             pod(desired="3"),
-            Refused(
+            ResizeRefused(
                 "somebody else asked for another size meanwhile; theirs counts now",
                 infeasible=False,
             ),
         ),
-        (without(pod(), ("status", "observedGeneration")), Done()),
+        (without(pod(), ("status", "observedGeneration")), ResizeDone()),
         (
             without(pod(actual="1"), ("spec", "nodeName")),
-            Done("is on no node yet and will start with this size"),
+            ResizeDone("is on no node yet and will start with this size"),
         ),
         (
             evolve(pod(actual="1"), ("status", "phase"), "Failed"),
-            Done("has ended (Failed); nothing runs that could be resized"),
+            ResizeDone("has ended (Failed); nothing runs that could be resized"),
         ),
         (
             without(pod(), ("status", "containerStatuses")),
-            Waiting("NotRunning", "app (it is to start)"),
+            ResizeWaiting("NotRunning", "app (it is to start)"),
         ),
         (
             evolve(pod(), (*APP, "state"), {"waiting": {"reason": "CrashLoopBackOff"}}),
-            Waiting("NotRunning", "app (CrashLoopBackOff)"),
+            ResizeWaiting("NotRunning", "app (CrashLoopBackOff)"),
         ),
         (
             evolve(
@@ -103,7 +109,7 @@ def in_progress(reason: str = "", message: str = "") -> Object:
                 ("spec", "restartPolicy"),
                 "OnFailure",
             ),
-            Done(),
+            ResizeDone(),
         ),
     ],
     ids=[
@@ -126,7 +132,7 @@ def in_progress(reason: str = "", message: str = "") -> Object:
     ],
 )
 def test_judge(state: Object, expected: Progress) -> None:
-    assert judge(state, 7, PATCH) == expected
+    assert progress_of(state, 7, PATCH) == expected
 
 
 def test_what_was_refused_before_does_not_refuse_the_other_resource() -> None:
@@ -140,19 +146,19 @@ def test_what_was_refused_before_does_not_refuse_the_other_resource() -> None:
         return evolve(shown, (*APP, "resources"), size)
 
     patch = ResizePatch("app", {"requests": {"memory": "2Gi"}})
-    assert judge(state("1Gi", "1Gi"), 7, patch) == Refused("why")
-    assert judge(state("2Gi", "1Gi"), 7, patch) == Waiting("InProgress")
-    done = judge(state("2Gi", "2Gi"), 7, patch)
-    assert done == Done("has this size; what was asked before is still refused: why")
+    assert progress_of(state("1Gi", "1Gi"), 7, patch) == ResizeRefused("why")
+    assert progress_of(state("2Gi", "1Gi"), 7, patch) == ResizeWaiting("InProgress")
+    done = progress_of(state("2Gi", "2Gi"), 7, patch)
+    assert done == ResizeDone("has this size; what was asked before is still refused: why")
     both = ResizePatch("app", {"requests": {"memory": "2Gi", "cpu": "64"}})
-    assert judge(state("2Gi", "2Gi"), 7, both) == Refused("why")
+    assert progress_of(state("2Gi", "2Gi"), 7, both) == ResizeRefused("why")
 
 
 def test_held_memory_is_said_in_one_line() -> None:
     held = "app holds 100Mi, 36Mi to free: x: memory limit (1) below current usage (2), 1 bytes"
-    waiting = judge(pod(actual="1", conditions=[in_progress("Error", held)]), 7, PATCH)
-    assert waiting == Waiting("Held", "app holds 100Mi, 36Mi to free")
-    assert isinstance(waiting, Waiting)
+    waiting = progress_of(pod(actual="1", conditions=[in_progress("Error", held)]), 7, PATCH)
+    assert waiting == ResizeWaiting("Held", "app holds 100Mi, 36Mi to free")
+    assert isinstance(waiting, ResizeWaiting)
     line = "pod/db: waiting for memory to be freed (app holds 100Mi, 36Mi to free)"
     assert progress_line("pod/db", waiting) == line
 
@@ -168,11 +174,13 @@ def test_the_report_shows_each_word_before_and_after() -> None:
 
 
 def test_a_line_of_progress_says_what_holds_it_up() -> None:
-    line = progress_line("pod/db", Waiting("Error", "12 MiB to go"))
+    line = progress_line("pod/db", ResizeWaiting("Error", "12 MiB to go"))
     assert line == "pod/db: being applied, but held up (12 MiB to go)"
 
 
-@pytest.mark.parametrize(("online", "expected"), [("4", Done()), ("2", Waiting("InProgress"))])
+@pytest.mark.parametrize(
+    ("online", "expected"), [("4", ResizeDone()), ("2", ResizeWaiting("InProgress"))]
+)
 def test_a_virtual_machine_is_done_when_its_own_status_says_so(
     online: str, expected: Progress
 ) -> None:
@@ -188,10 +196,10 @@ def test_a_virtual_machine_is_done_when_its_own_status_says_so(
             "virtualMachineStatus": {"state": "Running", "resources": sizes(online)},
         },
     }
-    assert judge(vm_pod, 7, ResizePatch("vm", sizes("4"), of_vm=True)) == expected
+    assert progress_of(vm_pod, 7, ResizePatch("vm", sizes("4"), of_vm=True)) == expected
 
 
 def test_a_size_that_another_replaced_is_not_called_infeasible() -> None:
-    assert verdict_words(Refused("no node is so large")) == "infeasible: no node is so large"
-    replaced = judge(pod(desired="3"), 7, PATCH)
+    assert verdict_words(ResizeRefused("no node is so large")) == "infeasible: no node is so large"
+    replaced = progress_of(pod(desired="3"), 7, PATCH)
     assert verdict_words(replaced).startswith("somebody else asked for another size")

@@ -20,10 +20,10 @@ from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.cli.app import cli
 from livesize.cli.apply import parse_manifests, placed
-from livesize.cli.connection import Failure
+from livesize.cli.connection import CommandFailure
 from livesize.cli.output import Table, column_widths, format_row, print_table
 from livesize.cli.tables import format_age, pod_status, resize_word, table_of
-from livesize.cli.targets import Target, find_resource, parse_pod, parse_targets
+from livesize.cli.targets import CommandTarget, find_resource, parse_pod, parse_targets
 
 
 @pytest.mark.parametrize("word", ["pod", "pods", "po", "Pod", "PODS"])
@@ -39,14 +39,14 @@ def test_a_kind_may_carry_its_group() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["pods"], [Target(PODS)]),
-        (["pod/a", "no/b"], [Target(PODS, ("a",)), Target(NODES, ("b",))]),
-        (["pod", "a", "b"], [Target(PODS, ("a", "b"))]),
-        (["po,nodes,pods"], [Target(PODS), Target(NODES)]),
-        (["po,no", "a"], [Target(PODS, ("a",)), Target(NODES, ("a",))]),
+        (["pods"], [CommandTarget(PODS)]),
+        (["pod/a", "no/b"], [CommandTarget(PODS, ("a",)), CommandTarget(NODES, ("b",))]),
+        (["pod", "a", "b"], [CommandTarget(PODS, ("a", "b"))]),
+        (["po,nodes,pods"], [CommandTarget(PODS), CommandTarget(NODES)]),
+        (["po,no", "a"], [CommandTarget(PODS, ("a",)), CommandTarget(NODES, ("a",))]),
     ],
 )
-def test_targets(words: list[str], expected: list[Target]) -> None:
+def test_targets(words: list[str], expected: list[CommandTarget]) -> None:
     assert parse_targets(words) == expected
 
 
@@ -270,7 +270,7 @@ metadata: {name: a}
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "just words"])
 def test_what_is_no_manifest_is_one_sentence(text: str) -> None:
-    with pytest.raises(Failure, match="x "):
+    with pytest.raises(CommandFailure, match="x "):
         list(parse_manifests(text, "x"))
 
 
@@ -280,13 +280,13 @@ def test_a_manifest_is_placed_in_the_namespace_it_needs() -> None:
     assert namespace_of(manifest) == ""
     own = {**manifest, "metadata": {"name": "a", "namespace": "own"}}
     assert namespace_of(placed(own, "team", forced=False)[1]) == "own"
-    with pytest.raises(Failure, match="'own', not 'team'"):
+    with pytest.raises(CommandFailure, match="'own', not 'team'"):
         placed(own, "team", forced=True)
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "a"}}
     assert placed(node, "team", forced=True) == (NODES, node)
-    with pytest.raises(Failure, match="Gadget"):
+    with pytest.raises(CommandFailure, match="Gadget"):
         placed({**manifest, "kind": "Gadget"}, "team", forced=False)
-    with pytest.raises(Failure, match="no metadata"):
+    with pytest.raises(CommandFailure, match="no metadata"):
         placed({**manifest, "metadata": {}}, "team", forced=False)
 
 

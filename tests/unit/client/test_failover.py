@@ -15,7 +15,7 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.client import addresses as addresses_module
 from livesize.client.addresses import Addresses
-from livesize.client.http import ConnectionConfig, HttpClient, UnreachableError
+from livesize.client.http import ConnectionConfig, HttpClient, ServerUnreachableError
 from livesize.client.informer import Informer
 from livesize.machinery.context import system_context
 
@@ -110,7 +110,7 @@ async def test_what_was_sent_is_not_sent_to_another(servers: list[Server]) -> No
     """It may have happened; only who asked can know whether to ask again."""
     servers[0].cut = True
     async with speaking(*servers) as client:
-        with pytest.raises(UnreachableError):
+        with pytest.raises(ServerUnreachableError):
             await client.create(PODS, {"metadata": {}}, "default")
         assert servers[1].asked == []
         assert await name_from(client) == "b"
@@ -128,7 +128,7 @@ async def test_when_nobody_answers_it_says_so(servers: list[Server]) -> None:
     for one in servers:
         await one.stop()
     async with speaking(*servers) as client:
-        with pytest.raises(UnreachableError):
+        with pytest.raises(ServerUnreachableError):
             await client.list(PODS)
 
 

@@ -29,7 +29,7 @@ from livesize.client.http import (
     REQUESTS_AT_ONCE,
     ConnectionConfig,
     HttpClient,
-    UnreachableError,
+    ServerUnreachableError,
 )
 from livesize.machinery.clock import SystemClock
 
@@ -337,7 +337,7 @@ async def test_nobody_listening_says_which_server_was_tried() -> None:
     async with serving() as served:
         pass
     async with speaking(served) as client:
-        with pytest.raises(UnreachableError, match="refused") as caught:
+        with pytest.raises(ServerUnreachableError, match="refused") as caught:
             await client.get(PODS, "db", "ns")
         assert served.server in str(caught.value)
         with pytest.raises(ConnectionError):
@@ -351,7 +351,7 @@ async def test_no_answer_in_time_is_a_connection_error() -> None:
 
     async with serving() as served, speaking(served, request_seconds=0.05) as client:
         served.answer = answer
-        with pytest.raises(UnreachableError, match="in time"):
+        with pytest.raises(ServerUnreachableError, match="in time"):
             await client.get(PODS, "db", "ns")
 
 
@@ -361,7 +361,7 @@ async def test_an_answer_that_is_not_json_is_a_connection_error() -> None:
 
     async with serving() as served, speaking(served) as client:
         served.answer = answer
-        with pytest.raises(UnreachableError, match="not JSON"):
+        with pytest.raises(ServerUnreachableError, match="not JSON"):
             await client.get(PODS, "db", "ns")
         assert await client.ask("/readyz") == "hello"
 
@@ -470,7 +470,7 @@ async def test_tls_trusts_only_the_authority_given_and_shows_our_certificate(
         async with speaking(served, ca_pem=authority.pem, **identity) as client:
             assert "node n1" in (await client.get(PODS, "db", "ns"))["subject"]
         async with speaking(served, ca_pem=stranger.pem) as client:
-            with pytest.raises(UnreachableError, match="not trusted"):
+            with pytest.raises(ServerUnreachableError, match="not trusted"):
                 await client.get(PODS, "db", "ns")
         async with speaking(served, skip_verification=True) as client:
             assert (await client.get(PODS, "db", "ns"))["subject"] == ""

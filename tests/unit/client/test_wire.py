@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from livesize.apiserver.tls import ensure_tls
 from livesize.client import connections as connections_module
 from livesize.client.connections import (
+    ConnectionIdentity,
     Connections,
-    Identity,
     NotConnectedError,
     ServerConnections,
     parse_server,
@@ -27,7 +27,7 @@ from livesize.client.wire import (
     MAX_HEAD_BYTES,
     MAX_UNREAD_BYTES,
     ClosedError,
-    Connection,
+    HttpConnection,
     LostError,
 )
 
@@ -115,7 +115,7 @@ async def serving(
     scheme = "http" if tls is None else "https"
     made.url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     headers = {"Accept": "application/json"}
-    identity = Identity(headers=headers, tls=tls and tls.client, connect_seconds=3.0)
+    identity = ConnectionIdentity(headers=headers, tls=tls and tls.client, connect_seconds=3.0)
     connections = Connections(identity)
     try:
         async with asyncio.timeout(20):
@@ -195,7 +195,7 @@ def test_an_answer_is_the_same_however_it_was_cut(case: str, cuts: set[int]) -> 
     said, expected = ANSWERS[case]
 
     async def run() -> None:
-        connection = Connection(lambda _: None)
+        connection = HttpConnection(lambda _: None)
         connection.connection_made(Deaf())
         async with asyncio.TaskGroup() as tasks:
             for _ in range(2):  # the second time it begins in the same parser
@@ -245,7 +245,7 @@ async def test_what_is_sent_is_http() -> None:
 
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "ä", "a\0"])
 async def test_a_header_that_would_break_the_framing_is_never_sent(value: str) -> None:
-    identity = Identity(headers={"Authorization": value}, connect_seconds=1.0)
+    identity = ConnectionIdentity(headers={"Authorization": value}, connect_seconds=1.0)
     with pytest.raises(NotConnectedError, match="Authorization") as caught:
         Connections(identity).to("http://127.0.0.1:1")
     assert value not in str(caught.value), "it may be a secret"
@@ -487,7 +487,7 @@ async def test_nobody_there_is_not_connected() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        connections = Connections(Identity(headers={}, connect_seconds=3.0))
+        connections = Connections(ConnectionIdentity(headers={}, connect_seconds=3.0))
         for host in ("127.0.0.1", "localhost"):  # the latter has two addresses on most machines
             with pytest.raises(NotConnectedError) as caught:
                 await connections.to(f"http://{host}:{port}").ask("GET", "/")
@@ -504,7 +504,7 @@ async def test_who_does_not_take_the_connection_in_time_is_not_connected() -> No
                 one = waiting.enter_context(socket.socket())
                 one.setblocking(False)
                 one.connect_ex(address)
-            connections = Connections(Identity(headers={}, connect_seconds=0.05))
+            connections = Connections(ConnectionIdentity(headers={}, connect_seconds=0.05))
             with pytest.raises(NotConnectedError) as caught:
                 await connections.to(f"http://127.0.0.1:{address[1]}").ask("GET", "/")
             assert isinstance(caught.value.failure, TimeoutError)

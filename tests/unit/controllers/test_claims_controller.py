@@ -18,10 +18,11 @@ from livesize.api.storage import (
     VOLUME_PROTECTION,
 )
 from livesize.apiserver.direct_client import DirectClient
-from livesize.controllers.claims.reconciler import ClaimBinder
+from livesize.controllers.claims.reconcile import claims_controller
 from livesize.machinery.context import system_context
 from livesize.scheduler.loop import Scheduler
 from unit.apiserver.conftest import IDENTITIES, Rig
+from unit.controllers.at_work import at_work
 from unit.controllers.storage_objects import claim, storage_class, volume
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -40,7 +41,7 @@ class Running:
 
     def begin(self) -> None:
         client = DirectClient(self.rig.service, IDENTITIES["controller"])
-        self._task = asyncio.create_task(ClaimBinder(client, context=system_context()).run())
+        self._task = asyncio.create_task(at_work(client, claims_controller))
 
     async def end(self) -> None:
         if self._task is not None:

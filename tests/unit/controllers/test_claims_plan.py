@@ -24,20 +24,20 @@ from livesize.api.storage import (
 from livesize.api.validation.objects import validate_create
 from livesize.api.volume_choice import NodeFacts
 from livesize.controllers.claims.plan import (
+    ClaimStep,
     ClaimView,
     Make,
     Remove,
-    Step,
     Tell,
     Write,
     plan_claim,
     plan_volume,
 )
-from livesize.controllers.claims.provision import Place
+from livesize.controllers.claims.provision import ConsumerNode
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 
-HERE = Place(NodeFacts("n1", {"kubernetes.io/hostname": "n1"}), "/var/claims")
-ELSEWHERE = Place(NodeFacts("n2", {"kubernetes.io/hostname": "n2"}), "/var/claims")
+HERE = ConsumerNode(NodeFacts("n1", {"kubernetes.io/hostname": "n1"}), "/var/claims")
+ELSEWHERE = ConsumerNode(NodeFacts("n2", {"kubernetes.io/hostname": "n2"}), "/var/claims")
 DELETED = ("metadata", "deletionTimestamp")
 
 
@@ -48,13 +48,13 @@ def bound(of: Object, to: Object) -> tuple[Object, Object]:
     return name.obj, reserve.obj
 
 
-def told(steps: tuple[Step, ...]) -> str:
+def told(steps: tuple[ClaimStep, ...]) -> str:
     (step,) = steps
     assert isinstance(step, Tell)
     return step.reason.value
 
 
-def chosen(steps: tuple[Step, ...]) -> str:
+def chosen(steps: tuple[ClaimStep, ...]) -> str:
     last = steps[-1]
     assert isinstance(last, Write)
     return volume_name(last.obj)
@@ -74,7 +74,7 @@ TAKEN = volume(claimRef={"namespace": "default", "name": "other", "uid": "x"})
         (ClaimView(claim(class_name=""), (volume(),), None), "FailedBinding"),
         (ClaimView(claim(), (), STATIC, HERE), "ExternalProvisioning"),
         (ClaimView(claim(), (volume(size="1Mi"),), STATIC, HERE), "ExternalProvisioning"),
-        (ClaimView(claim(), (), LOCAL, Place(NodeFacts("old"))), "ProvisioningFailed"),
+        (ClaimView(claim(), (), LOCAL, ConsumerNode(NodeFacts("old"))), "ProvisioningFailed"),
         (ClaimView(claim(volumeMode="Block"), (), LOCAL, HERE), "ProvisioningFailed"),
         (ClaimView(NAMED, (), LOCAL), "FailedBinding"),
         (ClaimView(NAMED, (TAKEN,), LOCAL), "FailedBinding"),
@@ -116,7 +116,7 @@ FAST, SLOW = labelled(volume("fast", "5Gi"), kind="fast"), volume("slow", "2Gi")
     ],
 )  # fmt: skip
 def test_the_smallest_volume_that_will_do_is_bound(
-    asking: Object, volumes: tuple[Object, ...], place: Place | None, name: str
+    asking: Object, volumes: tuple[Object, ...], place: ConsumerNode | None, name: str
 ) -> None:
     steps = plan_claim(ClaimView(asking, volumes, STATIC, place))
     assert chosen(steps) == name
@@ -219,7 +219,7 @@ class Stored:
     def __init__(self) -> None:
         self.claims: dict[str, Object] = {}
         self.volumes: dict[str, Object] = {}
-        self.pods: dict[str, Place] = {}  # by claim
+        self.pods: dict[str, ConsumerNode] = {}  # by claim
 
     def turn(self, name: str, done: int) -> bool:
         """One plan of a claim or a volume, cut off after so many steps; whether it had any."""
@@ -240,7 +240,7 @@ class Stored:
             self.check()
         return bool(writes[:done])
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: ClaimStep) -> None:
         match step:
             case Write(resource=resource, obj=obj):
                 kept = self.claims if resource == PERSISTENT_VOLUME_CLAIMS else self.volumes
@@ -252,7 +252,8 @@ class Stored:
                 self.volumes.setdefault(
                     name_of(obj), evolve(made, ("metadata", "finalizers"), held)
                 )
-            case Remove(name=name):
+            case Remove(obj=removed):
+                name = name_of(removed)
                 owner = lookup(self.volumes[name], "spec", "claimRef", "name")
                 uid = lookup(self.volumes[name], "spec", "claimRef", "uid")
                 assert uid_of(self.claims.get(owner, {})) != uid, "never under a claim's feet"

@@ -14,11 +14,11 @@ from livesize.api.objects import Object, evolve
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import stored_bytes
-from livesize.controllers.garbage.reconciler import GarbageCollector
-from livesize.controllers.quota.reconciler import QuotaCounter
-from livesize.machinery.context import system_context
+from livesize.controllers.garbage.reconcile import garbage_controller
+from livesize.controllers.quota.reconcile import quota_controller
 from livesize.store.interface import Put
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
+from unit.controllers.at_work import at_work
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -28,15 +28,10 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(made.service, IDENTITIES["controller"])
-    context = system_context()
-    tasks = [
-        asyncio.create_task(GarbageCollector(client, context=context).run()),
-        asyncio.create_task(QuotaCounter(client, context=context).run()),
-    ]
+    task = asyncio.create_task(at_work(client, garbage_controller, quota_controller))
     yield made
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     await made.check_nothing_was_changed_in_place()
     await made.stop()
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.disruption.plan import plan_status
-from livesize.controllers.disruption.reconciler import DisruptionBudgets
-from livesize.controllers.resize_deadline import reconciler as deadlines
-from livesize.machinery.context import system_context
+from livesize.controllers.disruption.reconcile import disruption_controller
+from livesize.controllers.resize_deadline import reconcile as deadlines
 from unit.apiserver.conftest import IDENTITIES, Rig
+from unit.controllers.at_work import at_work
 
 NOW = "2026-01-01T00:00:00Z"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -98,7 +98,7 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(made.service, IDENTITIES["controller"])
-    task = asyncio.create_task(DisruptionBudgets(client, context=system_context()).run())
+    task = asyncio.create_task(at_work(client, disruption_controller))
     yield made
     task.cancel()
     await asyncio.wait([task])
@@ -109,7 +109,9 @@ async def rig() -> AsyncIterator[Rig]:
 async def running(rig: Rig, name: str) -> None:
     await rig.add_pod(name, node="n1")
     conditions = [{"type": "Ready", "status": "True"}]
-    status = {"status": {"phase": "Running", "conditions": conditions}}
+    containers = [{"name": "app", "ready": True}]
+    said = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
+    status = {"status": said}
     answer = await rig.patch(f"{PODS}/{name}/status", status, token="n1")
     assert answer.status == 200, answer.json
 
@@ -197,7 +199,7 @@ async def test_the_deadline_of_a_resize_heeds_the_budget(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Evict is an eviction: the pod goes when its budget lets it go."""
-    monkeypatch.setattr(deadlines, "_BUDGET_SECONDS", 0.05)
+    monkeypatch.setattr(deadlines, "BUDGET_SECONDS", 0.05)
     await running(rig, "a")
     spec = {"minAvailable": 1, "selector": {}}
     await rig.request("POST", BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
@@ -209,7 +211,7 @@ async def test_the_deadline_of_a_resize_heeds_the_budget(
     assert (await rig.patch(f"{PODS}/a/resize", bigger, "strategic")).status == 200
 
     client = DirectClient(rig.service, IDENTITIES["controller"])
-    task = asyncio.create_task(deadlines.ResizeDeadlines(client, context=system_context()).run())
+    task = asyncio.create_task(at_work(client, deadlines.resize_deadline_controller))
     await asyncio.sleep(0.2)
     assert "deletionTimestamp" not in (await rig.get(f"{PODS}/a")).json["metadata"]
     await running(rig, "c")

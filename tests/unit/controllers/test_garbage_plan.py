@@ -13,12 +13,12 @@ from livesize.controllers.garbage.plan import (
     Dependent,
     ForgetMe,
     ForgetOwners,
+    GarbageStep,
     LetGo,
     LookAt,
     Owner,
     OwnerState,
     Piece,
-    Step,
     plan_piece,
 )
 
@@ -28,7 +28,7 @@ FREE, BLOCKING = Dependent("d", blocks=False), Dependent("b", blocks=True)
 LEAVING = Dependent("l", blocks=True, is_going=True)
 CIRCLE = Dependent("c", blocks=True, is_going=True, waits_for_owner=True)
 
-RULES: list[tuple[str, Piece, tuple[Step, ...]]] = [
+RULES: list[tuple[str, Piece, tuple[GarbageStep, ...]]] = [
     ("nobody owns it", Piece(), ()),
     ("its owner is there", Piece((SOLID,)), ()),
     ("its owner is gone", Piece((ABSENT,)), (Collect("Background"),)),
@@ -68,7 +68,7 @@ RULES: list[tuple[str, Piece, tuple[Step, ...]]] = [
 
 
 @pytest.mark.parametrize(("piece", "steps"), [row[1:] for row in RULES], ids=[r[0] for r in RULES])
-def test_rules(piece: Piece, steps: tuple[Step, ...]) -> None:
+def test_rules(piece: Piece, steps: tuple[GarbageStep, ...]) -> None:
     assert plan_piece(piece) == steps
 
 

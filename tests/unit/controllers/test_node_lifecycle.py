@@ -19,9 +19,9 @@ from livesize.controllers.node_lifecycle.plan import (
     UNSCHEDULABLE,
     plan_node,
 )
-from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
-from livesize.machinery.context import system_context
+from livesize.controllers.node_lifecycle.reconcile import node_lifecycle_controller
 from unit.apiserver.conftest import IDENTITIES, Rig
+from unit.controllers.at_work import at_work
 
 NOW = "2026-01-31T12:00:00Z"
 OTHER = {"key": "example.com/gpu", "value": "a", "effect": "NoExecute"}
@@ -116,7 +116,7 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     client = DirectClient(made.service, IDENTITIES["controller"])
-    task = asyncio.create_task(NodeLifecycle(client, context=system_context()).run())
+    task = asyncio.create_task(at_work(client, node_lifecycle_controller))
     yield made
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

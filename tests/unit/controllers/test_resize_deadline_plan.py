@@ -9,11 +9,31 @@ import pytest
 from livesize.api.objects import Object
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.api.validation.pod import validate_pod_spec
-from livesize.controllers.resize_deadline.plan import Evict, Rest, Revert, Wait, plan_deadline
+from livesize.controllers.resize_deadline.plan import Evict, LeaveAlone, Revert, Wait, plan_deadline
+from livesize.controllers.resize_deadline.progress import (
+    BEGAN,
+    ResizeBegan,
+    actual_sizes,
+    began_of,
+    format_began,
+    progress_of,
+)
 
-BEFORE = {"name": "app", "requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
 AFTER = {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 BACK = {"requests": {"cpu": "1"}, "limits": {"cpu": "1", "memory": None}}
+
+
+FORMER = {"app": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
+
+
+def conditions(phase: str) -> list[Object]:
+    """As Kubernetes writes them."""
+    if phase == "Done":
+        return []
+    if phase in ("Deferred", "Infeasible"):
+        return [{"type": "PodResizePending", "status": "True", "reason": phase}]
+    reason = {"reason": "Error"} if phase == "Error" else {}
+    return [{"type": "PodResizeInProgress", "status": "True", **reason}]
 
 
 def pod(action: str = "", deadline: str = "", phase: str = "Deferred", **metadata: Any) -> Object:
@@ -22,7 +42,7 @@ def pod(action: str = "", deadline: str = "", phase: str = "Deferred", **metadat
     return {
         "metadata": {"name": "db", "annotations": given, **metadata},
         "spec": {"containers": [{"name": "app", "image": "a", "resources": AFTER}]},
-        "status": {"resizeState": {"phase": phase, "previous": [BEFORE]}},
+        "status": {"conditions": conditions(phase)},
     }
 
 
@@ -32,24 +52,26 @@ REVERT = Revert({"spec": {"containers": [{"name": "app", "resources": BACK}]}})
 @pytest.mark.parametrize(
     ("seen", "waited", "plan"),
     [
-        pytest.param(pod(), 99.0, Rest(), id="nothing said"),
-        pytest.param(pod("Keep", "1s"), 99.0, Rest(), id="keeps trying"),
-        pytest.param(pod(deadline="1s"), 99.0, Rest(), id="a deadline and nothing to do"),
+        pytest.param(pod(), 99.0, LeaveAlone(), id="nothing said"),
+        pytest.param(pod("Keep", "1s"), 99.0, LeaveAlone(), id="keeps trying"),
+        pytest.param(pod(deadline="1s"), 99.0, LeaveAlone(), id="a deadline and nothing to do"),
         pytest.param(pod("Revert"), 10.0, Wait(20.0), id="half a minute by default"),
         pytest.param(pod("Revert", "1m30s"), 10.0, Wait(80.0), id="as long as it says"),
         pytest.param(pod("Revert", "5s"), 5.0, REVERT, id="back"),
         pytest.param(pod("Revert", "5s", "Error"), 5.0, REVERT, id="back from an error"),
         pytest.param(pod("Revert", "5s", "InProgress"), 5.0, REVERT, id="back from half way"),
         pytest.param(pod("Revert", "5s", "Infeasible"), 0.0, REVERT, id="never fits: at once"),
-        pytest.param(pod("Revert", "5s", "Done"), 99.0, Rest(), id="done"),
+        pytest.param(pod("Revert", "5s", "Done"), 99.0, LeaveAlone(), id="done"),
         pytest.param(pod("Evict", "5s"), 4.0, Wait(1.0), id="not gone yet"),
         pytest.param(pod("Evict", "5s"), 5.0, Evict(), id="gone"),
-        pytest.param(pod("Restart", "5s"), 9.0, Rest(), id="restarts are the node's"),
-        pytest.param(pod("Evict", "5s", deletionTimestamp="now"), 9.0, Rest(), id="leaves already"),
+        pytest.param(pod("Restart", "5s"), 9.0, LeaveAlone(), id="restarts are the node's"),
+        pytest.param(
+            pod("Evict", "5s", deletionTimestamp="now"), 9.0, LeaveAlone(), id="leaves already"
+        ),
     ],
 )
 def test_what_is_done(seen: Object, waited: float, plan: object) -> None:
-    assert plan_deadline(seen, waited) == plan
+    assert plan_deadline(seen, waited, FORMER) == plan
 
 
 def test_a_sidecar_goes_back_in_its_own_list() -> None:
@@ -58,18 +80,16 @@ def test_a_sidecar_goes_back_in_its_own_list() -> None:
         {"name": "side", "restartPolicy": "Always", "resources": AFTER},
         {"name": "init", "resources": AFTER},
     ]
-    seen["status"]["resizeState"]["previous"] += [{**BEFORE, "name": "side"}]
+    former = {**FORMER, "side": FORMER["app"]}
     back = {"initContainers": [{"name": "side", "resources": BACK}]}
     assert isinstance(REVERT, Revert)
-    assert plan_deadline(seen, 9.0) == Revert({"spec": {**REVERT.patch["spec"], **back}})
+    assert plan_deadline(seen, 9.0, former) == Revert({"spec": {**REVERT.patch["spec"], **back}})
 
 
 def test_going_back_is_asked_once() -> None:
     seen = pod("Revert", "5s")
-    seen["spec"]["containers"][0]["resources"] = {
-        key: BEFORE[key] for key in ("requests", "limits")
-    }
-    assert plan_deadline(seen, 9.0) == Rest()
+    seen["spec"]["containers"][0]["resources"] = FORMER["app"]
+    assert plan_deadline(seen, 9.0, FORMER) == LeaveAlone()
 
 
 @pytest.mark.parametrize(
@@ -91,3 +111,64 @@ def test_what_never_restarts_does_not_at_a_deadline_either() -> None:
     assert [error.field for error in validate_pod_spec(given)] == [
         f"metadata.annotations[{ON_DEADLINE}]"
     ]
+
+
+RUNNING = {"name": "app", "allocatedResources": {"cpu": "1"}, "resources": FORMER["app"]}
+
+
+@pytest.mark.parametrize(
+    ("status", "progress"),
+    [
+        pytest.param({}, "settled", id="not started"),
+        pytest.param({"containerStatuses": [RUNNING]}, "unfinished", id="asked, not judged"),
+        pytest.param(
+            {"containerStatuses": [RUNNING], "observedGeneration": 2}, "unfinished", id="not yet"
+        ),
+        pytest.param(
+            {"containerStatuses": [RUNNING], "observedGeneration": 3},
+            "settled",
+            id="judged, and nothing pending",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [{**RUNNING, "allocatedResources": {"cpu": "2000m"}}],
+                "observedGeneration": 2,
+            },
+            "unfinished",
+            id="limits alone",
+        ),
+        pytest.param({"conditions": conditions("Infeasible")}, "infeasible", id="never"),
+        pytest.param(
+            {"conditions": [{**conditions("Infeasible")[0], "observedGeneration": 2}]},
+            "unfinished",
+            id="an older request never fitted",
+        ),
+        pytest.param(
+            {"conditions": [{**conditions("Deferred")[0], "status": "False"}]},
+            "settled",
+            id="not true any more",
+        ),
+    ],
+)
+def test_how_far_a_resize_is_in_the_words_of_kubernetes(status: Object, progress: str) -> None:
+    seen = {**pod("Revert", generation=3), "status": status}
+    assert progress_of(seen).value == progress
+
+
+def test_sizes_as_the_node_reports_them() -> None:
+    seen = {**pod("Revert"), "status": {"containerStatuses": [RUNNING, {"name": "gone"}]}}
+    assert actual_sizes(seen) == FORMER
+
+
+@pytest.mark.parametrize("text", ["", "{}", "nonsense", '{"generation": "3"}'])
+def test_an_annotation_that_makes_no_sense_counts_as_none(text: str) -> None:
+    seen = pod("Revert")
+    seen["metadata"]["annotations"][BEGAN] = text
+    assert began_of(seen) is None
+
+
+def test_what_is_noted_is_read_again() -> None:
+    began = ResizeBegan(3, "2026-01-31T12:00:00Z", FORMER)
+    seen = pod("Revert")
+    seen["metadata"]["annotations"][BEGAN] = format_began(began)
+    assert began_of(seen) == began

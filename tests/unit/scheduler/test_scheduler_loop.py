@@ -14,12 +14,11 @@ from livesize.api.errors import StatusError, conflict, not_found
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import REGISTRY
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, evolve, lookup, name_of, uid_of
 from livesize.api.patch import PatchType
-from livesize.api.patch.merge_keys import merge_keys_of
 from livesize.api.patch.strategic import strategic_merge
 from livesize.client.interface import Client
 from livesize.machinery.context import seeded_context
@@ -99,7 +98,7 @@ class Server:
         assert (patch_type, subresource) == (PatchType.STRATEGIC, "status")
         self.status_patches.append((name, patch))
         old = self.objects[resource][name]
-        self.put(resource, strategic_merge(old, patch, merge_keys_of(resource)))
+        self.put(resource, strategic_merge(old, patch, kind_of(resource).schema.root))
         return self.objects[resource][name]
 
     async def post(

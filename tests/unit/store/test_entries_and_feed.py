@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livesize.store.commits import Commit
 from livesize.store.entries import Entries
 from livesize.store.feed import Feed
 from livesize.store.interface import Change, ChangeKind, Entry, StoreClosedError
-from livesize.store.judgement import Commit
 
 KEYS = st.text(alphabet="a/\u00e9\U0010ffff", min_size=1, max_size=4)
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.store.copies import backup_sqlite, read_sqlite, write_backup, write_sqlite
 from livesize.store.epochs import EPOCH_BITS, epoch_at, epoch_of_copy, first_revision
 from livesize.store.interface import (
     Check,
@@ -23,10 +22,11 @@ from livesize.store.interface import (
     Put,
     Store,
     StoreOpenError,
+    StoreSnapshot,
 )
 from livesize.store.memory import MemoryStore
-from livesize.store.snapshot import Snapshot
 from livesize.store.sqlite import SqliteLimits, SqliteStore
+from livesize.store.sqlite_backups import backup_sqlite, read_sqlite, write_backup, write_sqlite
 
 NOW = 1_800_000_000.0
 EPOCH = epoch_at(NOW)
@@ -179,7 +179,7 @@ async def test_a_restored_store_is_ahead_of_the_one_it_replaces(tmp_path: Path) 
 
 async def test_a_damaged_store_can_be_replaced_but_not_copied(tmp_path: Path) -> None:
     path, backup = tmp_path / "store.db", tmp_path / "backup.db"
-    write_backup(backup, Snapshot(5, (("a", b"1"),)))
+    write_backup(backup, StoreSnapshot(5, (("a", b"1"),)))
     path.write_bytes(os.urandom(10_000))
     with pytest.raises(StoreOpenError, match=r"store\.db"):
         read_sqlite(path)
@@ -192,7 +192,7 @@ async def test_a_store_in_use_is_neither_replaced_nor_copied(tmp_path: Path) -> 
     async with opened(path) as store:
         await write_some(store)
         with pytest.raises(StoreOpenError, match="in use"):
-            write_sqlite(path, Snapshot(1, ()), EPOCH)
+            write_sqlite(path, StoreSnapshot(1, ()), EPOCH)
         with pytest.raises(StoreOpenError, match="in use"):
             read_sqlite(path, exclusive=True)
     assert len(read_sqlite(path, exclusive=True).values) == 5

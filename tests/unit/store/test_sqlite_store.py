@@ -24,7 +24,7 @@ from livesize.store.interface import (
     StoreClosedError,
 )
 from livesize.store.sqlite import SqliteLimits, SqliteStore, StoreOpenError
-from livesize.store.sqlite_open import WAL_ROOM_BYTES
+from livesize.store.sqlite_connection import WAL_ROOM_BYTES
 
 
 class Gate(CrashPoints):

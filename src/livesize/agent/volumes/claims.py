@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
-from typing import Protocol, cast
 
 from livesize.agent.volumes.sources import ConfigError, Sources
 from livesize.api.errors import StatusError
@@ -52,7 +51,7 @@ async def wait_until_bound(client: Client, claims: Iterable[Object], seconds: fl
 async def _until_bound(client: Client, claim: Object) -> None:
     selection = Selection(namespace_of(claim), fields=f"metadata.name={name_of(claim)}")
     stream = client.watch(PERSISTENT_VOLUME_CLAIMS, selection, resource_version=version_of(claim))
-    async with aclosing(cast("_Closable", stream)):
+    async with aclosing(stream):
         async for event in stream:
             if event.type is WatchEventType.DELETED or _has_volume(event.object):
                 return
@@ -116,7 +115,3 @@ def _on_machine(name: str, found: Object, group: int | None, folders: str) -> Ho
         return HostPath(name, path, "Directory")
     source = lookup(found, "spec", "hostPath", default={})
     return HostPath(name, source.get("path", ""), source.get("type") or "")
-
-
-class _Closable(Protocol):
-    async def aclose(self) -> None: ...

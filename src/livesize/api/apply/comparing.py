@@ -14,9 +14,9 @@ from livesize.api.apply.field_sets import (
     is_nothing,
     owns_itself,
 )
-from livesize.api.apply.list_keys import WHOLE, elements
+from livesize.api.apply.list_keys import elements
 from livesize.api.patch import equal_json
-from livesize.api.patch.merge_keys import NOTHING_KNOWN, MergeKeys
+from livesize.api.schema.fields import UNKNOWN, Field
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -31,13 +31,10 @@ SAME = Difference(NOTHING, NOTHING)
 _WITH_PARTS = (dict, list)
 
 
-def fields_of(value: Any, schema: MergeKeys) -> FieldSet:
+def fields_of(value: Any, schema: Field) -> FieldSet:
     """Every field of ``value``; of an object, not of something plain."""
     if isinstance(value, dict):
-        return {
-            f"f:{name}": {} if name in WHOLE else fields_of(item, schema.below(name))
-            for name, item in value.items()
-        }
+        return {f"f:{name}": _field_set(item, schema.below(name)) for name, item in value.items()}
     if isinstance(value, list):
         named = elements(value, schema)
         if not named:
@@ -46,16 +43,16 @@ def fields_of(value: Any, schema: MergeKeys) -> FieldSet:
     return {}
 
 
-def schema_of_element(schema: MergeKeys) -> MergeKeys:
-    return MergeKeys(fields=schema.fields)
+def _field_set(item: Any, schema: Field) -> FieldSet:
+    return {} if schema.is_atomic else fields_of(item, schema)
 
 
-def _element_fields(item: Any, schema: MergeKeys) -> FieldSet:
-    inside = fields_of(item, schema_of_element(schema))
+def _element_fields(item: Any, schema: Field) -> FieldSet:
+    inside = fields_of(item, schema.element)
     return {ITSELF: {}, **inside} if inside else {}
 
 
-def compare(old: Any, new: Any, schema: MergeKeys) -> Difference:
+def compare(old: Any, new: Any, schema: Field) -> Difference:
     """From ``old`` to ``new``. What both share is not looked into, so a small change of a large
     object is found quickly."""
     if old is new:
@@ -69,7 +66,7 @@ def compare(old: Any, new: Any, schema: MergeKeys) -> Difference:
     return Difference(fields_of(new, schema), {} if isinstance(old, _WITH_PARTS) else NOTHING)
 
 
-def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -> Difference:
+def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: Field) -> Difference:
     changed: FieldSet = {}
     removed: FieldSet = {}
     below_here = schema.fields
@@ -80,10 +77,12 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -
         if isinstance(item, str) and not isinstance(before, _WITH_PARTS):
             if before != item:
                 changed[f"f:{name}"] = {}
-        elif before is _ABSENT or name in WHOLE:
+            continue
+        below_it = below_here.get(name, UNKNOWN)
+        if before is _ABSENT or below_it.is_atomic:
             if not equal_json(before, item):
-                changed[f"f:{name}"] = {} if name in WHOLE else fields_of(item, schema.below(name))
-        elif (found := compare(before, item, below_here.get(name, NOTHING_KNOWN))) is not SAME:
+                changed[f"f:{name}"] = _field_set(item, below_it)
+        elif (found := compare(before, item, below_it)) is not SAME:
             _note(f"f:{name}", found, changed, removed)
     if not old.keys() <= new.keys():
         removed |= {f"f:{name}": {} for name in old if name not in new}
@@ -92,11 +91,11 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], schema: MergeKeys) -
     return _difference(changed, removed)
 
 
-def _compare_lists(old: list[Any], new: list[Any], schema: MergeKeys) -> Difference:
+def _compare_lists(old: list[Any], new: list[Any], schema: Field) -> Difference:
     before, after = elements(old, schema), elements(new, schema)
     if before is None or after is None:
         return SAME if equal_json(old, new) else Difference({}, NOTHING)
-    inside = schema_of_element(schema)
+    inside = schema.element
     changed: FieldSet = {}
     removed: FieldSet = {}
     for key, item in after.items():
@@ -121,7 +120,7 @@ def _note(key: str, found: Difference, changed: FieldSet, removed: FieldSet) -> 
         removed[key] = found.removed
 
 
-def without_fields(value: Any, fields: FieldSet, kept: FieldSet, schema: MergeKeys) -> Any:
+def without_fields(value: Any, fields: FieldSet, kept: FieldSet, schema: Field) -> Any:
     """``value`` without the fields of the set, except those that are, or hold, one of ``kept``.
     What is empty only because of that goes too."""
     if isinstance(value, dict):
@@ -136,7 +135,7 @@ def without_fields(value: Any, fields: FieldSet, kept: FieldSet, schema: MergeKe
         if is_nothing(going):
             rest[key] = item
         elif not (owns_itself(going) and is_nothing(staying)):
-            inner = schema.below(key[2:]) if isinstance(value, dict) else schema_of_element(schema)
+            inner = schema.below(key[2:]) if isinstance(value, dict) else schema.element
             left = without_fields(item, going, staying, inner)
             if left or not item or not isinstance(item, dict | list):
                 rest[key] = left

@@ -1,9 +1,4 @@
-"""How apply sees lists and maps: by which keys the elements of a list are told apart, and what is
-owned only as a whole.
-
-Mostly the table of strategic merge patch; Kubernetes differs between the two in the few places
-written down here (its listMapKey and mapType against patchMergeKey).
-"""
+"""How apply sees lists: by which keys (Kubernetes' listMapKey) their elements are told apart."""
 
 from __future__ import annotations
 
@@ -12,46 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from livesize.api.apply.field_sets import path_json
-from livesize.api.patch.merge_keys import SET, MergeKeys
+from livesize.api.schema.fields import SET, Field
 
-# Two keys where strategic merge has one; what the second is when it is not given.
-_TWO_KEYS: Mapping[str, tuple[str, ...]] = {
-    "containerPort": ("containerPort", "protocol"),
-    "port": ("port", "protocol"),
-    "topologyKey": ("topologyKey", "whenUnsatisfiable"),
-}
 _LONGEST_KEPT = 256
 _KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
-
-WHOLE = frozenset(
-    {
-        "configMapKeyRef",
-        "fieldRef",
-        "hostIPs",
-        "involvedObject",
-        "labelSelector",
-        "matchLabels",
-        "nodeSelector",
-        "related",
-        "resourceFieldRef",
-        "secretKeyRef",
-        "secretRef",
-        "selector",
-    }
-)
-"""Fields that are owned as one, whatever is inside."""
-
-
-def keys_of(schema: MergeKeys) -> tuple[str, ...] | None:
-    """The keys of a list's elements; None where the list is owned as a whole."""
-    if schema.merge_key is None or schema.merge_key == SET:
-        return None
-    return _TWO_KEYS.get(schema.merge_key, (schema.merge_key,))
-
-
-def is_set(schema: MergeKeys) -> bool:
-    """A list of plain values, each owned by itself."""
-    return schema.merge_key == SET
+"""What a key is when it is not given."""
 
 
 def by_element(items: list[Any], keys: tuple[str, ...]) -> dict[str, Any] | None:
@@ -78,12 +38,11 @@ def by_value(items: list[Any]) -> dict[str, Any] | None:
     return named
 
 
-def elements(value: list[Any], schema: MergeKeys) -> dict[str, Any] | None:
+def elements(value: list[Any], schema: Field) -> dict[str, Any] | None:
     """The elements of a list by name; None where it is owned as a whole."""
-    keys = keys_of(schema)
-    if keys is not None:
-        return by_element(value, keys)
-    return by_value(value) if is_set(schema) else None
+    if schema.list_keys:
+        return by_element(value, schema.list_keys)
+    return by_value(value) if schema.merge_key == SET else None
 
 
 def _plain_name(keys: tuple[str, ...], item: dict[str, Any]) -> str | None:

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from livesize.api.apply.list_keys import WHOLE, elements
+from livesize.api.apply.list_keys import elements
 from livesize.api.patch import PatchError
-from livesize.api.patch.merge_keys import MergeKeys
+from livesize.api.schema.fields import Field
 
 
-def merge_applied(live: Any, applied: Any, schema: MergeKeys, where: str = "") -> Any:
+def merge_applied(live: Any, applied: Any, schema: Field, where: str = "") -> Any:
     """``live`` with everything ``applied`` says. Elements of lists stay where they are; new ones
     come behind them. Raises PatchError where elements of ``applied`` cannot be told apart."""
     if isinstance(applied, dict):
         merged = dict(live) if isinstance(live, dict) else {}
         for name, item in applied.items():
             path = f"{where}.{name}"
-            if name in WHOLE:
+            below = schema.below(name)
+            if below.is_atomic:
                 merged[name] = item
             else:
-                merged[name] = merge_applied(merged.get(name), item, schema.below(name), path)
+                merged[name] = merge_applied(merged.get(name), item, below, path)
         return merged
     if isinstance(applied, list) and schema.merge_key is not None:
         return _merge_lists(live, applied, schema, where)
     return applied
 
 
-def _merge_lists(live: Any, applied: list[Any], schema: MergeKeys, where: str) -> list[Any]:
+def _merge_lists(live: Any, applied: list[Any], schema: Field, where: str) -> list[Any]:
     named = elements(applied, schema)
     if named is None:
         raise PatchError(
@@ -35,7 +36,7 @@ def _merge_lists(live: Any, applied: list[Any], schema: MergeKeys, where: str) -
     before = elements(live, schema) if isinstance(live, list) else {}
     if before is None:
         return applied
-    inside = MergeKeys(fields=schema.fields)
+    inside = schema.element
     merged = dict(before)
     for key, item in named.items():
         merged[key] = merge_applied(before.get(key), item, inside, f"{where}[{key[2:]}]")

@@ -31,7 +31,7 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.merging import merge_applied
 from livesize.api.objects import Object
-from livesize.api.patch.merge_keys import MergeKeys
+from livesize.api.schema.fields import Field
 
 MAX_UPDATE_ENTRIES = 10
 ANCIENT = "ancient-changes"
@@ -63,15 +63,15 @@ class Owner(msgspec.Struct, frozen=True):
         )
 
 
-class Entry(msgspec.Struct, frozen=True):
+class OwnedFields(msgspec.Struct, frozen=True):
     """``stored``: the very item it was read from, as long as nothing of it has changed."""
 
     owner: Owner
     fields: FieldSet
     stored: Object | None = None
 
-    def replaced(self, fields: FieldSet) -> Entry:
-        return self if fields is self.fields else Entry(self.owner, fields)
+    def replaced(self, fields: FieldSet) -> OwnedFields:
+        return self if fields is self.fields else OwnedFields(self.owner, fields)
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -95,10 +95,10 @@ class Merged(msgspec.Struct, frozen=True):
     fields: FieldSet
 
 
-def read_entries(managed: Sequence[Object]) -> tuple[Entry, ...]:
+def read_entries(managed: Sequence[Object]) -> tuple[OwnedFields, ...]:
     """The entries of a stored ``metadata.managedFields``, which are as we wrote them."""
     return tuple(
-        Entry(
+        OwnedFields(
             Owner(
                 item.get("manager", ""),
                 _OPERATIONS[item["operation"]],
@@ -113,15 +113,17 @@ def read_entries(managed: Sequence[Object]) -> tuple[Entry, ...]:
     )
 
 
-def parse_entries(managed: Any) -> tuple[Entry, ...] | None:
+def parse_entries(managed: Any) -> tuple[OwnedFields, ...] | None:
     """The same from a client, in Kubernetes' order; None where it cannot be read as such."""
     if not isinstance(managed, list) or not all(map(_is_entry, managed)):
         return None
-    entries = (Entry(one.owner, ordered(one.fields)) for one in read_entries(managed))
+    entries = (OwnedFields(one.owner, ordered(one.fields)) for one in read_entries(managed))
     return tuple(sorted(entries, key=_order))
 
 
-def write_entries(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> list[Object]:
+def write_entries(
+    entries: Iterable[OwnedFields], before: Sequence[OwnedFields] = ()
+) -> list[Object]:
     """``before``: entries whose sets are stored already, and need not be made again."""
     known = {id(entry.fields) for entry in before}
     return [
@@ -132,7 +134,9 @@ def write_entries(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> lis
     ]
 
 
-def own_update(entries: Sequence[Entry], change: Difference, owner: Owner) -> tuple[Entry, ...]:
+def own_update(
+    entries: Sequence[OwnedFields], change: Difference, owner: Owner
+) -> tuple[OwnedFields, ...]:
     """The entries after ``owner`` has made this change."""
     mine = NOTHING
     others = []
@@ -142,7 +146,7 @@ def own_update(entries: Sequence[Entry], change: Difference, owner: Owner) -> tu
             mine = rest
         else:
             others.append(entry.replaced(difference(rest, change.changed)))
-    return _bounded((*others, Entry(owner, union(mine, change.changed))))
+    return _bounded((*others, OwnedFields(owner, union(mine, change.changed))))
 
 
 def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list[Object] | None:
@@ -167,7 +171,7 @@ def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list
 
 
 def merge_part(
-    live: Object, part: Object, entries: Sequence[Entry], owner: Owner, schema: MergeKeys
+    live: Object, part: Object, entries: Sequence[OwnedFields], owner: Owner, schema: Field
 ) -> Merged:
     """``live`` with ``part`` applied by ``owner``, and without what it used to apply."""
     fields = fields_of(part, schema) or NOTHING
@@ -186,7 +190,7 @@ def merge_part(
 
 
 def conflicts_of(
-    entries: Sequence[Entry], change: Difference, owner: Owner
+    entries: Sequence[OwnedFields], change: Difference, owner: Owner
 ) -> tuple[Conflict, ...]:
     """What an apply that makes this change would take from others."""
     return tuple(
@@ -198,8 +202,8 @@ def conflicts_of(
 
 
 def own_apply(
-    entries: Sequence[Entry], change: Difference, owner: Owner, fields: FieldSet
-) -> tuple[Entry, ...]:
+    entries: Sequence[OwnedFields], change: Difference, owner: Owner, fields: FieldSet
+) -> tuple[OwnedFields, ...]:
     """The entries after ``owner`` has applied ``fields``, which made this change. The time of an
     apply that changed nothing stays what it was."""
     others = []
@@ -210,10 +214,10 @@ def own_apply(
             others.append(entry.replaced(rest))
         elif entry.fields == fields and is_nothing(union(change.changed, change.removed)):
             at = entry.owner
-    return _bounded((*others, Entry(at, fields)))
+    return _bounded((*others, OwnedFields(at, fields)))
 
 
-def _bounded(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _bounded(entries: tuple[OwnedFields, ...]) -> tuple[OwnedFields, ...]:
     """In Kubernetes' order, and with the oldest of too many Updates put together."""
     kept = sorted((one for one in entries if one.fields is not NOTHING), key=_order)
     if len(kept) <= MAX_UPDATE_ENTRIES:
@@ -230,7 +234,7 @@ def _bounded(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     last = surplus[-1].owner
     ancient = msgspec.structs.replace(last, manager=ANCIENT, subresource="")
     rest = [one for one in kept if all(one is not gone for gone in surplus)]
-    return tuple(sorted((*rest, Entry(ancient, together)), key=_order))
+    return tuple(sorted((*rest, OwnedFields(ancient, together)), key=_order))
 
 
 def _is_of(item: Object, owner: Owner) -> bool:
@@ -249,7 +253,7 @@ def _place(item: Object) -> tuple[str, str]:
     return item["operation"], item.get("time", "")
 
 
-def _order(entry: Entry) -> tuple[Operation, str, str, str]:
+def _order(entry: OwnedFields) -> tuple[Operation, str, str, str]:
     owner = entry.owner
     return owner.operation, owner.time, owner.manager, owner.subresource
 
@@ -265,7 +269,7 @@ def _is_entry(item: Any) -> bool:
     )
 
 
-def _written(entry: Entry, fields: FieldSet) -> Object:
+def _written(entry: OwnedFields, fields: FieldSet) -> Object:
     owner = entry.owner
     written: Object = {
         "manager": owner.manager,

@@ -13,6 +13,8 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.roles import EDITED, READ, Role
+from livesize.api.schema.fields import Type, boolean, map_of, string_map
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.entries import (
     validate_encoded,
     validate_frozen,
@@ -21,6 +23,12 @@ from livesize.api.validation.entries import (
 )
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, "configmap", ("cm",))
+
+
+class ConfigMap(TypedObject):
+    data = string_map(2)
+    binaryData = map_of(Type.BYTES, 3)
+    immutable = boolean(4, keeps_zero=True)
 
 
 def validate_config_map(config: Object) -> list[FieldError]:
@@ -41,6 +49,7 @@ def validate_config_map_update(new: Object, old: Object) -> list[FieldError]:
 
 CONFIG_MAP = Kind(
     CONFIG_MAPS,
+    shape=ConfigMap,
     validate=validate_config_map,
     validate_update=validate_config_map_update,
     roles={**EDITED, Role.NODE: {"": READ}},

@@ -13,8 +13,38 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.roles import ALL, CHANGE, CREATE, READ, Role
+from livesize.api.schema.fields import Message, Type, integer, object_of, scalar, string
+from livesize.api.schema.meta import TypedObject
+from livesize.api.schema.references import ObjectReference
 
 EVENTS = Resource("", "v1", "events", "Event", True, "event", ("ev",))
+
+
+class EventSource(Message):
+    component = string(1)
+    host = string(2)
+
+
+class EventSeries(Message):
+    count = integer(1)
+    lastObservedTime = scalar(Type.MICRO_TIME, 2)
+
+
+class Event(TypedObject):
+    involvedObject = object_of(ObjectReference, 2, is_atomic=True)
+    reason = string(3)
+    message = string(4)
+    source = object_of(EventSource, 5)
+    firstTimestamp = scalar(Type.TIME, 6)
+    lastTimestamp = scalar(Type.TIME, 7)
+    count = integer(8)
+    type = string(9, "Normal", "Warning")
+    eventTime = scalar(Type.MICRO_TIME, 10)
+    series = object_of(EventSeries, 11)
+    action = string(12)
+    related = object_of(ObjectReference, 13, is_atomic=True)
+    reportingComponent = string(14)
+    reportingInstance = string(15)
 
 
 def validate_event(event: Object) -> list[FieldError]:
@@ -45,6 +75,7 @@ def _event_object(event: Object, _now: float) -> str:
 
 EVENT = Kind(
     EVENTS,
+    shape=Event,
     validate=validate_event,
     status=StatusWrites.ANY,
     tracks_updates=False,

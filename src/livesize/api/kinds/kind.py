@@ -14,6 +14,8 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Scale, Subresource
 from livesize.api.objects import Object
 from livesize.api.roles import Grants
+from livesize.api.schema.fields import Message, Schema, schema_of
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.names import DnsRule
 
 
@@ -31,8 +33,9 @@ class StatusWrites(enum.Enum):
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """``defaults`` returns the object with everything filled in; doing it twice changes nothing
     more. ``validate`` and ``validate_update`` (new, old) return what is wrong; where a kind has no
-    ``validate_update``, an update is checked like a new object. ``is_stored``: clients read and
-    write objects of it; of the others the API server computes the answer to each request.
+    ``validate_update``, an update is checked like a new object. ``shape`` declares its fields.
+    ``is_stored``: clients read and write objects of it; of the others the API server computes the
+    answer to each request.
 
     ``roles``: what each role may do. ``has_generation``: a change of the spec counts it up.
     ``tracks_updates``: managedFields say who updated what. ``counted``: quotas count its objects.
@@ -40,6 +43,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     ``collected``: the garbage collector follows its owner references."""
 
     resource: Resource
+    shape: type[Message] = TypedObject
     defaults: Callable[[Object], Object] | None = None
     validate: Callable[[Object], list[FieldError]] | None = None
     validate_update: Callable[[Object, Object], list[FieldError]] | None = None
@@ -56,3 +60,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     counted: bool = True
     collected: bool = True
     is_stored: bool = True
+
+    @property
+    def schema(self) -> Schema:
+        return schema_of(self.shape)

@@ -16,10 +16,31 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
 from livesize.api.roles import RULING
+from livesize.api.schema.fields import Message, list_of, object_of, quantities, string
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.choices import required_one_of
 from livesize.api.validation.resources import validate_quantities
 
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", True, "limitrange", ("limits",))
+
+
+class LimitRangeItem(Message):
+    type = string(1)
+    max = quantities(2)
+    min = quantities(3)
+    default = quantities(4, description="Limits of containers that give none.")
+    defaultRequest = quantities(5)
+    maxLimitRequestRatio = quantities(6)
+
+
+class LimitRangeSpec(Message):
+    limits = list_of(LimitRangeItem, 1)
+
+
+class LimitRange(TypedObject):
+    """What each container or pod of a namespace gets if it says nothing, and its bounds."""
+
+    spec = object_of(LimitRangeSpec, 2)
 
 
 LIMIT_TYPES = ("Container", "Pod", "PersistentVolumeClaim")
@@ -116,6 +137,7 @@ def _validate_order(item: Object, lower: str, upper: str, field: str) -> list[Fi
 
 LIMIT_RANGE = Kind(
     LIMIT_RANGES,
+    shape=LimitRange,
     defaults=default_limit_range,
     validate=validate_limit_range,
     roles=RULING,

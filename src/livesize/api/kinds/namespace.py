@@ -13,9 +13,33 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.roles import ALL, COLLECT, READ, Role
+from livesize.api.schema.fields import Message, Type, list_of, object_of, scalar, string, strings
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.names import DnsRule
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, "namespace", ("ns",))
+
+
+class NamespaceSpec(Message):
+    finalizers = strings(1)
+
+
+class NamespaceCondition(Message):
+    type = string(1)
+    status = string(2)
+    lastTransitionTime = scalar(Type.TIME, 4)
+    reason = string(5)
+    message = string(6)
+
+
+class NamespaceStatus(Message):
+    phase = string(1)
+    conditions = list_of(NamespaceCondition, 2, key="type")
+
+
+class Namespace(TypedObject):
+    spec = object_of(NamespaceSpec, 2)
+    status = object_of(NamespaceStatus, 3)
 
 
 SECURITY_LEVELS = ("privileged", "baseline", "restricted")
@@ -49,6 +73,7 @@ def validate_namespace(namespace: Object) -> list[FieldError]:
 
 NAMESPACE = Kind(
     NAMESPACES,
+    shape=Namespace,
     defaults=default_namespace,
     validate=validate_namespace,
     name_rule=DnsRule.LABEL,

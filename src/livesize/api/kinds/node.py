@@ -20,10 +20,105 @@ from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities
 from livesize.api.roles import CHANGE, COLLECT, CREATE, READ, Role
+from livesize.api.schema.fields import (
+    Message,
+    Type,
+    anything,
+    boolean,
+    integer,
+    list_of,
+    object_of,
+    quantities,
+    scalar,
+    string,
+    string_set,
+    strings,
+)
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.names import validate_key
 from livesize.api.validation.resources import validate_quantities
 
 NODES = Resource("", "v1", "nodes", "Node", False, "node", ("no",))
+
+
+class Taint(Message):
+    key = string(1)
+    value = string(2)
+    effect = string(3)
+    timeAdded = scalar(Type.TIME, 4)
+
+
+class NodeSpec(Message):
+    podCIDR = string(1)
+    providerID = string(3)
+    unschedulable = boolean(4)
+    taints = list_of(Taint, 5)
+    podCIDRs = string_set(7)
+    configSource = anything()
+    externalID = anything()
+
+
+class NodeCondition(Message):
+    type = string(1)
+    status = string(2)
+    lastHeartbeatTime = scalar(Type.TIME, 3)
+    lastTransitionTime = scalar(Type.TIME, 4)
+    reason = string(5)
+    message = string(6)
+
+
+class NodeAddress(Message):
+    type = string(1)
+    address = string(2)
+
+
+class DaemonEndpoint(Message):
+    Port = integer(1)
+
+
+class NodeDaemonEndpoints(Message):
+    kubeletEndpoint = object_of(DaemonEndpoint, 1)
+
+
+class NodeSystemInfo(Message):
+    machineID = string(1, keeps_zero=True)
+    systemUUID = string(2, keeps_zero=True)
+    bootID = string(3, keeps_zero=True)
+    kernelVersion = string(4, keeps_zero=True)
+    osImage = string(5, keeps_zero=True)
+    containerRuntimeVersion = string(6, keeps_zero=True)
+    kubeletVersion = string(7, keeps_zero=True)
+    kubeProxyVersion = string(8, keeps_zero=True)
+    operatingSystem = string(9, keeps_zero=True)
+    architecture = string(10, keeps_zero=True)
+    swap = anything()
+
+
+class ContainerImage(Message):
+    names = strings(1)
+    sizeBytes = integer(2)
+
+
+class NodeStatus(Message):
+    capacity = quantities(1)
+    allocatable = quantities(2)
+    phase = string(3)
+    conditions = list_of(NodeCondition, 4, key="type")
+    addresses = list_of(NodeAddress, 5, key="type")
+    daemonEndpoints = object_of(NodeDaemonEndpoints, 6)
+    nodeInfo = object_of(NodeSystemInfo, 7)
+    images = list_of(ContainerImage, 8)
+    config = anything()
+    declaredFeatures = anything()
+    features = anything()
+    runtimeHandlers = anything()
+    volumesAttached = anything()
+    volumesInUse = anything()
+
+
+class Node(TypedObject):
+    spec = object_of(NodeSpec, 2)
+    status = object_of(NodeStatus, 3)
 
 
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -85,6 +180,7 @@ def _node_address(kind: str) -> Callable[[Object, float], str]:
 _SEEN = {"": READ, "status": READ}
 NODE = Kind(
     NODES,
+    shape=Node,
     defaults=default_node,
     validate=validate_node,
     subresources={"status": STATUS},

@@ -16,6 +16,20 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
+from livesize.api.schema.fields import (
+    Message,
+    Type,
+    anything,
+    object_of,
+    quantities,
+    scalar,
+    string,
+    strings,
+)
+from livesize.api.schema.meta import TypedObject
+from livesize.api.schema.placement import NodeSelector
+from livesize.api.schema.references import ObjectReference
+from livesize.api.schema.volumes import HostPathVolumeSource
 from livesize.api.storage import (
     SOURCES,
     ReclaimPolicy,
@@ -29,6 +43,58 @@ from livesize.api.validation.storage import validate_modes, validate_storage, wi
 PERSISTENT_VOLUMES = Resource(
     "", "v1", "persistentvolumes", "PersistentVolume", False, "persistentvolume", ("pv",)
 )
+
+
+class LocalVolumeSource(Message):
+    path = string(1)
+    fsType = string(2, keeps_zero=True)
+
+
+class PersistentVolumeSource(Message, refuses_unknown=True):
+    hostPath = object_of(HostPathVolumeSource, 3)
+    local = object_of(LocalVolumeSource, 20)
+
+
+class VolumeNodeAffinity(Message):
+    required = object_of(NodeSelector, 1)
+
+
+class PersistentVolumeSpec(Message, inlined={2: PersistentVolumeSource}):
+    capacity = quantities(1)
+    accessModes = strings(3)
+    claimRef = object_of(
+        ObjectReference,
+        4,
+        description="The claim that has it; nobody else gets it until this is taken off.",
+    )
+    persistentVolumeReclaimPolicy = string(
+        5, description="Whether it goes with its claim: Delete or Retain."
+    )
+    storageClassName = string(6)
+    mountOptions = strings(7)
+    volumeMode = string(8, keeps_zero=True)
+    nodeAffinity = object_of(
+        VolumeNodeAffinity, 9, description="The nodes on which pods can have it."
+    )
+    volumeAttributesClassName = string(10, keeps_zero=True)
+    csi = anything()
+    fc = anything()
+    iscsi = anything()
+    nfs = anything()
+
+
+class PersistentVolumeStatus(Message):
+    phase = string(1)
+    message = string(2)
+    reason = string(3)
+    lastPhaseTransitionTime = scalar(Type.TIME, 4)
+
+
+class PersistentVolume(TypedObject):
+    """A folder of a machine that a claim can have."""
+
+    spec = object_of(PersistentVolumeSpec, 2)
+    status = object_of(PersistentVolumeStatus, 3)
 
 
 _OTHER_SOURCES = ("csi", "fc", "iscsi", "nfs")
@@ -106,6 +172,7 @@ def _claim_cell(volume: Object, _now: float) -> str:
 
 VOLUME = Kind(
     PERSISTENT_VOLUMES,
+    shape=PersistentVolume,
     defaults=default_volume,
     validate=validate_volume,
     validate_update=validate_volume_update,

@@ -17,6 +17,20 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
+from livesize.api.schema.fields import (
+    Message,
+    Type,
+    anything,
+    list_of,
+    object_of,
+    quantities,
+    scalar,
+    string,
+    strings,
+)
+from livesize.api.schema.meta import LabelSelector, TypedObject
+from livesize.api.schema.references import TypedLocalObjectReference, TypedObjectReference
+from livesize.api.schema.resources import VolumeResourceRequirements
 from livesize.api.storage import (
     requested,
     volume_name,
@@ -35,6 +49,55 @@ PERSISTENT_VOLUME_CLAIMS = Resource(
     "persistentvolumeclaim",
     ("pvc",),
 )
+
+
+class PersistentVolumeClaimSpec(Message):
+    accessModes = strings(1)
+    resources = object_of(
+        VolumeResourceRequirements,
+        2,
+        description="How much it asks for; more can be asked for later, never less.",
+    )
+    volumeName = string(
+        3, description="The volume it has; given by hand, it gets this one or none."
+    )
+    selector = object_of(LabelSelector, 4, keeps_zero=True)
+    storageClassName = string(
+        5,
+        keeps_zero=True,
+        description="How its volume is made; the default class where it is not given.",
+    )
+    volumeMode = string(6, keeps_zero=True)
+    dataSource = object_of(TypedLocalObjectReference, 7)
+    dataSourceRef = object_of(TypedObjectReference, 8)
+    volumeAttributesClassName = string(9, keeps_zero=True)
+
+
+class PersistentVolumeClaimCondition(Message):
+    type = string(1)
+    status = string(2)
+    lastProbeTime = scalar(Type.TIME, 3)
+    lastTransitionTime = scalar(Type.TIME, 4)
+    reason = string(5)
+    message = string(6)
+
+
+class PersistentVolumeClaimStatus(Message):
+    phase = string(1)
+    accessModes = strings(2)
+    capacity = quantities(3)
+    conditions = list_of(PersistentVolumeClaimCondition, 4, key="type")
+    allocatedResourceStatuses = anything()
+    allocatedResources = anything()
+    currentVolumeAttributesClassName = anything()
+    modifyVolumeStatus = anything()
+
+
+class PersistentVolumeClaim(TypedObject):
+    """Storage that pods name and that outlives them."""
+
+    spec = object_of(PersistentVolumeClaimSpec, 2)
+    status = object_of(PersistentVolumeClaimStatus, 3)
 
 
 _COPIED = ("dataSource", "dataSourceRef")
@@ -115,6 +178,7 @@ def _validate_limit(spec: Object, field: str) -> list[FieldError]:
 
 CLAIM = Kind(
     PERSISTENT_VOLUME_CLAIMS,
+    shape=PersistentVolumeClaim,
     defaults=default_claim,
     validate=validate_claim,
     validate_update=validate_claim_update,

@@ -12,6 +12,7 @@ from livesize.api.columns import (
 )
 from livesize.api.conditions import is_true
 from livesize.api.container_state import is_running
+from livesize.api.kinds.event import Event
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.subresource import Subresource, posted, streamed
@@ -21,11 +22,49 @@ from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.resize_state import allocated_sizes
 from livesize.api.resources import resizable_of
 from livesize.api.roles import ALL, CHANGE, CREATE, DELETE, GET, READ, Role
+from livesize.api.schema.fields import integer, list_of, object_of, string
+from livesize.api.schema.meta import DeleteOptions, TypedObject
+from livesize.api.schema.pod_status import PodStatus, ResizeStep
+from livesize.api.schema.pod_template import PodSpec, ResizeRequest
+from livesize.api.schema.references import ObjectReference
+from livesize.api.schema.resources import ContainerSize
 from livesize.api.validation.pod import validate_pod
 from livesize.api.validation.pod_update import validate_pod_update
 from livesize.api.vm_status import resizable_statuses_of
 
 __all__ = ["POD", "PODS"]
+POLICY = "io.k8s.api.policy.v1"
+
+
+class Pod(TypedObject):
+    spec = object_of(PodSpec, 2, description="What is asked for.")
+    status = object_of(
+        PodStatus, 3, description="What was read back from the machine, and how far a resize is."
+    )
+
+
+class Binding(TypedObject):
+    target = object_of(ObjectReference, 2)
+
+
+class Eviction(TypedObject, package=POLICY):
+    """Body of POST pods/X/eviction, in policy/v1."""
+
+    deleteOptions = object_of(DeleteOptions, 2)
+
+
+class Resizing(TypedObject):
+    """Body of POST pods/X/resizing. The fields after ``request`` are ours, and optional."""
+
+    request = object_of(ResizeRequest)
+    generation = integer()
+    phase = string()
+    reason = string()
+    message = string()
+    allocated = list_of(ContainerSize)
+    steps = list_of(ResizeStep)
+    status = object_of(PodStatus)
+    events = list_of(Event)
 
 
 def _ready(pod: Object, _now: float) -> str:
@@ -91,18 +130,19 @@ _ROLES = {
 }
 POD = Kind(
     PODS,
+    shape=Pod,
     defaults=default_pod,
     validate=validate_pod,
     validate_update=validate_pod_update,
     subresources={
         "attach": streamed("PodAttachOptions"),
-        "binding": posted("pod-binding", "Binding"),
-        "eviction": posted("pod-eviction", "Eviction", "policy/v1"),
+        "binding": posted("pod-binding", Binding),
+        "eviction": posted("pod-eviction", Eviction, "policy/v1"),
         "exec": streamed("PodExecOptions"),
         "log": streamed(verbs=("get",)),
         "portforward": streamed("PodPortForwardOptions"),
         "resize": Subresource("pod-resize"),
-        "resizing": posted("pod-resizing", "Resizing"),
+        "resizing": posted("pod-resizing", Resizing),
         "status": Subresource("pod-status"),
     },
     status=StatusWrites.SUBRESOURCE,

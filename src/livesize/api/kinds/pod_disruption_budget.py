@@ -17,6 +17,17 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
+from livesize.api.schema.fields import (
+    Message,
+    Type,
+    integer,
+    list_of,
+    map_of,
+    object_of,
+    scalar,
+    string,
+)
+from livesize.api.schema.meta import Condition, LabelSelector, TypedObject
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.selectors import validate_selector
 
@@ -29,6 +40,29 @@ DISRUPTION_BUDGETS = Resource(
     "poddisruptionbudget",
     ("pdb",),
 )
+POLICY = "io.k8s.api.policy.v1"
+
+
+class PodDisruptionBudgetSpec(Message, package=POLICY):
+    minAvailable = scalar(Type.INT_OR_STRING, 1)
+    selector = object_of(LabelSelector, 2, keeps_zero=True)
+    maxUnavailable = scalar(Type.INT_OR_STRING, 3)
+    unhealthyPodEvictionPolicy = string(4, keeps_zero=True)
+
+
+class PodDisruptionBudgetStatus(Message, package=POLICY):
+    observedGeneration = integer(1)
+    disruptedPods = map_of(Type.TIME, 2)
+    disruptionsAllowed = integer(3, keeps_zero=True)
+    currentHealthy = integer(4, keeps_zero=True)
+    desiredHealthy = integer(5, keeps_zero=True)
+    expectedPods = integer(6, keeps_zero=True)
+    conditions = list_of(Condition, 7, key="type")
+
+
+class PodDisruptionBudget(TypedObject, package=POLICY):
+    spec = object_of(PodDisruptionBudgetSpec, 2)
+    status = object_of(PodDisruptionBudgetStatus, 3)
 
 
 def validate_disruption_budget(budget: Object) -> list[FieldError]:
@@ -67,6 +101,7 @@ def _share(field: str) -> Callable[[Object, float], str]:
 
 DISRUPTION_BUDGET = Kind(
     DISRUPTION_BUDGETS,
+    shape=PodDisruptionBudget,
     validate=validate_disruption_budget,
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,

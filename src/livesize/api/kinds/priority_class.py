@@ -14,6 +14,8 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.roles import RULING
+from livesize.api.schema.fields import boolean, integer, string
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.choices import required_one_of
 
 PRIORITY_CLASSES = Resource(
@@ -25,6 +27,16 @@ PRIORITY_CLASSES = Resource(
     "priorityclass",
     ("pc",),
 )
+SCHEDULING = "io.k8s.api.scheduling.v1"
+
+
+class PriorityClass(TypedObject, package=SCHEDULING):
+    """What pods that name it are worth."""
+
+    value = integer(2, keeps_zero=True)
+    globalDefault = boolean(3)
+    description = string(4)
+    preemptionPolicy = string(5, keeps_zero=True)
 
 
 LARGEST_PRIORITY = 1_000_000_000
@@ -76,6 +88,7 @@ def validate_priority_class_update(new: Object, old: Object) -> list[FieldError]
 
 PRIORITY_CLASS = Kind(
     PRIORITY_CLASSES,
+    shape=PriorityClass,
     defaults=default_priority_class,
     validate=validate_priority_class,
     validate_update=validate_priority_class_update,

@@ -16,12 +16,42 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
+from livesize.api.schema.fields import Message, list_of, object_of, quantities, string, strings
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.choices import required_one_of
 from livesize.api.validation.resources import validate_quantities
 
 RESOURCE_QUOTAS = Resource(
     "", "v1", "resourcequotas", "ResourceQuota", True, "resourcequota", ("quota",)
 )
+
+
+class ScopedResourceSelectorRequirement(Message):
+    scopeName = string(1)
+    operator = string(2)
+    values = strings(3)
+
+
+class ScopeSelector(Message):
+    matchExpressions = list_of(ScopedResourceSelectorRequirement, 1)
+
+
+class ResourceQuotaSpec(Message):
+    hard = quantities(1)
+    scopes = strings(2)
+    scopeSelector = object_of(ScopeSelector, 3)
+
+
+class ResourceQuotaStatus(Message):
+    hard = quantities(1)
+    used = quantities(2)
+
+
+class ResourceQuota(TypedObject):
+    """What all objects of a namespace together may use."""
+
+    spec = object_of(ResourceQuotaSpec, 2)
+    status = object_of(ResourceQuotaStatus, 3)
 
 
 QUOTA_SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass")
@@ -153,6 +183,7 @@ def _used_of_hard(quota: Object, wanted: Callable[[str], bool]) -> str:
 
 RESOURCE_QUOTA = Kind(
     RESOURCE_QUOTAS,
+    shape=ResourceQuota,
     defaults=default_quota,
     validate=validate_quota,
     validate_update=validate_quota_update,

@@ -16,6 +16,8 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.roles import ALL, COLLECT, READ, Role
+from livesize.api.schema.fields import Type, boolean, map_of, string, string_map
+from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.entries import (
     validate_encoded,
     validate_frozen,
@@ -24,6 +26,13 @@ from livesize.api.validation.entries import (
 )
 
 SECRETS = Resource("", "v1", "secrets", "Secret", True, "secret")
+
+
+class Secret(TypedObject):
+    data = map_of(Type.BYTES, 2)
+    type = string(3)
+    stringData = string_map(4, description="Plain texts, written into data.")
+    immutable = boolean(5, keeps_zero=True)
 
 
 def default_secret(secret: Object) -> Object:
@@ -58,6 +67,7 @@ def validate_secret_update(new: Object, old: Object) -> list[FieldError]:
 
 SECRET = Kind(
     SECRETS,
+    shape=Secret,
     defaults=default_secret,
     validate=validate_secret,
     validate_update=validate_secret_update,

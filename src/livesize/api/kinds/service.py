@@ -16,10 +16,70 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.roles import EDITED
+from livesize.api.schema.fields import (
+    Message,
+    Type,
+    anything,
+    boolean,
+    integer,
+    list_of,
+    object_of,
+    scalar,
+    string,
+    string_map,
+    strings,
+)
+from livesize.api.schema.meta import Condition, TypedObject
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.names import DnsRule, validate_name
 
 SERVICES = Resource("", "v1", "services", "Service", True, "service", ("svc",), ("all",))
+
+
+class ServicePort(Message):
+    name = string(1)
+    protocol = string(2)
+    port = integer(3, keeps_zero=True)
+    targetPort = scalar(
+        Type.INT_OR_STRING, 4, description="A number, or the name of a container's port."
+    )
+    nodePort = integer(5)
+    appProtocol = string(6, keeps_zero=True)
+
+
+class ServiceSpec(Message):
+    ports = list_of(ServicePort, 1, key="port", keys=("port", "protocol"))
+    selector = string_map(2, is_atomic=True)
+    clusterIP = string(3)
+    type = string(4)
+    externalIPs = strings(5)
+    sessionAffinity = string(7)
+    loadBalancerIP = string(8)
+    loadBalancerSourceRanges = strings(9)
+    externalName = string(10)
+    externalTrafficPolicy = string(11)
+    healthCheckNodePort = integer(12)
+    publishNotReadyAddresses = boolean(13)
+    ipFamilyPolicy = string(17, keeps_zero=True)
+    clusterIPs = strings(18)
+    ipFamilies = strings(19)
+    allocateLoadBalancerNodePorts = boolean(20, keeps_zero=True)
+    loadBalancerClass = string(21, keeps_zero=True)
+    internalTrafficPolicy = string(22, keeps_zero=True)
+    trafficDistribution = string(23, keeps_zero=True)
+    sessionAffinityConfig = anything()
+
+
+class ServiceStatus(Message):
+    loadBalancer = anything()
+    conditions = list_of(Condition, 2, key="type")
+
+
+class Service(TypedObject):
+    """Stored and served; nothing routes by it."""
+
+    spec = object_of(ServiceSpec, 2)
+    status = object_of(ServiceStatus, 3)
 
 
 _SERVICE_SPEC: Object = {
@@ -94,6 +154,7 @@ def _selector_cell(service: Object, _now: float) -> str:
 
 SERVICE = Kind(
     SERVICES,
+    shape=Service,
     defaults=default_service,
     validate=validate_service,
     name_rule=DnsRule.LABEL,

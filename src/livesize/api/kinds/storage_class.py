@@ -13,6 +13,8 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.roles import RULING
+from livesize.api.schema.fields import Message, boolean, list_of, string, string_map, strings
+from livesize.api.schema.meta import TypedObject
 from livesize.api.storage import (
     LOCAL_PROVISIONER,
     BindingMode,
@@ -25,6 +27,28 @@ from livesize.api.validation.names import validate_key
 STORAGE_CLASSES = Resource(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, "storageclass", ("sc",)
 )
+STORAGE = "io.k8s.api.storage.v1"
+
+
+class TopologySelectorRequirement(Message):
+    key = string(1)
+    values = strings(2)
+
+
+class TopologySelectorTerm(Message):
+    matchLabelExpressions = list_of(TopologySelectorRequirement, 1)
+
+
+class StorageClass(TypedObject, package=STORAGE):
+    """How volumes for claims are made, when, and what becomes of them."""
+
+    provisioner = string(2)
+    parameters = string_map(3)
+    reclaimPolicy = string(4, keeps_zero=True)
+    mountOptions = strings(5)
+    allowVolumeExpansion = boolean(6, keeps_zero=True)
+    volumeBindingMode = string(7, keeps_zero=True)
+    allowedTopologies = list_of(TopologySelectorTerm, 8)
 
 
 _FIXED_OF_CLASS = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
@@ -65,6 +89,7 @@ def _name_cell(storage_class: Object, _now: float) -> str:
 
 STORAGE_CLASS = Kind(
     STORAGE_CLASSES,
+    shape=StorageClass,
     defaults=default_storage_class,
     validate=validate_storage_class,
     validate_update=validate_storage_class_update,

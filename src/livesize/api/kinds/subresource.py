@@ -7,6 +7,9 @@ import enum
 import msgspec
 
 from livesize.api.objects import Path
+from livesize.api.schema import scale
+from livesize.api.schema.fields import Message, Schema, schema_of
+from livesize.api.schema.meta import TypedObject
 
 
 class Transfer(enum.Enum):
@@ -21,14 +24,20 @@ class Transfer(enum.Enum):
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """``rule`` names what the API server does (livesize.apiserver.subresources.rules). ``kind`` and
-    ``api_version`` are those of what is sent there; where ``kind`` is empty, the object's own."""
+    """``rule`` names what the API server does (livesize.apiserver.subresources.rules). ``kind``,
+    ``api_version`` and ``shape`` are those of what is sent there; where ``kind`` is empty, the
+    object's own."""
 
     rule: str
     kind: str = ""
     api_version: str = "v1"
     transfer: Transfer = Transfer.CHANGE
     verbs: tuple[str, ...] = ("get", "patch", "update")
+    shape: type[Message] = TypedObject
+
+    @property
+    def schema(self) -> Schema:
+        return schema_of(self.shape)
 
     @property
     def group(self) -> str:
@@ -49,11 +58,11 @@ class Scale(msgspec.Struct, frozen=True):
 
 STATUS = Subresource("status")
 """A status that the client writes as it is."""
-SCALE = Subresource("scale", "Scale", "autoscaling/v1")
+SCALE = Subresource("scale", "Scale", "autoscaling/v1", shape=scale.Scale)
 
 
-def posted(rule: str, kind: str, api_version: str = "v1") -> Subresource:
-    return Subresource(rule, kind, api_version, Transfer.POST, ("create",))
+def posted(rule: str, shape: type[Message], api_version: str = "v1") -> Subresource:
+    return Subresource(rule, shape.__name__, api_version, Transfer.POST, ("create",), shape)
 
 
 def streamed(kind: str = "", *, verbs: tuple[str, ...] = ("create", "get")) -> Subresource:

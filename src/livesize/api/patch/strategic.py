@@ -1,7 +1,9 @@
 """Strategic merge patch, as kubectl and client-go use it.
 
 Objects are merged and null removes, as in a merge patch; lists that have a merge key are merged
-element by element. Directives:
+element by element; lists that have none are replaced. The keys are those of Kubernetes, because
+kubectl computes its patches with them: a list merged here but replaced there could not be shortened
+any more. Directives:
 
 - ``$patch: delete | replace | merge`` in an object, or in an element of a merged list
 - ``$retainKeys: [...]`` in an object: its other fields go
@@ -21,9 +23,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from livesize.api.patch import PatchError, check_depth_of, same_parts
-from livesize.api.patch.merge_keys import NOTHING_KNOWN, SET, MergeKeys
+from livesize.api.schema.fields import SET, UNKNOWN, Field
 
-__all__ = ["MergeKeys", "PatchError", "strategic_merge"]
+__all__ = ["PatchError", "strategic_merge"]
 
 _PATCH = "$patch"
 _RETAIN_KEYS = "$retainKeys"
@@ -45,7 +47,7 @@ class _Element(msgspec.Struct, frozen=True):
     before: int | None
 
 
-def strategic_merge(target: Any, patch: Any, schema: MergeKeys) -> Any:
+def strategic_merge(target: Any, patch: Any, schema: Field) -> Any:
     """Return ``target`` with ``patch`` merged in. Raises PatchError."""
     if not isinstance(patch, dict):
         raise PatchError("a strategic merge patch must be an object", code=400)
@@ -54,7 +56,7 @@ def strategic_merge(target: Any, patch: Any, schema: MergeKeys) -> Any:
     return _merge_fields(target if isinstance(target, dict) else {}, patch, schema)
 
 
-def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
+def _merge_fields(original: Fields, patch: Fields, schema: Field) -> Fields:
     merged = dict(original)
     fields: Iterable[str] = patch
     if "$" in "".join(patch):  # there may be directives
@@ -73,9 +75,9 @@ def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
     for field in fields:
         value, here = patch.get(field, _GONE), original.get(field, _GONE)
         if isinstance(value, dict) and isinstance(here, dict):
-            value = _merge_fields(here, value, schema.fields.get(field, NOTHING_KNOWN))
+            value = _merge_fields(here, value, schema.fields.get(field, UNKNOWN))
         elif not isinstance(value, str):
-            below = schema.fields.get(field, NOTHING_KNOWN)
+            below = schema.fields.get(field, UNKNOWN)
             value = _merge_field(here, patch, field, below)
         if value is merged.get(field, _GONE):
             continue
@@ -87,7 +89,7 @@ def _merge_fields(original: Fields, patch: Fields, schema: MergeKeys) -> Fields:
     return merged if changed else original
 
 
-def _merge_field(here: Any, patch: Fields, field: str, schema: MergeKeys) -> Any:
+def _merge_field(here: Any, patch: Fields, field: str, schema: Field) -> Any:
     """A field that is not a map in both."""
     given = patch.get(field, _GONE)
     if given is None:
@@ -99,7 +101,7 @@ def _merge_field(here: Any, patch: Fields, field: str, schema: MergeKeys) -> Any
     return here if given is _GONE else _cleaned(given)
 
 
-def _merge_list(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -> list[Any]:
+def _merge_list(here: list[Any], patch: Fields, field: str, schema: Field) -> list[Any]:
     at = _only_one(here, patch, field, schema.merge_key)
     if at is not None:
         merged = _merge_fields(here[at], patch[field][0], schema)
@@ -120,7 +122,7 @@ def _only_one(here: list[Any], patch: Fields, field: str, merge_key: str | None)
     return None
 
 
-def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: MergeKeys) -> list[Any]:
+def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: Field) -> list[Any]:
     removed = _list_of(patch, _DELETE_VALUES + field, default=[])
     if removed:
         here = _without_values(here, removed)
@@ -142,7 +144,7 @@ def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: MergeKey
 
 
 def _merge_elements(
-    here: list[Any], given: list[Any], kept: list[Any], schema: MergeKeys
+    here: list[Any], given: list[Any], kept: list[Any], schema: Field
 ) -> list[_Element]:
     """``kept``: those of ``given`` that do not delete."""
     merge_key = schema.merge_key
@@ -273,7 +275,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _cleaned_fields(patch: Fields) -> Fields:
-    return _merge_fields({}, {**patch, _PATCH: "merge"}, NOTHING_KNOWN)
+    return _merge_fields({}, {**patch, _PATCH: "merge"}, UNKNOWN)
 
 
 def _cleaned_list(values: list[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Everything wrong with an object of any kind.
 
 Callers give it objects that went through ``default_object``, without derived fields
-(``strip_dialects``). It accepts any JSON and never raises on it.
+(``strip_dialects``). Their fields have the right types: ``livesize.apiserver.intake`` has checked.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.validation.metadata import validate_metadata, validate_metadata_update
-from livesize.api.validation.shapes import check_shape
 
 
 def validate_create(resource: Resource, obj: Object) -> list[FieldError]:
     """Everything wrong with a new object."""
-    if errors := check_shape(resource, obj):
-        return errors
     kind = kind_of(resource)
     errors = validate_metadata(obj, namespaced=resource.namespaced, rule=kind.name_rule)
     return errors if kind.validate is None else errors + kind.validate(obj)
@@ -25,8 +22,6 @@ def validate_create(resource: Resource, obj: Object) -> list[FieldError]:
 
 def validate_update(resource: Resource, new: Object, old: Object) -> list[FieldError]:
     """Everything wrong with ``new`` in place of ``old``."""
-    if errors := check_shape(resource, new):
-        return errors
     kind = kind_of(resource)
     errors = validate_metadata_update(new, old)
     if kind.validate_update is not None:

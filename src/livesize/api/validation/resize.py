@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.qos import qos_class
-from livesize.api.quantity import QuantityError, parse_quantity
+from livesize.api.quantity import QuantityError
 from livesize.api.resources import ResourceName, containers_of, is_vm, same_quantities, stays
-from livesize.api.validation.pod import sizes_by_field, validate_pod_sizes
-from livesize.api.validation.shapes import check_shape
+from livesize.api.validation.pod import validate_pod_sizes
 from livesize.api.vm_status import resizable_statuses_of
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -25,7 +23,6 @@ _INIT_IS_FIXED = "resources for non-sidecar init containers are immutable"
 _SIDES = ("requests", "limits")
 _RESIZABLE = frozenset(name.value for name in ResourceName)
 _CHANGEABLE = frozenset({*_SIDES, "resizePolicy"})
-_RESIZABLE_PARTS = ("containers", "initContainers", "virtualMachine", "resources")
 _NONE: Object = {}
 
 
@@ -113,17 +110,9 @@ def _keep_policy(before: Object, after: Object) -> Object:
 
 def validate_pod_resize(new: Object, old: Object) -> list[FieldError]:
     """Everything wrong with resizing ``old`` (stored) to ``new`` (defaulted)."""
-    if errors := check_shape(PODS, _resizable_part(new)):
-        return errors
     if errors := _added_or_moved(new, old):
         return errors
     return [*validate_pod_sizes(new), *resize_errors(new, old)]
-
-
-def _resizable_part(pod: Object) -> Object:
-    """Where a resize can have changed something; the rest has the shape it was stored with."""
-    spec = pod["spec"]
-    return {"spec": {part: spec[part] for part in _RESIZABLE_PARTS if part in spec}}
 
 
 def resize_errors(new: Object, old: Object) -> list[FieldError]:
@@ -138,29 +127,6 @@ def resize_errors(new: Object, old: Object) -> list[FieldError]:
         detail = "Pod QOS Class may not change as a result of resizing"
         errors.append(FieldError(FieldErrorKind.INVALID, "spec", detail, before))
     return errors
-
-
-def malformed_quantity(pod: Object) -> FieldError | None:
-    """The first quantity of a patched pod that cannot be read, as Kubernetes answers it: 422 about
-    the field ``patch``, of an object without a name."""
-    if check_shape(PODS, pod):
-        return None
-    for _, container in sizes_by_field(pod):
-        resources = container.get("resources") or {}
-        for quantities in (resources.get(side) or {} for side in _SIDES):
-            for name, quantity in quantities.items():
-                if detail := _unreadable(quantity):
-                    shown = f"map[{name}:{quantity}]"
-                    return FieldError(FieldErrorKind.INVALID, "patch", detail, shown)
-    return None
-
-
-def _unreadable(quantity: Any) -> str:
-    try:
-        parse_quantity("0" if quantity is None else quantity)
-    except QuantityError as error:
-        return str(error)
-    return ""
 
 
 def _added_or_moved(new: Object, old: Object) -> list[FieldError]:

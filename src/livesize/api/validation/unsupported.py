@@ -5,10 +5,15 @@ Looked at after admission: who may not have something at all hears that first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object
-from livesize.api.pod_fields import refused_fields
 from livesize.api.resources import ResourceName, is_vm
+from livesize.api.schema.fields import Field, schema_of
+from livesize.api.schema.pod_template import PodSpec
+from livesize.api.schema.support import Refused
 from livesize.api.validation.pod import containers_by_field, sizes_by_field
 
 # Charts ask for disk by default. It is counted in quotas, and not enforced: docs/pod-fields.md.
@@ -36,6 +41,34 @@ def validate_supported(pod: Object) -> list[FieldError]:
     for field, container in containers_by_field(pod):
         errors += _validate_host_ports(container, field)
     return errors + (_validate_beside_vm(pod["spec"]) if is_vm(pod) else [])
+
+
+def refused_fields(spec: Object) -> Iterator[tuple[str, str]]:
+    """Each field of a pod's ``spec`` that no node carries out, and why, as a sentence."""
+    return _refused(spec, schema_of(PodSpec).root, "spec")
+
+
+def _refused(value: Any, field: Field, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _refused(item, field.element, f"{where}[{index}]")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            below = field.below(name)
+            match below.support:
+                case Refused(detail=detail, fine=fine) if not _asks_nothing(item, fine):
+                    yield f"{where}.{name}", detail
+                case None:
+                    yield from _refused(item, below, f"{where}.{name}")
+                case _:
+                    pass
+
+
+def _asks_nothing(value: Any, fine: tuple[Any, ...]) -> bool:
+    """Null, empty, false where nothing else is said, or one of the values that are fine."""
+    if not fine:
+        return not value
+    return value is None or value in fine
 
 
 def _validate_beside_vm(spec: Object) -> list[FieldError]:

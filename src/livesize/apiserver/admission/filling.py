@@ -3,18 +3,14 @@ the namespace's LimitRanges. Pure."""
 
 from __future__ import annotations
 
-from livesize.api.kinds.pod import PODS
 from livesize.api.limits import with_limit_defaults
 from livesize.api.objects import Object, lookup, name_of, without
-from livesize.api.validation.shapes import check_shape
 from livesize.apiserver.admission.plan import Around, Refusal
 
 
 def fill_pod(pod: Object, around: Around) -> Object | Refusal:
     """``pod`` went through ``default_object``, and has to once more: its QoS class may be another
-    one now. A pod of the wrong shape comes back as it is, for validation to refuse."""
-    if check_shape(PODS, pod):
-        return pod
+    one now."""
     prioritized = _with_priority(pod, around.priority_classes)
     if isinstance(prioritized, Refusal):
         return prioritized

@@ -21,7 +21,6 @@ from livesize.api.storage import (
     default_class,
     requested,
 )
-from livesize.api.validation.shapes import check_shape
 
 _PROTECTIONS = {
     PERSISTENT_VOLUME_CLAIMS: CLAIM_PROTECTION,
@@ -31,9 +30,9 @@ _FINALIZERS = ("metadata", "finalizers")
 
 
 def fill_storage(resource: Resource, obj: Object, classes: tuple[Object, ...]) -> Object:
-    """``obj`` was defaulted; one of the wrong shape comes back as it is, to be refused."""
+    """``obj`` was defaulted."""
     protection = _PROTECTIONS.get(resource)
-    if protection is None or check_shape(resource, obj):
+    if protection is None:
         return obj
     finalizers = lookup(obj, *_FINALIZERS, default=[])
     if protection not in finalizers:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -61,6 +61,9 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import StoreClosedError
 
+if TYPE_CHECKING:
+    from livesize.machinery.exposition import Family
+
 _log = get_logger("apiserver.http")
 
 KUBERNETES_MINOR = "35"
@@ -107,6 +110,7 @@ class App:
         budget: Budget | None = None,
         joining: Joining | None = None,
         streams: NodeStreams | None = None,
+        other_metrics: Sequence[Callable[[], Iterable[Family]]] = (),
     ) -> None:
         self._authenticator = authenticator
         self._clock = clock
@@ -115,7 +119,7 @@ class App:
         self._joining = joining
         self._streams = streams
         self._handlers = Handlers(service, clock)
-        self._metrics = Metrics(service.cache, self._limits.in_flight)
+        self._metrics = Metrics(service.cache, self._limits.in_flight, other_metrics)
         self._discovery = _discovery()
         self._openapi = _openapi(version)
         self._version = _version_document(version)

@@ -7,41 +7,35 @@ by many installations never.
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from livesize.api.kinds.registry import REGISTRY
 from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.machinery.durations import Durations
 
-BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+if TYPE_CHECKING:
+    from livesize.machinery.exposition import Family
 
 Labels: TypeAlias = tuple[str, str, str]
 """Verb, resource, subresource."""
 
 
-class Durations:
-    """How many took how long: a count for each bucket, and one for what is longer than all."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect.bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
-
-
 class Metrics:
-    def __init__(self, cache: ObjectsCache, in_flight: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        cache: ObjectsCache,
+        in_flight: Callable[[], int],
+        others: Sequence[Callable[[], Iterable[Family]]],
+    ) -> None:
+        """``others``: what other parts of this process count."""
         self.requests: dict[Labels, Counter[int]] = {}  # by code
         self.seconds: dict[Labels, Durations] = {}
         self.lag = Durations()
         self.in_flight = in_flight
         self.watchers = cache.watcher_count
+        self._others = others
         self._cache = cache
 
     def record_lag(self, seconds: float) -> None:
@@ -61,6 +55,8 @@ class Metrics:
         }
 
     def text(self) -> bytes:
-        from livesize.apiserver.http.exposition import exposition
+        from livesize.apiserver.http.exposition import request_families
+        from livesize.machinery.exposition import exposition
 
-        return exposition(self)
+        others = [family for families in self._others for family in families()]
+        return exposition([*request_families(self), *others])

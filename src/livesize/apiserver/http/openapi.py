@@ -1,35 +1,29 @@
 """OpenAPI: v3 as an index and one document for each group and version, v2 as one document; both
-made from the shapes that also check what comes in.
+made from the declarations that also check what comes in.
 
-kubectl's apply and edit look for the PATCH operations and their parameters and take the merge keys
-of lists from the schemas; explain reads the schemas.
+kubectl's apply and edit look for the PATCH operations and their parameters.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import typing
-from collections.abc import Mapping
-from typing import Any, get_args, get_origin, is_typeddict
+from collections.abc import Mapping, Sequence
 
 import orjson
 
-from livesize.api import types
-from livesize.api.apply.list_keys import is_set, keys_of
 from livesize.api.errors import StatusError
 from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Subresource, Transfer
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
-from livesize.api.patch.merge_keys import SET, MergeKeys, merge_keys_of
 from livesize.apiserver.http.documents import Document, make_document
+from livesize.apiserver.http.openapi_schemas import definitions, reference
 from livesize.apiserver.http.openapi_v2 import V2_PATH, to_v2
 from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF, encode_v2
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.router import scope_path
-from livesize.apiserver.schemas import definitions, full_name, kind_name
 
 _ROOT = "/openapi/v3"
 _GVK = "x-kubernetes-group-version-kind"
@@ -38,10 +32,8 @@ _GVK = "x-kubernetes-group-version-kind"
 class OpenApi:
     def __init__(self, version: str) -> None:
         prefixes = sorted({resource.prefix for resource in REGISTRY.stored()})
-        schemas = _annotated_schemas()
         self._documents = {
-            f"{_ROOT}{prefix}": make_document(_document(prefix, schemas, version))
-            for prefix in prefixes
+            f"{_ROOT}{prefix}": make_document(_document(prefix, version)) for prefix in prefixes
         }
         paths = {
             path.removeprefix(_ROOT + "/"): {
@@ -51,7 +43,9 @@ class OpenApi:
         }
         self._documents[_ROOT] = make_document({"paths": paths})
         every_path = {path: item for one in REGISTRY.stored() for path, item in _paths(one).items()}
-        self._documents[V2_PATH] = make_document(to_v2(every_path, schemas, version))
+        self._documents[V2_PATH] = make_document(
+            to_v2(every_path, _schemas(REGISTRY.stored()), version)
+        )
 
     def find(self, head: Request) -> Document | None:
         """Raises 406 where v2 is wanted in a form that there is not."""
@@ -70,16 +64,16 @@ class OpenApi:
         return Document(body, hashlib.sha256(body).hexdigest().upper(), V2_ANSWERED)
 
 
-def _document(prefix: str, schemas: Object, version: str) -> Object:
+def _document(prefix: str, version: str) -> Object:
+    resources = [resource for resource in REGISTRY.stored() if resource.prefix == prefix]
     paths: Object = {}
-    for resource in REGISTRY.stored():
-        if resource.prefix == prefix:
-            paths |= _paths(resource)
+    for resource in resources:
+        paths |= _paths(resource)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Livesize", "version": version},
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {"schemas": _schemas(resources)},
     }
 
 
@@ -120,8 +114,8 @@ def _paths(resource: Resource) -> Object:
 
 
 def _operation(resource: Resource, action: str, parameters: list[Object] | None = None) -> Object:
-    reference = {"$ref": f"#/components/schemas/{kind_name(resource)}"}
-    answer = {"description": "OK", "content": {"application/json": {"schema": reference}}}
+    schema = reference(kind_of(resource).schema)
+    answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     operation: Object = {
         "x-kubernetes-action": action,
         _GVK: _gvk(resource),
@@ -129,7 +123,7 @@ def _operation(resource: Resource, action: str, parameters: list[Object] | None 
         "responses": {"200": answer},
     }
     if action in ("post", "put"):
-        operation["requestBody"] = {"content": {"*/*": {"schema": reference}}, "required": True}
+        operation["requestBody"] = {"content": {"*/*": {"schema": schema}}, "required": True}
     return operation
 
 
@@ -192,27 +186,9 @@ def _gvk(resource: Resource) -> Object:
     return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
-def _annotated_schemas() -> Object:
-    schemas = definitions()
-    for resource in REGISTRY.stored():
-        schemas[kind_name(resource)][_GVK] = [_gvk(resource)]
-        _annotate(schemas, getattr(types, resource.kind), merge_keys_of(resource))
+def _schemas(resources: Sequence[Resource]) -> Object:
+    """What these resources need, each kind with its group and version."""
+    schemas = definitions(kind_of(one).schema for one in resources)
+    for one in resources:
+        schemas[kind_of(one).schema.full_name][_GVK] = [_gvk(one)]
     return schemas
-
-
-def _annotate(schemas: Object, shape: Any, keys: MergeKeys) -> None:
-    """Write into the schemas, which are still ours alone, how each list is merged."""
-    properties = schemas[full_name(shape.__name__)]["properties"]
-    for field, hint in typing.get_type_hints(shape).items():
-        below = keys.below(field)
-        if below.merge_key is not None:
-            properties[field]["x-kubernetes-patch-strategy"] = "merge"
-            if below.merge_key != SET:
-                properties[field]["x-kubernetes-patch-merge-key"] = below.merge_key
-                properties[field]["x-kubernetes-list-map-keys"] = list(keys_of(below) or ())
-            properties[field]["x-kubernetes-list-type"] = "set" if is_set(below) else "map"
-        elif get_origin(hint) is list:
-            properties[field]["x-kubernetes-list-type"] = "atomic"
-        inner = get_args(hint)[0] if get_origin(hint) is list else hint
-        if is_typeddict(inner):
-            _annotate(schemas, inner, below)

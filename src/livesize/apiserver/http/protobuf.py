@@ -1,7 +1,8 @@
 """Reads request bodies in protobuf, as kubectl sends some of its kinds, into plain trees.
 
 On the wire: four bytes ``k8s\\0``, then a runtime.Unknown with the kind and the encoded object.
-Only what the tables name is read; answers are JSON always, which every such client accepts.
+Only fields whose number is declared are read (livesize.api.schema); answers are JSON always, which
+every such client accepts.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ import msgspec
 
 from livesize.api.entries import are_many, too_many_entries
 from livesize.api.errors import StatusError, bad_request
+from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.objects import Object
+from livesize.api.schema.fields import Field, Schema, Type, schema_of
+from livesize.api.schema.meta import DeleteOptions
 from livesize.apiserver.http.bodies import decode_json
-from livesize.apiserver.http.protobuf_pods import STRICT
-from livesize.apiserver.http.protobuf_storage import STORAGE_STRICT
-from livesize.apiserver.http.protobuf_tables import KINDS, MESSAGES
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _MAX_VARINT_BYTES = 10
-_INLINE = "..."
 _Value: TypeAlias = int | bytes
 
 
@@ -47,14 +47,6 @@ class _WireError(ValueError):
     """The bytes do not follow the wire format."""
 
 
-class _Field(msgspec.Struct, frozen=True):
-    name: str
-    kind: str
-    is_list: bool
-    is_map: bool
-    keeps_zero: bool
-
-
 def _decode_unknown(data: bytes) -> Object:
     api_version = kind = ""
     raw = b""
@@ -67,10 +59,24 @@ def _decode_unknown(data: bytes) -> Object:
                     kind = _text(text)
         elif number == 2:
             raw = _bytes(value)
-    known = KINDS.get(kind)
-    if known is None or (known and known != api_version):
+    schema = _schema_of(api_version, kind)
+    if schema is None:
         raise _not_read(f"{kind} of {api_version}" if kind else "an object without a kind")
-    return {"apiVersion": api_version, "kind": kind, **_message(kind, raw)}
+    return {"apiVersion": api_version, "kind": kind, **_message(schema, raw)}
+
+
+def _schema_of(api_version: str, kind: str) -> Schema | None:
+    """Another version may have other numbers; options of a deletion are the same in all."""
+    if not kind:
+        return None
+    if kind == DeleteOptions.__name__:
+        return schema_of(DeleteOptions)
+    resource = REGISTRY.find_kind(api_version, kind)
+    if resource is not None:
+        return kind_of(resource).schema
+    sent = [one for at in REGISTRY.served() for one in kind_of(at).subresources.values()]
+    found = (one.schema for one in sent if (one.api_version, one.kind) == (api_version, kind))
+    return next(found, None)
 
 
 def _not_read(what: str) -> StatusError:
@@ -78,49 +84,85 @@ def _not_read(what: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def _message(kind: str, data: bytes) -> Object:
-    table = _table(kind)
+class _Reader(msgspec.Struct, frozen=True):
+    """How one field is read. ``name`` is empty where JSON has the fields of a message inline;
+    ``absent`` is the value of a map's entry that has none."""
+
+    name: str
+    read: Callable[[_Value], Any]
+    form: str = "one"
+    may_be_packed: bool = False
+    keeps_zero: bool = False
+    keeps_number: bool = False
+    absent: _Value = b""
+
+
+def _message(schema: Schema, value: _Value) -> Object:
+    readers = _readers(schema)
     tree: Object = {}
-    for number, value in _fields(data):
-        field = table.get(number)
-        if field is not None:
-            _put(tree, field, value)
-        elif value and kind in STRICT | STORAGE_STRICT:
-            raise _not_read(f"field {number} of {kind}")
+    for number, item in _fields(_bytes(value)):
+        reader = readers.get(number)
+        if reader is not None:
+            _put(tree, reader, item)
+        elif item and schema.refuses_unknown:
+            raise _not_read(f"field {number} of {schema.name}")
     return tree
 
 
-def _put(tree: Object, field: _Field, value: _Value) -> None:
-    if field.name == _INLINE:
-        tree.update(_message(field.kind, _bytes(value)))
-        return
-    if field.is_list and field.kind == "int" and isinstance(value, bytes):
-        tree.setdefault(field.name, []).extend(_packed(value))
-        return
-    if field.is_map:
-        key, item = _pair(field.kind, _bytes(value))
-        tree.setdefault(field.name, {})[key] = item
-        return
-    item = _value(field.kind, value)
-    if field.is_list:
-        tree.setdefault(field.name, []).append(item)
-    elif item or field.keeps_zero or (field.kind == "int_or_string" and item == 0):
-        tree[field.name] = item
+@functools.cache
+def _readers(schema: Schema) -> Mapping[int, _Reader]:
+    """By the numbers of the fields."""
+    own = {one.number: _reader(name, one) for name, one in schema.own_fields.items() if one.number}
+    inlined = {
+        number: _Reader("", functools.partial(_message, one))
+        for number, one in schema.inlined.items()
+    }
+    return {**own, **inlined}
 
 
-def _pair(kind: str, data: bytes) -> tuple[str, Any]:
-    key, item = "", _value(kind, b"" if kind != "int" else 0)
+def _reader(name: str, field: Field) -> _Reader:
+    is_integer = field.type is Type.INTEGER
+    if isinstance(field.type, Schema):
+        read: Callable[[_Value], Any] = functools.partial(_message, field.type)
+    else:
+        read = _PLAIN[field.type]
+    return _Reader(
+        name,
+        read,
+        field.form.value,
+        may_be_packed=is_integer,
+        keeps_zero=field.keeps_zero,
+        keeps_number=field.type is Type.INT_OR_STRING,
+        absent=0 if is_integer else b"",
+    )
+
+
+def _put(tree: Object, reader: _Reader, value: _Value) -> None:
+    if reader.form == "list":
+        items = tree.setdefault(reader.name, [])
+        if reader.may_be_packed and isinstance(value, bytes):
+            items.extend(_packed(value))
+        else:
+            items.append(reader.read(value))
+    elif reader.form == "map":
+        key, item = _pair(reader, _bytes(value))
+        tree.setdefault(reader.name, {})[key] = item
+    else:
+        item = reader.read(value)
+        if not reader.name:
+            tree.update(item)
+        elif item or reader.keeps_zero or (reader.keeps_number and item == 0):
+            tree[reader.name] = item
+
+
+def _pair(reader: _Reader, data: bytes) -> tuple[str, Any]:
+    key, given = "", reader.absent
     for number, value in _fields(data):
         if number == 1:
             key = _text(value)
         elif number == 2:
-            item = _value(kind, value)
-    return key, item
-
-
-def _value(kind: str, value: _Value) -> Any:
-    reader = _PLAIN.get(kind)
-    return _message(kind, _bytes(value)) if reader is None else reader(value)
+            given = value
+    return key, reader.read(given)
 
 
 def _time(data: bytes, *, micro: bool) -> str:
@@ -231,25 +273,14 @@ def _text(value: _Value) -> str:
         raise _WireError("a text is not UTF-8") from None
 
 
-_PLAIN: Mapping[str, Callable[[_Value], Any]] = {
-    "string": _text,
-    "int": _signed,
-    "bool": lambda value: bool(_signed(value)),
-    "bytes": lambda value: base64.b64encode(_bytes(value)).decode(),
-    "quantity": lambda value: _text(_only(_bytes(value))) or "0",
-    "fields": lambda value: decode_json(_only(_bytes(value)) or b"{}"),
-    "time": lambda value: _time(_bytes(value), micro=False),
-    "micro_time": lambda value: _time(_bytes(value), micro=True),
-    "int_or_string": lambda value: _int_or_string(_bytes(value)),
+_PLAIN: Mapping[Type, Callable[[_Value], Any]] = {
+    Type.STRING: _text,
+    Type.INTEGER: _signed,
+    Type.BOOLEAN: lambda value: bool(_signed(value)),
+    Type.BYTES: lambda value: base64.b64encode(_bytes(value)).decode(),
+    Type.QUANTITY: lambda value: _text(_only(_bytes(value))) or "0",
+    Type.FIELDS: lambda value: decode_json(_only(_bytes(value)) or b"{}"),
+    Type.TIME: lambda value: _time(_bytes(value), micro=False),
+    Type.MICRO_TIME: lambda value: _time(_bytes(value), micro=True),
+    Type.INT_OR_STRING: lambda value: _int_or_string(_bytes(value)),
 }
-
-
-@functools.cache
-def _table(kind: str) -> dict[int, _Field]:
-    return {number: _parse_field(text) for number, text in MESSAGES[kind].items()}
-
-
-def _parse_field(text: str) -> _Field:
-    name, _, rest = text.partition(": ")
-    shape, _, kind = rest.rpartition(" ")
-    return _Field(name, kind.rstrip("?"), shape == "*", shape == "map", kind.endswith("?"))

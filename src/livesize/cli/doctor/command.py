@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from livesize.cli.connection import kubeconfig_option, speak
+from livesize.cli.connection import kubeconfig_option, run_with_client
 from livesize.cli.doctor.checks import (
     Finding,
     Probe,
@@ -51,7 +51,7 @@ def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None
     """
     findings = [
         *machine_findings(),
-        *(finding for probe in probes or () for finding in _asked(probe)),
+        *(finding for probe in probes or () for finding in _findings_of(probe)),
         *server_findings(kubeconfig),
     ]
     if output == "json":
@@ -63,8 +63,8 @@ def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None
         raise SystemExit(1)
 
 
-def _asked(probe: Probe) -> Sequence[Finding]:
-    """What this user may not look at is a finding too, and keeps nobody from the others."""
+def _findings_of(probe: Probe) -> Sequence[Finding]:
+    """What this user may not look at is a finding too; the other probes go on."""
     try:
         return probe()
     except OSError as failure:
@@ -111,7 +111,7 @@ def server_findings(kubeconfig: str) -> list[Finding]:
         return [reachable, Finding("node", False, "no node is Ready", remedy, optional=not named)]
 
     try:
-        return speak(kubeconfig, ask)
+        return run_with_client(kubeconfig, ask)
     except click.ClickException as failure:
         remedy = "start one with `livesize up`"
         what = failure.format_message()

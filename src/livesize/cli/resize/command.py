@@ -16,27 +16,27 @@ from livesize.api.objects import Object, generation_of
 from livesize.api.patch import PatchType
 from livesize.api.resources import ResourceName, container_resources
 from livesize.api.write_options import WriteOptions
-from livesize.cli.completing import complete_pod
+from livesize.cli.completion import complete_pod
 from livesize.cli.connection import (
-    Failure,
+    CommandFailure,
     default_namespace,
     kubeconfig_option,
     namespace_option,
-    speak,
+    run_with_client,
 )
 from livesize.cli.output import Format, print_table, print_value
 from livesize.cli.plain_text import plain_lines
-from livesize.cli.resize.follow import Following
+from livesize.cli.resize.follower import ResizeFollower
 from livesize.cli.resize.plan import (
+    RequestedSize,
     ResizePatch,
     ResizeRefusal,
-    Wish,
     describe,
-    parse_wish,
+    parse_requested_size,
     plan_patch,
     undo_options,
 )
-from livesize.cli.resize.progress import Done, Refused, Waiting, verdict_is_known
+from livesize.cli.resize.progress import ResizeDone, ResizeRefused, ResizeWaiting, verdict_is_known
 from livesize.cli.resize.report import change_table, progress_line, verdict_words
 from livesize.cli.targets import Duration, parse_pod
 from livesize.machinery.clock import SystemClock
@@ -49,19 +49,19 @@ _TRIES = 10
 _VERDICT_SECONDS = 0.2
 
 
-class Interrupted(Failure):
+class Interrupted(CommandFailure):
     """Ctrl-C, as a shell tells it."""
 
     exit_code = 130
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ResizeCommand(msgspec.Struct, frozen=True):
     """The command, read."""
 
     name: str
     namespace: str
     container: str
-    wishes: dict[ResourceName, Wish]
+    sizes: dict[ResourceName, RequestedSize]
     form: Format
     patience_seconds: float | None  # None: do not wait
     dry_run: bool
@@ -106,68 +106,68 @@ def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
       livesize resize pod/db --limit-memory 1Gi --dry-run
       livesize resize pod/vm1 --cpu 4 --memory 2Gi --wait
     """
-    wishes = {resource: _wish(resource, options) for resource in ResourceName}
-    asked = Asked(
+    sizes = {resource: _requested_size(resource, options) for resource in ResourceName}
+    request = ResizeCommand(
         name=parse_pod(pod),
         namespace=default_namespace(kubeconfig, namespace),
         container=options["container"],
-        wishes={resource: wish for resource, wish in wishes.items() if wish != Wish()},
+        sizes={resource: size for resource, size in sizes.items() if size != RequestedSize()},
         form=Format(options["output"]),
         patience_seconds=options["patience"] if options["wait"] else None,
         dry_run=options["dry_run"],
     )
-    if not asked.wishes:
+    if not request.sizes:
         raise click.UsageError("say what to change: --cpu, --memory, or one of their sides")
 
     async def work(client: HttpClient) -> None:
-        await _resize(client, asked)
+        await _resize(client, request)
 
-    speak(kubeconfig, work)
+    run_with_client(kubeconfig, work)
 
 
-def _wish(resource: ResourceName, options: dict[str, Any]) -> Wish:
+def _requested_size(resource: ResourceName, options: dict[str, Any]) -> RequestedSize:
     word = options[resource.value]
     request, limit = options[f"request_{resource.value}"], options[f"limit_{resource.value}"]
-    wish = parse_wish(word, request, limit)
-    if isinstance(wish, ResizeRefusal):
-        raise click.UsageError(f"--{resource.value}: {wish.sentence}")
-    return wish
+    size = parse_requested_size(word, request, limit)
+    if isinstance(size, ResizeRefusal):
+        raise click.UsageError(f"--{resource.value}: {size.sentence}")
+    return size
 
 
-async def _resize(client: HttpClient, asked: Asked) -> None:
+async def _resize(client: HttpClient, request: ResizeCommand) -> None:
     began = SystemClock().monotonic()
-    before, patch, answer = await _ask(client, asked)
-    if asked.dry_run:
-        _show(asked, patch, before, answer, f"would be resized ({describe(patch)})")
-    elif asked.patience_seconds is None:
+    before, patch, answer = await _ask(client, request)
+    if request.dry_run:
+        _show(request, patch, before, answer, f"would be resized ({describe(patch)})")
+    elif request.patience_seconds is None:
         if generation_of(answer) == generation_of(before):
-            _show(asked, patch, before, answer, "has this size already")
+            _show(request, patch, before, answer, "has this size already")
             return
         after, verdict = await _verdict(client, patch, answer)
-        _show(asked, patch, before, after, f"asked for {describe(patch)}; {verdict}")
+        _show(request, patch, before, after, f"asked for {describe(patch)}; {verdict}")
     else:
-        after, note = await _wait(client, asked, patch, before, answer)
+        after, note = await _wait(client, request, patch, before, answer)
         seconds = SystemClock().monotonic() - began
-        _show(asked, patch, before, after, note or f"resized in {seconds:.2f} s")
+        _show(request, patch, before, after, note or f"resized in {seconds:.2f} s")
 
 
-async def _ask(client: HttpClient, asked: Asked) -> tuple[Object, ResizePatch, Object]:
+async def _ask(client: HttpClient, request: ResizeCommand) -> tuple[Object, ResizePatch, Object]:
     """The pod before, what was sent, and the pod as the server has it then. A change of what is
     there is worked out anew where somebody else has changed the pod meanwhile."""
     for left in reversed(range(_TRIES)):
-        before = await client.get(PODS, asked.name, asked.namespace)
-        patch = plan_patch(before, asked.container, asked.wishes)
+        before = await client.get(PODS, request.name, request.namespace)
+        patch = plan_patch(before, request.container, request.sizes)
         if isinstance(patch, ResizeRefusal):
-            raise Failure(f"{asked.label}: {patch.sentence}")
+            raise CommandFailure(f"{request.label}: {patch.sentence}")
         try:
             answer = await client.patch(
                 PODS,
-                asked.name,
+                request.name,
                 patch.body(),
-                namespace=asked.namespace,
+                namespace=request.namespace,
                 patch_type=PatchType.STRATEGIC,
                 subresource="resize",
-                options=WriteOptions(dry_run=asked.dry_run),
+                options=WriteOptions(dry_run=request.dry_run),
             )
         except StatusError as refusal:
             if refusal.code != _CONFLICT or not patch.version or not left:
@@ -180,70 +180,73 @@ async def _ask(client: HttpClient, asked: Asked) -> tuple[Object, ResizePatch, O
 async def _verdict(client: HttpClient, patch: ResizePatch, answer: Object) -> tuple[Object, str]:
     """The node mostly answers within a few milliseconds: what it says by then, and the pod as it
     is then."""
-    following = Following(client, SystemClock(), answer, patch)
+    following = ResizeFollower(client, SystemClock(), answer, patch)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_VERDICT_SECONDS):
             await following.run(_nothing, until=verdict_is_known)
     return following.pod, verdict_words(following.progress)
 
 
-def _nothing(_waiting: Waiting) -> None:
+def _nothing(_waiting: ResizeWaiting) -> None:
     """Steps on the way are not told."""
 
 
 async def _wait(
-    client: HttpClient, asked: Asked, patch: ResizePatch, before: Object, answer: Object
+    client: HttpClient, request: ResizeCommand, patch: ResizePatch, before: Object, answer: Object
 ) -> tuple[Object, str]:
     """The pod as it is when the resize is done, and what else there is to say."""
-    following = Following(client, SystemClock(), answer, patch)
+    following = ResizeFollower(client, SystemClock(), answer, patch)
     on_terminal = sys.stderr.isatty()
 
-    def tell(waiting: Waiting) -> None:
+    def tell(waiting: ResizeWaiting) -> None:
         if on_terminal:
-            click.echo(plain_lines(progress_line(asked.label, waiting)), err=True)
+            click.echo(plain_lines(progress_line(request.label, waiting)), err=True)
 
     try:
-        async with asyncio.timeout(asked.patience_seconds):
+        async with asyncio.timeout(request.patience_seconds):
             await following.run(tell)
     except TimeoutError:
-        late = f"not resized after {asked.patience_seconds:g} s"
-        raise Failure(_standing(asked, following, patch, before, late)) from None
+        late = f"not resized after {request.patience_seconds:g} s"
+        raise CommandFailure(_standing(request, following, patch, before, late)) from None
     except asyncio.CancelledError:  # Ctrl-C ends the whole command
         stopped = "no longer waited for"
-        raise Interrupted(_standing(asked, following, patch, before, stopped)) from None
+        raise Interrupted(_standing(request, following, patch, before, stopped)) from None
     match following.progress:
-        case Refused(sentence):
-            raise Failure(f"{asked.label} was not resized: {sentence}")
-        case Done(note):
+        case ResizeRefused(sentence):
+            raise CommandFailure(f"{request.label} was not resized: {sentence}")
+        case ResizeDone(note):
             return following.pod, note
-        case Waiting():
+        case ResizeWaiting():
             raise AssertionError("following ended while it was waiting")
 
 
 def _standing(
-    asked: Asked, following: Following, patch: ResizePatch, before: Object, why: str
+    request: ResizeCommand, following: ResizeFollower, patch: ResizePatch, before: Object, why: str
 ) -> str:
     """Where a resize stands that is not waited for any more, and the way back."""
     state = "unknown"
-    if isinstance(following.progress, Waiting):
-        state = progress_line(asked.label, following.progress)
+    if isinstance(following.progress, ResizeWaiting):
+        state = progress_line(request.label, following.progress)
     undo = undo_options(patch, container_resources(before)[patch.container])
     return (
         f"{why}: {state}. It is still asked for, and goes on by itself; look with"
-        f" `livesize get {asked.label} -w`, or go back with `livesize resize {asked.label} {undo}`"
+        f" `livesize get {request.label} -w`,"
+        f" or go back with `livesize resize {request.label} {undo}`"
     )
 
 
-def _show(asked: Asked, patch: ResizePatch, before: Object, after: Object, what: str) -> None:
-    match asked.form:
+def _show(
+    request: ResizeCommand, patch: ResizePatch, before: Object, after: Object, what: str
+) -> None:
+    match request.form:
         case Format.JSON | Format.YAML:
-            print_value(after, asked.form)
+            print_value(after, request.form)
         case Format.NAME:
-            click.echo(asked.label)
+            click.echo(request.label)
         case Format.TABLE | Format.WIDE:
-            click.echo(plain_lines(f"{asked.label} {what}"))
+            click.echo(plain_lines(f"{request.label} {what}"))
             containers = [patch.container]
-            if asked.form is Format.WIDE:
+            if request.form is Format.WIDE:
                 containers = list(container_resources(after))
             for container in containers:
                 print_table(change_table(container, before, after))

@@ -32,9 +32,9 @@ _LIKELY_GIBIBYTES = 64  # up to here a number without a unit is rather meant in 
 _LIKELY_MEBIBYTES = 65536
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What was asked for one resource: X for both in its shape, or request and limit by name. With
-    a sign in front it is a change of what is there."""
+class RequestedSize(msgspec.Struct, frozen=True):
+    """Of one resource, as the options say: X for both in its shape, or request and limit by name.
+    With a sign in front it is a change of what is there."""
 
     both: str = ""
     request: str = ""
@@ -66,7 +66,7 @@ class ResizeRefusal(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def parse_wish(word: str, request: str, limit: str) -> Wish | ResizeRefusal:
+def parse_requested_size(word: str, request: str, limit: str) -> RequestedSize | ResizeRefusal:
     """``word`` is X, A:B, A: or :B. Both forms at once contradict each other."""
     if word and (request or limit):
         return ResizeRefusal("give one size, or request and limit apart, not both")
@@ -75,20 +75,20 @@ def parse_wish(word: str, request: str, limit: str) -> Wish | ResizeRefusal:
         word = ""
         if not request and not limit:
             return ResizeRefusal("':' needs a request before it or a limit after it")
-    return _canonical(Wish(word, request, limit))
+    return _canonical(RequestedSize(word, request, limit))
 
 
 def plan_patch(
-    pod: Object, container: str, wishes: Mapping[ResourceName, Wish]
+    pod: Object, container: str, sizes: Mapping[ResourceName, RequestedSize]
 ) -> ResizePatch | ResizeRefusal:
-    """The patch that gives ``container`` what was asked; empty: the only one beside sidecars."""
+    """The patch that gives ``container`` these sizes; empty: the only one that is no sidecar."""
     chosen = _choose(resizable_of(pod) if container else containers_of(pod), container)
     if isinstance(chosen, ResizeRefusal):
         return chosen
     requests: Object = {}
     limits: Object = {}
-    for resource, wish in wishes.items():
-        sides = _forgotten_unit(resource, wish) or _wanted_sides(chosen, resource, wish)
+    for resource, size in sizes.items():
+        sides = _forgotten_unit(resource, size) or _wanted_sides(chosen, resource, size)
         if isinstance(sides, ResizeRefusal):
             return sides
         if sides.request:
@@ -100,7 +100,7 @@ def plan_patch(
     resources = {"requests": requests, "limits": limits}
     given = {side: want for side, want in resources.items() if want}
     of_sidecar = chosen["name"] in sidecars_of(pod)
-    version = version_of(pod) if any(_is_change(wish) for wish in wishes.values()) else ""
+    version = version_of(pod) if any(_is_change(size) for size in sizes.values()) else ""
     return ResizePatch(chosen["name"], given, is_vm(pod), of_sidecar, version)
 
 
@@ -116,29 +116,31 @@ def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:
     return ResizeRefusal(f"the pod has no container {name!r}; it has {names}")
 
 
-def _is_change(wish: Wish) -> bool:
-    return any(_sign(text) for text in (wish.both, wish.request, wish.limit))
+def _is_change(size: RequestedSize) -> bool:
+    return any(_sign(text) for text in (size.both, size.request, size.limit))
 
 
 def _sign(text: str) -> str:
     return text[:1] if text[:1] in ("+", "-") else ""
 
 
-def _wanted_sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | ResizeRefusal:
+def _wanted_sides(
+    container: Object, resource: ResourceName, size: RequestedSize
+) -> RequestedSize | ResizeRefusal:
     """Request and limit by name, changes added to what is there."""
     now = resources_of(container)
     request, limit = now.requests.amount(resource), now.limits.amount(resource)
     amounts: list[str] = []
     for text, base, side in (
-        (wish.both, request if limit is None else limit, "size"),
-        (wish.request, request, "request"),
-        (wish.limit, limit, "limit"),
+        (size.both, request if limit is None else limit, "size"),
+        (size.request, request, "request"),
+        (size.limit, limit, "limit"),
     ):
         changed = _changed(resource, text, base, f"{resource.value} {side}")
         if isinstance(changed, ResizeRefusal):
             return changed
         amounts.append(changed)
-    return _sides(container, resource, Wish(*amounts))
+    return _sides(container, resource, RequestedSize(*amounts))
 
 
 def _changed(resource: ResourceName, text: str, base: int | None, what: str) -> str | ResizeRefusal:
@@ -156,10 +158,12 @@ def _changed(resource: ResourceName, text: str, base: int | None, what: str) -> 
     return format_amount(resource, after)
 
 
-def _sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | ResizeRefusal:
-    """The wish with request and limit by name."""
-    if not wish.both:
-        return wish
+def _sides(
+    container: Object, resource: ResourceName, size: RequestedSize
+) -> RequestedSize | ResizeRefusal:
+    """The same size, with request and limit by name."""
+    if not size.both:
+        return size
     now = resources_of(container)
     request, limit = now.requests.amount(resource), now.limits.amount(resource)
     if limit is None and request is None:
@@ -168,17 +172,17 @@ def _sides(container: Object, resource: ResourceName, wish: Wish) -> Wish | Resi
             f" name the one to add with --request-{resource.value} or --limit-{resource.value}"
         )
     if limit is None:
-        return Wish(request=wish.both)
-    wanted = _amount(resource, wish.both)
+        return RequestedSize(request=size.both)
+    wanted = _amount(resource, size.both)
     if request is not None and (request == limit or request > wanted):
-        return Wish(request=wish.both, limit=wish.both)
-    return Wish(limit=wish.both)
+        return RequestedSize(request=size.both, limit=size.both)
+    return RequestedSize(limit=size.both)
 
 
-def _forgotten_unit(resource: ResourceName, wish: Wish) -> ResizeRefusal | None:
+def _forgotten_unit(resource: ResourceName, size: RequestedSize) -> ResizeRefusal | None:
     if resource is not ResourceName.MEMORY:
         return None
-    for text in (wish.both, wish.request, wish.limit):
+    for text in (size.both, size.request, size.limit):
         sign = _sign(text)
         amount = _amount(resource, text.removeprefix(sign)) if text else 0
         if 0 < amount < SMALLEST_MEMORY_BYTES:
@@ -203,9 +207,9 @@ def _amount(resource: ResourceName, text: str) -> int:
     return amount
 
 
-def _canonical(wish: Wish) -> Wish | ResizeRefusal:
+def _canonical(size: RequestedSize) -> RequestedSize | ResizeRefusal:
     sides = []
-    for text in (wish.both, wish.request, wish.limit):
+    for text in (size.both, size.request, size.limit):
         sign = _sign(text)
         amount = text.removeprefix(sign)
         try:
@@ -214,7 +218,7 @@ def _canonical(wish: Wish) -> Wish | ResizeRefusal:
             return ResizeRefusal(f"{text!r} is not a quantity such as 500m, 2, 512Mi or 4Gi")
         if _sign(amount):
             return ResizeRefusal(f"{text!r} has two signs; a change is one, such as +512Mi")
-    return Wish(*sides)
+    return RequestedSize(*sides)
 
 
 def describe(patch: ResizePatch) -> str:

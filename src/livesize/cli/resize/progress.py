@@ -1,6 +1,6 @@
 """Where a resize stands, read from Kubernetes-shaped status only, so that it is true anywhere.
 
-Done means: the node has seen this generation, no resize condition is left, and what every
+ResizeDone means: the node has seen this generation, no resize condition is left, and what every
 container really has is what its spec asks, by value. Pure.
 """
 
@@ -21,54 +21,54 @@ from livesize.api.resources import (
     container_resources,
     parse_amounts,
 )
-from livesize.cli.resize.held import held_memory
+from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.sizes import container_sizes
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class ResizeDone(msgspec.Struct, frozen=True, tag=True):
     """It has happened. ``note`` says so where nothing had to be applied."""
 
     note: str = ""
 
 
-class Waiting(msgspec.Struct, frozen=True, tag=True):
+class ResizeWaiting(msgspec.Struct, frozen=True, tag=True):
     """It has not happened yet; ``word`` changes when something moves."""
 
     word: str
     message: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
-    """It will not happen: the node can never hold it, or another size is asked for by now."""
+class ResizeRefused(msgspec.Struct, frozen=True, tag=True):
+    """It will not happen: the node can never hold it, or the spec has another size by now."""
 
     sentence: str
     infeasible: bool = True
 
 
-Progress: TypeAlias = Done | Waiting | Refused
+Progress: TypeAlias = ResizeDone | ResizeWaiting | ResizeRefused
 
 
-def judge(pod: Object, generation: int, patch: ResizePatch) -> Progress:
+def progress_of(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     """How far the change made at ``generation`` is."""
     if not _still_wanted(pod, patch):
         sentence = "somebody else asked for another size meanwhile; theirs counts now"
-        return Refused(sentence, infeasible=False)
+        return ResizeRefused(sentence, infeasible=False)
     ended = _nothing_to_apply(pod)
     return ended or _pending(pod, generation, patch) or _applied(pod, generation, patch)
 
 
-def verdict_is_known(waiting: Waiting) -> bool:
+def verdict_is_known(waiting: ResizeWaiting) -> bool:
     """The node has said that it waits; what it has accepted is mostly done a moment later."""
     return waiting.word not in ("Requested", "Accepted", "InProgress")
 
 
-def _nothing_to_apply(pod: Object) -> Done | None:
+def _nothing_to_apply(pod: Object) -> ResizeDone | None:
     if not lookup(pod, "spec", "nodeName"):
-        return Done("is on no node yet and will start with this size")
+        return ResizeDone("is on no node yet and will start with this size")
     phase = lookup(pod, "status", "phase", default="")
     if phase in ("Succeeded", "Failed"):
-        return Done(f"has ended ({phase}); nothing runs that could be resized")
+        return ResizeDone(f"has ended ({phase}); nothing runs that could be resized")
     return None
 
 
@@ -77,17 +77,17 @@ def _applied(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     if running is not None and running.get("status") == "True":
         message = str(running.get("message") or "")
         if held := held_memory(message):
-            return Waiting("Held", held)
-        return Waiting(str(running.get("reason") or "InProgress"), message)
+            return ResizeWaiting("Held", held)
+        return ResizeWaiting(str(running.get("reason") or "InProgress"), message)
     if _observed(pod) < generation:
-        return Waiting("Requested")
+        return ResizeWaiting("Requested")
     waiting = yet_to_run(pod, [patch.container])
     if waiting:
-        return Waiting("NotRunning", waiting)
+        return ResizeWaiting("NotRunning", waiting)
     sizes = [one for one in container_sizes(pod).values() if one.runs]  # others have ended
     if any(one.actual != one.desired for one in sizes):
-        return Waiting("InProgress")
-    return Done()
+        return ResizeWaiting("InProgress")
+    return ResizeDone()
 
 
 def _pending(pod: Object, generation: int, patch: ResizePatch) -> Progress | None:
@@ -96,15 +96,17 @@ def _pending(pod: Object, generation: int, patch: ResizePatch) -> Progress | Non
         return None
     # A verdict on an earlier size says nothing about this one.
     if int(pending.get("observedGeneration") or generation) < generation:
-        return Waiting("Requested")
+        return ResizeWaiting("Requested")
     message = str(pending.get("message") or "")
     if pending.get("reason") == "Infeasible":
-        return _in_part(pod, patch, message) or Refused(message or "the node can never hold it")
-    return Waiting(str(pending.get("reason") or "Deferred"), message)
+        return _in_part(pod, patch, message) or ResizeRefused(
+            message or "the node can never hold it"
+        )
+    return ResizeWaiting(str(pending.get("reason") or "Deferred"), message)
 
 
 def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> Progress | None:
-    """What is refused may have been asked before, of the other resource: each is judged alone."""
+    """An earlier request for the other resource may be what is refused: each is judged alone."""
     sizes = container_sizes(pod)[patch.container]
     asked = parse_amounts(patch.resources.get("requests"))
     if sizes.allocated is None or asked == NOTHING or not _covers(sizes.allocated, asked):
@@ -112,8 +114,8 @@ def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> Progress | None:
     actual = Resources() if sizes.actual is None else sizes.actual
     limits = parse_amounts(patch.resources.get("limits"))
     if _covers(actual.requests, asked) and _covers(actual.limits, limits):
-        return Done(f"has this size; what was asked before is still refused: {refusal}")
-    return Waiting("InProgress")
+        return ResizeDone(f"has this size; what was asked before is still refused: {refusal}")
+    return ResizeWaiting("InProgress")
 
 
 def _observed(pod: Object) -> int:
@@ -131,7 +133,7 @@ def _still_wanted(pod: Object, patch: ResizePatch) -> bool:
 
 
 def _covers(desired: Amounts, asked: Amounts) -> bool:
-    """What was asked is what is desired; what was not asked may be anything."""
+    """What the patch says is what is desired; what it does not say may be anything."""
     wanted = {resource: asked.amount(resource) for resource in ResourceName}
     return all(
         amount is None or amount == desired.amount(resource) for resource, amount in wanted.items()

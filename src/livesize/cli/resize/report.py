@@ -5,7 +5,7 @@ from __future__ import annotations
 from livesize.api.objects import Object
 from livesize.api.resources import ResourceName
 from livesize.cli.output import Table
-from livesize.cli.resize.progress import Done, Progress, Refused, Waiting
+from livesize.cli.resize.progress import Progress, ResizeDone, ResizeRefused, ResizeWaiting
 from livesize.cli.sizes import NOT_KNOWN, Sizes, container_sizes, format_amount
 
 _WORDS = {
@@ -36,7 +36,7 @@ def change_table(container: str, before: Object, after: Object) -> Table:
     return Table(("", "DESIRED", "ALLOCATED", "ACTUAL"), tuple(rows))
 
 
-def progress_line(label: str, waiting: Waiting) -> str:
+def progress_line(label: str, waiting: ResizeWaiting) -> str:
     words = _WORDS.get(waiting.word, waiting.word)
     # While all goes well the message says no more than our words do.
     tells_more = waiting.message and waiting.word != "InProgress"
@@ -46,15 +46,15 @@ def progress_line(label: str, waiting: Waiting) -> str:
 def verdict_words(progress: Progress) -> str:
     """What the node has answered so far, to who does not wait for more."""
     match progress:
-        case Done(note):
+        case ResizeDone(note):
             return f"the pod {note}" if note else "done"
-        case Refused(sentence, infeasible):
+        case ResizeRefused(sentence, infeasible):
             return f"infeasible: {sentence}" if infeasible else sentence
-        case Waiting(word="Deferred", message=message):
+        case ResizeWaiting(word="Deferred", message=message):
             return f"deferred: {message or _WORDS['Deferred']}"
-        case Waiting(word="Accepted" | "InProgress"):
+        case ResizeWaiting(word="Accepted" | "InProgress"):
             return "accepted, being applied"
-        case Waiting(word=word, message=message):
+        case ResizeWaiting(word=word, message=message):
             words = _WORDS.get(word, word)
             return f"{words} ({message})" if message else words
 

@@ -42,7 +42,7 @@ from livesize.api.storage import (
 )
 from livesize.api.volume_choice import NodeFacts, choose_volume, misfit
 from livesize.controllers.claims.provision import (
-    Place,
+    ConsumerNode,
     build_volume,
     cannot_provision,
     claim_reference,
@@ -50,13 +50,13 @@ from livesize.controllers.claims.provision import (
 
 
 class ClaimView(msgspec.Struct, frozen=True):
-    """A claim and all that its fate depends on. ``place``: where the first pod that uses it is;
-    ``in_use``: a pod that has its node names it."""
+    """A claim and all that its fate depends on. ``consumer_node``: where the first pod that uses it
+    is; ``in_use``: a pod that has its node names it."""
 
     claim: Object
     volumes: tuple[Object, ...] = ()
     storage_class: Object | None = None
-    place: Place | None = None
+    consumer_node: ConsumerNode | None = None
     in_use: bool = False
 
 
@@ -77,8 +77,7 @@ class Make(msgspec.Struct, frozen=True, tag=True):
 
 class Remove(msgspec.Struct, frozen=True, tag=True):
     resource: Resource
-    name: str
-    uid: str
+    obj: Object
 
 
 class Tell(msgspec.Struct, frozen=True, tag=True):
@@ -88,11 +87,11 @@ class Tell(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Step: TypeAlias = Write | Make | Remove | Tell
-Steps: TypeAlias = tuple[Step, ...]
+ClaimStep: TypeAlias = Write | Make | Remove | Tell
+ClaimSteps: TypeAlias = tuple[ClaimStep, ...]
 
 
-def plan_claim(view: ClaimView) -> Steps:
+def plan_claim(view: ClaimView) -> ClaimSteps:
     claim = view.claim
     if is_going(claim):
         if view.in_use:
@@ -107,7 +106,7 @@ def plan_claim(view: ClaimView) -> Steps:
     return _bind(claim, certain[0]) if certain else _plan_unbound(view, kept)
 
 
-def plan_volume(volume: Object, claim: Object | None) -> Steps:
+def plan_volume(volume: Object, claim: Object | None) -> ClaimSteps:
     """``claim``: the one it is kept for; None where it is not there any more, for certain."""
     uid = lookup(volume, "spec", "claimRef", "uid", default="")
     if not uid:
@@ -123,7 +122,7 @@ def plan_volume(volume: Object, claim: Object | None) -> Steps:
     return (Write(PERSISTENT_VOLUMES, without(volume, ("spec", "claimRef"))),)
 
 
-def _plan_bound(view: ClaimView) -> Steps:
+def _plan_bound(view: ClaimView) -> ClaimSteps:
     claim = view.claim
     volume = next((one for one in view.volumes if name_of(one) == volume_name(claim)), None)
     if volume is None or not is_bound_to(claim, volume):
@@ -133,7 +132,7 @@ def _plan_bound(view: ClaimView) -> Steps:
             f"volume {volume_name(claim)} is gone, and what was in it: make the claim again",
         )
         return (*lost, told) if lost else ()
-    grown: Steps = ()
+    grown: ClaimSteps = ()
     if requested(claim) > capacity(volume) and is_ours(volume):
         asked = lookup(claim, "spec", "resources", "requests", "storage")
         volume = evolve(volume, ("spec", "capacity", "storage"), asked)
@@ -146,7 +145,7 @@ def _plan_bound(view: ClaimView) -> Steps:
     return (*grown, *_with_claim_status(claim, status))
 
 
-def _plan_named(view: ClaimView) -> Steps:
+def _plan_named(view: ClaimView) -> ClaimSteps:
     """Somebody wants this volume and no other."""
     claim, name = view.claim, volume_name(view.claim)
     volume = next((one for one in view.volumes if name_of(one) == name), None)
@@ -162,32 +161,32 @@ def _plan_named(view: ClaimView) -> Steps:
     return _bind(claim, volume)
 
 
-def _plan_unbound(view: ClaimView, kept: list[Object]) -> Steps:
+def _plan_unbound(view: ClaimView, kept: list[Object]) -> ClaimSteps:
     """``kept``: volumes that somebody has set aside for a claim of this name."""
-    claim, place = view.claim, view.place
-    if waits_for_consumer(view.storage_class) and place is None:
+    claim, consumer_node = view.claim, view.consumer_node
+    if waits_for_consumer(view.storage_class) and consumer_node is None:
         volume = choose_volume(claim, kept)
         why = "waiting for first consumer to be created before binding"
         waits = Tell(EventReason.WAIT_FOR_FIRST_CONSUMER, why)
         return (waits,) if volume is None else _bind(claim, volume)
     node: NodeFacts | None = None
-    if waits_for_consumer(view.storage_class) and place is not None:
-        node = place.node
+    if waits_for_consumer(view.storage_class) and consumer_node is not None:
+        node = consumer_node.node
     volume = choose_volume(claim, kept) or choose_volume(claim, view.volumes, node)
     if volume is not None:
         return _bind(claim, volume)
-    if is_local_class(view.storage_class) and place is not None:
-        return _provision(view, place)
+    if is_local_class(view.storage_class) and consumer_node is not None:
+        return _provision(view, consumer_node)
     return (_without_volume(view),)
 
 
-def _provision(view: ClaimView, place: Place) -> Steps:
-    why = cannot_provision(view.claim, place)
+def _provision(view: ClaimView, consumer_node: ConsumerNode) -> ClaimSteps:
+    why = cannot_provision(view.claim, consumer_node)
     if why:
         return (Tell(EventReason.PROVISIONING_FAILED, why),)
     assert view.storage_class is not None, "only a class provisions"
-    volume = build_volume(view.claim, view.storage_class, place)
-    message = f"Successfully provisioned volume {name_of(volume)} on node {place.node.name}"
+    volume = build_volume(view.claim, view.storage_class, consumer_node)
+    message = f"Successfully provisioned volume {name_of(volume)} on node {consumer_node.node.name}"
     told = Tell(EventReason.PROVISIONING_SUCCEEDED, message)
     return (Make(PERSISTENT_VOLUMES, volume), told)
 
@@ -206,8 +205,8 @@ def _without_volume(view: ClaimView) -> Tell:
     return Tell(EventReason.EXTERNAL_PROVISIONING, why)
 
 
-def _bind(claim: Object, volume: Object) -> Steps:
-    reserved: Steps = ()
+def _bind(claim: Object, volume: Object) -> ClaimSteps:
+    reserved: ClaimSteps = ()
     if not lookup(volume, "spec", "claimRef", "uid"):
         reference = claim_reference(claim)
         kept = evolve(volume, ("spec", "claimRef"), reference)
@@ -219,7 +218,7 @@ def _bind(claim: Object, volume: Object) -> Steps:
     return (*reserved, Write(PERSISTENT_VOLUME_CLAIMS, bound))
 
 
-def _plan_released(volume: Object) -> Steps:
+def _plan_released(volume: Object) -> ClaimSteps:
     deletes = lookup(volume, "spec", "persistentVolumeReclaimPolicy") == ReclaimPolicy.DELETE
     if deletes and not is_ours(volume):
         why = (
@@ -230,10 +229,10 @@ def _plan_released(volume: Object) -> Steps:
     settled = _settle(volume, VolumePhase.RELEASED)
     if settled or not deletes or is_going(volume):
         return settled
-    return (Remove(PERSISTENT_VOLUMES, name_of(volume), uid_of(volume)),)
+    return (Remove(PERSISTENT_VOLUMES, volume),)
 
 
-def _settle(volume: Object, phase: VolumePhase, message: str = "") -> Steps:
+def _settle(volume: Object, phase: VolumePhase, message: str = "") -> ClaimSteps:
     """The phase is told first; a volume that nobody has is not held up any more."""
     status = volume.get("status") or {}
     wanted = {**status, "phase": phase.value}
@@ -247,13 +246,13 @@ def _settle(volume: Object, phase: VolumePhase, message: str = "") -> Steps:
     return ()
 
 
-def _with_claim_status(claim: Object, wanted: Object) -> Steps:
+def _with_claim_status(claim: Object, wanted: Object) -> ClaimSteps:
     if (claim.get("status") or {}) == wanted:
         return ()
     return (Write(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": wanted}, "status"),)
 
 
-def _without_finalizer(resource: Resource, obj: Object, finalizer: str) -> Steps:
+def _without_finalizer(resource: Resource, obj: Object, finalizer: str) -> ClaimSteps:
     finalizers = lookup(obj, "metadata", "finalizers", default=[])
     if finalizer not in finalizers:
         return ()

@@ -20,14 +20,14 @@ from livesize.api.storage import (
 from livesize.api.volume_choice import NodeFacts
 
 
-class Place(msgspec.Struct, frozen=True):
+class ConsumerNode(msgspec.Struct, frozen=True):
     """The node a claim's first pod is on, and where it keeps folders; empty: it does not say."""
 
     node: NodeFacts
     folders: str = ""
 
 
-def cannot_provision(claim: Object, place: Place) -> str:
+def cannot_provision(claim: Object, consumer_node: ConsumerNode) -> str:
     """Why no folder can be made for the claim there; empty where it can."""
     if mode_of(claim) != VolumeMode.FILES:
         return f"{LOCAL_PROVISIONER} makes folders: ask for volumeMode {VolumeMode.FILES.value}"
@@ -36,17 +36,17 @@ def cannot_provision(claim: Object, place: Place) -> str:
             f"{LOCAL_PROVISIONER} makes volumes without labels: leave spec.selector out, or make a"
             " volume that it selects"
         )
-    if not place.folders:
+    if not consumer_node.folders:
         return (
-            f"node {place.node.name} keeps no local volumes: it has no annotation {FOLDERS_AT};"
-            " update its agent"
+            f"node {consumer_node.node.name} keeps no local volumes: it has no annotation"
+            f" {FOLDERS_AT}; update its agent"
         )
     return ""
 
 
-def build_volume(claim: Object, storage_class: Object, place: Place) -> Object:
+def build_volume(claim: Object, storage_class: Object, consumer_node: ConsumerNode) -> Object:
     """Kept for the claim from the start; its name is its folder's."""
-    name, node = f"pvc-{uid_of(claim)}", place.node
+    name, node = f"pvc-{uid_of(claim)}", consumer_node.node
     hostname = node.labels.get(HOSTNAME, node.name)
     on_node = {"key": HOSTNAME, "operator": "In", "values": [hostname]}
     return {
@@ -65,7 +65,7 @@ def build_volume(claim: Object, storage_class: Object, place: Place) -> Object:
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy"),
             "storageClassName": name_of(storage_class),
             "volumeMode": mode_of(claim),
-            "local": {"path": f"{place.folders.rstrip('/')}/{name}"},
+            "local": {"path": f"{consumer_node.folders.rstrip('/')}/{name}"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
         },
     }

@@ -81,23 +81,23 @@ class LetGo(msgspec.Struct, frozen=True, tag=True):
     finalizer: str
 
 
-Step: TypeAlias = Collect | ForgetOwners | ForgetMe | LookAt | LetGo
+GarbageStep: TypeAlias = Collect | ForgetOwners | ForgetMe | LookAt | LetGo
 
 
-def plan_piece(piece: Piece) -> tuple[Step, ...]:
+def plan_piece(piece: Piece) -> tuple[GarbageStep, ...]:
     if piece.is_going:
         return (*_plan_orphan(piece), *_plan_foreground(piece))
     return _plan_owned(piece)
 
 
-def _plan_orphan(piece: Piece) -> tuple[Step, ...]:
+def _plan_orphan(piece: Piece) -> tuple[GarbageStep, ...]:
     if ORPHAN not in piece.finalizers:
         return ()
     forgotten = tuple(ForgetMe(dependent.uid) for dependent in piece.dependents)
     return (*forgotten, LetGo(ORPHAN))
 
 
-def _plan_foreground(piece: Piece) -> tuple[Step, ...]:
+def _plan_foreground(piece: Piece) -> tuple[GarbageStep, ...]:
     if FOREGROUND not in piece.finalizers:
         return ()
     told = tuple(LookAt(one.uid) for one in piece.dependents if not one.is_going)
@@ -106,7 +106,7 @@ def _plan_foreground(piece: Piece) -> tuple[Step, ...]:
     return (*told, LetGo(FOREGROUND))
 
 
-def _plan_owned(piece: Piece) -> tuple[Step, ...]:
+def _plan_owned(piece: Piece) -> tuple[GarbageStep, ...]:
     keeping = {OwnerState.SOLID, OwnerState.UNKNOWN}
     lost = tuple(owner.uid for owner in piece.owners if owner.state not in keeping)
     if not lost:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.api.quota import recount
+from livesize.api.quota import Usage, add_usage, with_status
 
 
-def plan_recount(quota: Object, objects: Iterable[tuple[Resource, Object]]) -> Object | None:
-    """The quota as it should be; None where it is. ``objects`` is all of its namespace, read after
-    the quota was: whatever has changed since has changed the quota too, and is found out then."""
-    counted = recount(quota, objects)
-    return None if counted.get("status") == quota.get("status") else counted
+class QuotaCount:
+    """Counts object by object, so that a namespace is never in memory as a whole."""
+
+    def __init__(self, quota: Object) -> None:
+        self._quota = quota
+        self._used: Usage = {}
+
+    def add(self, resource: Resource, obj: Object) -> None:
+        """An object of the quota's namespace, read after the quota was: whatever has changed since
+        has changed the quota too, and is found out then."""
+        add_usage(self._used, self._quota, resource, obj)
+
+    def plan(self) -> Object | None:
+        """The quota as it should be; None where it is."""
+        counted = with_status(self._quota, self._used)
+        return None if counted.get("status") == self._quota.get("status") else counted

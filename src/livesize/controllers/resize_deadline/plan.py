@@ -7,20 +7,24 @@ every other, and asked once: a pod that asks for its former sizes already is lef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from livesize.api.objects import Object, lookup
-from livesize.api.resize_deadline import OnDeadline, deadline_of
-from livesize.api.resize_state import UNFINISHED, ResizePhase, is_terminal, phase_of, resize_state
-from livesize.api.resources import is_vm, resizable_of, same_size, sidecars_of
+from livesize.api.resize_deadline import Deadline, OnDeadline, deadline_of
+from livesize.api.resources import same_size
+from livesize.controllers.resize_deadline.progress import (
+    ResizeProgress,
+    Sizes,
+    progress_of,
+    resizable_containers,
+)
 
 _SIDES = ("requests", "limits")
 
 
-class Rest(msgspec.Struct, frozen=True, tag=True):
+class LeaveAlone(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
@@ -38,44 +42,37 @@ class Evict(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-Plan: TypeAlias = Rest | Wait | Revert | Evict
+DeadlinePlan: TypeAlias = LeaveAlone | Wait | Revert | Evict
 
 
-def plan_deadline(pod: Object, waited_seconds: float) -> Plan:
-    """``waited_seconds``: since the resize was asked."""
+def acting_deadline(pod: Object) -> Deadline | None:
+    """The deadline of a pod that stays, where something is to be done here."""
     deadline = deadline_of(pod)
-    leaving = lookup(pod, "metadata", "deletionTimestamp") or is_terminal(pod)
-    if deadline is None or leaving or phase_of(pod) not in UNFINISHED:
-        return Rest()
-    if deadline.action is OnDeadline.RESTART:
-        return Rest()
-    hopeless = phase_of(pod) is ResizePhase.INFEASIBLE
-    if waited_seconds < deadline.seconds and not hopeless:
+    leaving = lookup(pod, "metadata", "deletionTimestamp")
+    ended = lookup(pod, "status", "phase") in ("Succeeded", "Failed")
+    if deadline is None or leaving or ended or deadline.action is OnDeadline.RESTART:
+        return None
+    return deadline
+
+
+def plan_deadline(pod: Object, waited_seconds: float, former: Sizes) -> DeadlinePlan:
+    """``waited_seconds``: since the resize was asked; ``former``: the sizes before it."""
+    deadline, progress = acting_deadline(pod), progress_of(pod)
+    if deadline is None or progress is ResizeProgress.SETTLED:
+        return LeaveAlone()
+    if waited_seconds < deadline.seconds and progress is not ResizeProgress.INFEASIBLE:
         return Wait(deadline.seconds - waited_seconds)
-    if deadline.action is OnDeadline.EVICT:
-        return Evict()
-    return _revert(pod, resize_state(pod).get("previous") or [])
+    return Evict() if deadline.action is OnDeadline.EVICT else _revert(pod, former)
 
 
-def _revert(pod: Object, previous: Sequence[Object]) -> Plan:
-    former = {size["name"]: size for size in previous}
-    changes = {
-        container["name"]: _back(container.get("resources") or {}, former[container["name"]])
-        for container in resizable_of(pod)
-        if container["name"] in former
-        and not same_size(container.get("resources") or {}, former[container["name"]])
-    }
-    if not changes:
-        return Rest()
-    if is_vm(pod):
-        (resources,) = changes.values()
-        return Revert({"spec": {"virtualMachine": {"resources": resources}}})
-    sidecars = sidecars_of(pod)
+def _revert(pod: Object, former: Sizes) -> DeadlinePlan:
     spec: dict[str, list[Object]] = {}
-    for name, change in changes.items():
-        kind = "initContainers" if name in sidecars else "containers"
-        spec.setdefault(kind, []).append({"name": name, "resources": change})
-    return Revert({"spec": spec})
+    for field, container in resizable_containers(pod):
+        name, resources = container["name"], container.get("resources") or {}
+        if name in former and not same_size(resources, former[name]):
+            change = {"name": name, "resources": _back(resources, former[name])}
+            spec.setdefault(field, []).append(change)
+    return Revert({"spec": spec}) if spec else LeaveAlone()
 
 
 def _back(resources: Object, former: Object) -> Object:

@@ -30,7 +30,7 @@ def join(server: str, token: str, ca_hash: str, node_name: str, data_dir: Path) 
     import asyncio
 
     from livesize.api.errors import StatusError
-    from livesize.client import joining
+    from livesize.client import node_join
     from livesize.client.authority import is_hash
     from livesize.machinery.data_directory import DataDirectory
     from livesize.main.wiring.agent import parse_node_name
@@ -40,15 +40,15 @@ def join(server: str, token: str, ca_hash: str, node_name: str, data_dir: Path) 
     if not is_hash(ca_hash):
         raise click.BadParameter("use sha256: and 64 hexadecimal digits", param_hint="--ca-hash")
     path = DataDirectory(data_dir.absolute()).node_kubeconfig
-    asked = joining.Joining(
+    request = node_join.JoinRequest(
         server=server, ca_hash=ca_hash, token=token, node=parse_node_name(node_name)
     )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config = asyncio.run(joining.join(asked))
-        joining.write_node_kubeconfig(path, config)
-    except (joining.JoinError, StatusError) as refusal:
+        config = asyncio.run(node_join.join(request))
+        node_join.write_node_kubeconfig(path, config)
+    except (node_join.JoinError, StatusError) as refusal:
         raise click.ClickException(str(refusal)) from refusal
     except OSError as failure:
         raise click.ClickException(f"{failure.filename}: {failure.strerror}") from failure
-    click.echo(f"{asked.node} has joined {server}\n  {path} written")
+    click.echo(f"{request.node} has joined {server}\n  {path} written")

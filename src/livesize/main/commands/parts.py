@@ -69,9 +69,9 @@ def controllers(**given: Any) -> None:
       livesize controllers --kubeconfig /etc/livesize/controllers.kubeconfig
       livesize controllers --config /etc/livesize/controllers.yaml
     """
-    from livesize.main.wiring.controllers import run_controllers
+    from livesize.main.wiring.controllers import run_controllers_command
 
-    run_controllers(**given)
+    run_controllers_command(**given)
 
 
 @click.command()

@@ -13,11 +13,10 @@ import msgspec
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.wiring.stores import StoreChoice, read_etcd_settings
-from livesize.store.copies import backup_sqlite, read_sqlite, write_backup, write_sqlite
 from livesize.store.epochs import epoch_at
 from livesize.store.etcd.settings import EtcdSettings
-from livesize.store.interface import StoreOpenError
-from livesize.store.snapshot import Snapshot
+from livesize.store.interface import StoreOpenError, StoreSnapshot
+from livesize.store.sqlite_backups import backup_sqlite, read_sqlite, write_backup, write_sqlite
 
 Words: TypeAlias = tuple[str, Path, dict[str, str]]
 """A store as it was typed: sqlite, etcd or a file; the data directory; the options for etcd."""
@@ -80,7 +79,7 @@ async def _copy(source: Place, target: Place, *, replace: bool, exclusive: bool)
     clock = SystemClock()
     epoch = epoch_at(clock.now())
     if target.etcd is not None:
-        from livesize.store.etcd.copying import write_etcd
+        from livesize.store.etcd.backups import write_etcd
 
         await write_etcd(target.etcd, snapshot, epoch, clock)
     else:
@@ -89,9 +88,9 @@ async def _copy(source: Place, target: Place, *, replace: bool, exclusive: bool)
     return len(snapshot.values)
 
 
-async def _read(place: Place, *, exclusive: bool) -> Snapshot:
+async def _read(place: Place, *, exclusive: bool) -> StoreSnapshot:
     if place.etcd is not None:
-        from livesize.store.etcd.copying import read_etcd
+        from livesize.store.etcd.backups import read_etcd
 
         return await read_etcd(place.etcd, SystemClock())
     assert place.file is not None
@@ -100,7 +99,7 @@ async def _read(place: Place, *, exclusive: bool) -> Snapshot:
 
 async def _require_empty(place: Place) -> None:
     if place.etcd is not None:
-        from livesize.store.etcd.copying import is_empty_etcd
+        from livesize.store.etcd.backups import is_empty_etcd
 
         empty = await is_empty_etcd(place.etcd, SystemClock())
     else:

@@ -112,6 +112,13 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="URL,URL…",
     ),
     Setting(
+        "metrics-listen",
+        (Part.SCHEDULER, Part.CONTROLLERS),
+        "Where GET /metrics is answered, over plain HTTP; port 0 takes a free one.",
+        otherwise="nowhere",
+        metavar="HOST:PORT",
+    ),
+    Setting(
         "runtime",
         NODES,
         "process: containers of our own. containerd: through a private one (root)."

@@ -21,7 +21,7 @@ import msgspec
 from livesize.agent.agent import Agent
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.client.http import ConnectionConfig, HttpClient
-from livesize.client.joining import keep_certificate, node_of
+from livesize.client.node_join import maintain_certificate, node_of
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import system_context
 from livesize.machinery.data_directory import DataDirectory
@@ -181,4 +181,4 @@ def _answering(run: _Run, agent: Agent, clock: Clock) -> list[Coroutine[Any, Any
 async def _keep_certificate(run: _Run, client: HttpClient, clock: Clock) -> None:
     """A token lasts as long as it was made for; a certificate is renewed here."""
     if run.connection.client_certificate_pem:
-        await keep_certificate(run.kubeconfig, client, clock)
+        await maintain_certificate(run.kubeconfig, client, clock)

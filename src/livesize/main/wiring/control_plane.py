@@ -96,17 +96,20 @@ async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Cont
     """The scheduler and the controllers; where the store is shared, only while they lead."""
     from livesize.api.roles import Role
     from livesize.apiserver.auth.identities import Identity
+    from livesize.controllers.kit.metrics import KitMetrics
     from livesize.main.settings.table import Part
     from livesize.main.wiring.controllers import control
     from livesize.main.wiring.leader import lead
     from livesize.main.wiring.scheduler import schedule
 
-    scheduling = functools.partial(schedule, resize_judge=settings.resize_judge)
+    metrics = KitMetrics()
+    server.add_metrics(metrics.families)
+    scheduling = functools.partial(schedule, metrics=metrics, resize_judge=settings.resize_judge)
     parts = (
         (Part.SCHEDULER, scheduling, Identity("system:kube-scheduler", Role.SCHEDULER)),
         (
             Part.CONTROLLERS,
-            control,
+            functools.partial(control, metrics=metrics),
             Identity("system:kube-controller-manager", Role.CONTROLLER),
         ),
     )

@@ -1,49 +1,48 @@
 """The controllers, one list for `livesize up` and `livesize controllers`; and that command.
 
-A new controller is a class with ``run`` in livesize.controllers, and one more word in CONTROLLERS.
+A new controller is a folder in livesize.controllers (plan.py, reconcile.py), and one row here.
 """
 
 from __future__ import annotations
 
-import asyncio
+import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from livesize.client.interface import Client
-from livesize.controllers.claims.reconciler import ClaimBinder
-from livesize.controllers.disruption.reconciler import DisruptionBudgets
-from livesize.controllers.garbage.reconciler import GarbageCollector
-from livesize.controllers.node_lifecycle.reconciler import NodeLifecycle
-from livesize.controllers.quota.reconciler import QuotaCounter
-from livesize.controllers.resize_deadline.reconciler import ResizeDeadlines
+from livesize.controllers.claims.reconcile import claims_controller
+from livesize.controllers.disruption.reconcile import disruption_controller
+from livesize.controllers.garbage.reconcile import garbage_controller
+from livesize.controllers.kit.loop import Controller, run_controllers
+from livesize.controllers.kit.metrics import KitMetrics
+from livesize.controllers.node_lifecycle.reconcile import node_lifecycle_controller
+from livesize.controllers.quota.reconcile import quota_controller
+from livesize.controllers.resize_deadline.reconcile import resize_deadline_controller
 from livesize.machinery.context import Context
 from livesize.main.settings.table import Part
 
-
-class Controller(Protocol):
-    async def run(self) -> None:
-        """Until cancelled."""
-        ...
-
-
-CONTROLLERS: tuple[Callable[..., Controller], ...] = (
-    GarbageCollector,
-    NodeLifecycle,
-    QuotaCounter,
-    ResizeDeadlines,
-    DisruptionBudgets,
-    ClaimBinder,
+CLUSTER: tuple[Callable[[Context], Controller[Any]], ...] = (
+    garbage_controller,
+    node_lifecycle_controller,
+    quota_controller,
+    disruption_controller,
+    claims_controller,
 )
+"""What every Kubernetes cluster brings itself: they run on a Livesize API server only."""
+
+OURS: tuple[Callable[[Context], Controller[Any]], ...] = (resize_deadline_controller,)
+"""They read and write only what any Kubernetes API server serves, and run on every cluster."""
 
 
-async def control(client: Client, context: Context) -> None:
+async def control(client: Client, context: Context, metrics: KitMetrics | None = None) -> None:
     """Run them all, until cancelled."""
-    async with asyncio.TaskGroup() as group:
-        for controller in CONTROLLERS:
-            group.create_task(controller(client, context=context).run())
+    controllers = [make(context) for make in (*CLUSTER, *OURS)]
+    await run_controllers(controllers, client, context, metrics or KitMetrics())
 
 
-def run_controllers(**settings: Any) -> None:
+def run_controllers_command(**settings: Any) -> None:
     from livesize.main.wiring.remote_process import run_remote_process
 
-    run_remote_process(Part.CONTROLLERS, control, **settings)
+    metrics = KitMetrics()
+    work = functools.partial(control, metrics=metrics)
+    run_remote_process(Part.CONTROLLERS, work, metrics, **settings)

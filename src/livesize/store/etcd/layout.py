@@ -5,8 +5,8 @@
     ROOT m/epoch   which epoch it is, and by its own revision where that began
 
 etcd counts the writes of everybody who uses it. The head tells ours from theirs: what it says is
-reached by every watch of ours, so nobody has to trust etcd's progress notifications, which are
-wrong before 3.4.31 and 3.5.13. It is one read of one key, and linearizable.
+reached by every watch of ours, so the store need not trust etcd's progress notifications, which
+are wrong before 3.4.31 and 3.5.13. It is one read of one key, and linearizable.
 """
 
 from __future__ import annotations

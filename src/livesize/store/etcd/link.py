@@ -1,8 +1,8 @@
 """Reaching etcd: its endpoints, TLS, and what happens when one of them goes away.
 
 A call goes to the endpoint that answered last. One that cannot be reached is left for the next in
-the list. A call that only reads is simply asked again. A write is asked again only where it is
-certain that nobody has seen it; else it is the caller's to find out, from UncertainError.
+the list. The link repeats a call that only reads. It repeats a write only where it is certain
+that no member has seen it; else the caller finds out, from UncertainError.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _OPTIONS: list[tuple[str, str | int]] = [
 ]
 
 _UNREACHED = ("failed to connect", "connection refused", "no leader", "dns resolution")
-"""Words of a failure that say nobody has seen the request."""
+"""Words of a failure that say that no member has seen the request."""
 
 
-class Kind(enum.Enum):
+class CallKind(enum.Enum):
     READ = enum.auto()
     WRITE = enum.auto()
 
@@ -58,7 +58,7 @@ class UncertainError(Exception):
     """The connection was lost after the request was sent: it may have been done."""
 
 
-class RefusedError(Exception):
+class EtcdRefusedError(Exception):
     """etcd answered, and the answer is no."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -90,7 +90,7 @@ class _Endpoint:
         )
 
 
-class Link:
+class EtcdLink:
     """Calls to whichever endpoint answers. Raises StoreUnavailableError when none does."""
 
     def __init__(self, settings: EtcdSettings, clock: Clock) -> None:
@@ -100,11 +100,11 @@ class Link:
         self._endpoints = [_Endpoint(url, credentials) for url in _urls(settings.endpoints)]
         self._current = 0
 
-    async def txn(self, request: Message, kind: Kind) -> Message:
+    async def txn(self, request: Message, kind: CallKind) -> Message:
         return await self._call("txn", request, kind)
 
     async def compact(self, request: Message) -> Message:
-        return await self._call("compact", request, Kind.READ)  # again does no harm
+        return await self._call("compact", request, CallKind.READ)  # again does no harm
 
     def open_watch(
         self, requests: AsyncIterator[Message]
@@ -124,7 +124,7 @@ class Link:
         for endpoint in self._endpoints:
             await endpoint.channel.close()
 
-    async def _call(self, method: str, request: Message, kind: Kind) -> Message:
+    async def _call(self, method: str, request: Message, kind: CallKind) -> Message:
         deadline = self._clock.monotonic() + PATIENCE_SECONDS
         while True:
             index = self._current
@@ -134,7 +134,7 @@ class Link:
             except grpc.aio.AioRpcError as error:
                 self._judge(error, kind)
                 failure = error
-            if self._current == index:  # else somebody else has left it already
+            if self._current == index:  # else another call has left it already
                 self.leave()
             if self._clock.monotonic() > deadline:
                 raise StoreUnavailableError(
@@ -142,12 +142,12 @@ class Link:
                 )
             await self.pause()
 
-    def _judge(self, error: grpc.aio.AioRpcError, kind: Kind) -> None:
-        """Return where the call may be asked again."""
+    def _judge(self, error: grpc.aio.AioRpcError, kind: CallKind) -> None:
+        """Return where the call may be repeated."""
         if not is_connection_trouble(error):
-            raise RefusedError(error.code(), error.details() or "") from error
+            raise EtcdRefusedError(error.code(), error.details() or "") from error
         words = (error.details() or "").lower()
-        if kind is Kind.WRITE and not any(word in words for word in _UNREACHED):
+        if kind is CallKind.WRITE and not any(word in words for word in _UNREACHED):
             raise UncertainError(error.details() or "") from error
 
 

@@ -1,4 +1,4 @@
-"""How an etcd is reached. Needs nothing of gRPC, so that it can be told before that is loaded."""
+"""How to reach an etcd. Imports nothing of gRPC, so that main can make it before that is loaded."""
 
 from __future__ import annotations
 

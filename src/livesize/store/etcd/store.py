@@ -18,13 +18,14 @@ import grpc
 
 from livesize.machinery.clock import Clock
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
+from livesize.store.commits import require_past, require_writable
+from livesize.store.etcd.epochs import layout_of, open_epoch
 from livesize.store.etcd.layout import Epoch, Layout, entry_of
-from livesize.store.etcd.link import Kind, Link, RefusedError, UncertainError
+from livesize.store.etcd.link import CallKind, EtcdLink, EtcdRefusedError, UncertainError
 from livesize.store.etcd.messages import CompactionRequest, Message
-from livesize.store.etcd.opening import layout_of, open_epoch
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.txn import RawCheck, delete, failed_check, put, read, txn_request
-from livesize.store.etcd.watching import CLOSED, REPLACED, Watches
+from livesize.store.etcd.watches import CLOSED, REPLACED, Watches
 from livesize.store.interface import (
     Change,
     Check,
@@ -38,7 +39,6 @@ from livesize.store.interface import (
     StoreUnavailableError,
     Write,
 )
-from livesize.store.judgement import require_past, require_writable
 
 PAGE_ENTRIES = 500
 
@@ -46,7 +46,7 @@ PAGE_ENTRIES = 500
 class EtcdStore:
     """Use ``open``."""
 
-    def __init__(self, link: Link, layout: Layout, epoch: Epoch, points: CrashPoints) -> None:
+    def __init__(self, link: EtcdLink, layout: Layout, epoch: Epoch, points: CrashPoints) -> None:
         self.epoch = epoch.number
         self._link = link
         self._layout = layout
@@ -54,7 +54,7 @@ class EtcdStore:
         self._points = points
         self._watches = Watches(link, layout, epoch)
         self._closed = False
-        self._asked = 0
+        self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -70,7 +70,7 @@ class EtcdStore:
         """``epoch`` begins if our part of etcd is empty, or was restored from a snapshot of
         another cluster. Raises StoreOpenError."""
         layout = layout_of(settings)
-        link = Link(settings, clock)
+        link = EtcdLink(settings, clock)
         try:
             return cls(link, layout, await open_epoch(link, layout, epoch), points)
         except BaseException:
@@ -109,8 +109,8 @@ class EtcdStore:
     async def commit(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         require_writable(writes)
         self._begin_asking()
-        # Whoever asked may go away; what was asked goes on.
-        return await asyncio.shield(self._commit_asked(checks, writes))
+        # The caller may go away; its commit goes on.
+        return await asyncio.shield(self._commit_to_the_end(checks, writes))
 
     async def commit_in_turn(
         self, checks: Sequence[Check], first: Sequence[Write], second: Sequence[Write]
@@ -151,13 +151,13 @@ class EtcdStore:
         await self._idle.wait()
         await self._link.close()
 
-    async def _commit_asked(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
+    async def _commit_to_the_end(self, checks: Sequence[Check], writes: Sequence[Write]) -> int:
         try:
             while not _surely_writes(checks, writes):
                 # Deleting what is not there must not make a revision: see what is there first.
-                guards, kept = await self._present(writes)
+                guards, needed = await self._present(writes)
                 try:
-                    return await self._commit([*checks, *guards], kept)
+                    return await self._commit([*checks, *guards], needed)
                 except ConflictError as conflict:
                     if any(conflict.key == check.key for check in checks):
                         raise
@@ -180,7 +180,7 @@ class EtcdStore:
         operations.append(put(self._layout.head, b""))
         self._points.reach("store/commit/before")
         try:
-            answers = await self._txn(raw, operations, Kind.WRITE)
+            answers = await self._txn(raw, operations, CallKind.WRITE)
         except UncertainError as lost:
             return await self._find_out(raw, writes, lost)
         self._points.reach("store/commit/after")
@@ -190,7 +190,7 @@ class EtcdStore:
         self, checks: Sequence[RawCheck], writes: Sequence[Write], lost: UncertainError
     ) -> int:
         """Whether the commit whose answer was lost has happened: then all is as it wrote it.
-        What cannot be told is the caller's to find out; it must not be done twice."""
+        Where it is not certain, the caller finds out; the store must not write twice."""
         known = {check.key: check.mod_revision for check in checks}
         operations = [read(self._layout.key(write.key)) for write in writes]
         answers = await self._txn((), operations)
@@ -218,13 +218,13 @@ class EtcdStore:
         keys = [read(self._layout.key(write.key), keys_only=True) for write in writes]
         answers = await self._txn((), keys)
         guards: list[Check] = []
-        kept: list[Write] = []
+        needed: list[Write] = []
         for write, answer in zip(writes, answers, strict=True):
             kvs = answer.response_range.kvs
             guards.append(Check(write.key, self._epoch.ours(kvs[0].mod_revision) if kvs else 0))
             if kvs:
-                kept.append(write)
-        return guards, kept
+                needed.append(write)
+        return guards, needed
 
     async def _page(
         self, prefix: str, revision: int | None, limit: int, start_after: str | None
@@ -253,11 +253,11 @@ class EtcdStore:
         self,
         checks: Sequence[RawCheck],
         operations: Sequence[Message],
-        kind: Kind = Kind.READ,
+        kind: CallKind = CallKind.READ,
         *,
         at: int = 0,
     ) -> Sequence[Message]:
-        """The answers to the operations. ``at`` is the revision asked for, for the refusal."""
+        """The answers to the operations. ``at`` is the revision to read, for the refusal."""
         all_checks = [RawCheck(self._layout.epoch, self._epoch.zero), *checks]
         try:
             with self._refusals(at):
@@ -277,7 +277,7 @@ class EtcdStore:
         """etcd's refusals in our words."""
         try:
             yield
-        except RefusedError as refusal:
+        except EtcdRefusedError as refusal:
             if "compacted" in refusal.details:
                 raise CompactedError(at) from refusal
             if "future revision" in refusal.details:
@@ -298,14 +298,14 @@ class EtcdStore:
             self._end_asking()
 
     def _begin_asking(self) -> None:
-        """While something is asked, ``close`` waits."""
+        """While a call is under way, ``close`` waits."""
         self._require_open()
-        self._asked += 1
+        self._under_way += 1
         self._idle.clear()
 
     def _end_asking(self) -> None:
-        self._asked -= 1
-        if not self._asked:
+        self._under_way -= 1
+        if not self._under_way:
             self._idle.set()
 
     def _newest(self, head: Message) -> int:
@@ -317,7 +317,7 @@ class EtcdStore:
 
 
 def _surely_writes(checks: Sequence[Check], writes: Sequence[Write]) -> bool:
-    """Something is put, or deleted that the checks say is there; or nothing is asked for."""
+    """Something is put, or deleted that the checks say is there; or there is nothing to write."""
     there = {check.key for check in checks if check.mod_revision}
     return not writes or any(isinstance(one, Put) or one.key in there for one in writes)
 

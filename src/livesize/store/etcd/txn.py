@@ -1,4 +1,4 @@
-"""Transactions: what etcd is asked, and what its answer means. Pure.
+"""Transactions: requests to etcd, and what its answers mean. Pure.
 
 etcd takes 128 operations on the way from the outermost transaction to the innermost. Larger ones
 are put into transactions of their own inside the first, which is still all or nothing.

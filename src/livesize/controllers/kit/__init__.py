@@ -1,0 +1,1 @@
+"""What every controller and the scheduler are built on: caches, reconciling, metrics."""

@@ -1,0 +1,174 @@
+"""Follows pods whose resize has a deadline, and does what the plan says when it has passed.
+
+Reads and writes only what any Kubernetes API server serves (livesize.controllers.resize_deadline.
+progress), so that it runs on other people's clusters too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from livesize.api.errors import StatusError
+from livesize.api.kinds.pod import PODS
+from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
+from livesize.api.patch import PatchType
+from livesize.api.reasons import EventReason
+from livesize.api.times import format_time, parse_time
+from livesize.client.informer import Delta
+from livesize.controllers.kit.loop import Controller
+from livesize.controllers.kit.reader import Reader
+from livesize.controllers.kit.result import Again, Done, Never, Result
+from livesize.controllers.kit.watches import Watch
+from livesize.controllers.kit.writer import Writer
+from livesize.controllers.resize_deadline.plan import (
+    Evict,
+    LeaveAlone,
+    Revert,
+    Wait,
+    acting_deadline,
+    plan_deadline,
+)
+from livesize.controllers.resize_deadline.progress import (
+    BEGAN,
+    ResizeBegan,
+    ResizeProgress,
+    Sizes,
+    actual_sizes,
+    began_of,
+    desired_sizes,
+    format_began,
+    progress_of,
+    said_since,
+)
+from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
+from livesize.machinery.telemetry import get_logger
+
+_INVALID = 422
+_TOO_MANY = 429
+_ROUNDED_SECONDS = 1.0
+"""Times are written in whole seconds, rounded down; no resize gets less than its deadline."""
+BUDGET_SECONDS = 5.0
+"""So often a pod is tried again that its disruption budget does not let go."""
+
+Key: TypeAlias = tuple[str, str]
+
+log = get_logger("controllers.resize_deadline")
+
+
+def resize_deadline_controller(context: Context) -> Controller[Key]:
+    deadlines = ResizeDeadlines(context.clock)
+    return Controller(
+        name="resize-deadline",
+        component="resize-controller",
+        watches=(Watch(PODS, deadlines.unfinished),),
+        reconcile=deadlines.reconcile,
+    )
+
+
+class ResizeDeadlines:
+    """Remembers of each pod that is being resized the sizes before, from the moment it sees the
+    change. Only what has to wait is written into the pod's annotation."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._former: dict[str, Sizes] = {}
+
+    def unfinished(self, delta: Delta, _read: Reader) -> Iterator[Key]:
+        pod = delta.new
+        if pod is None or acting_deadline(pod) is None:
+            self._former.pop(uid_of(delta.object), None)
+            return
+        if progress_of(pod) is ResizeProgress.SETTLED:
+            self._former.pop(uid_of(pod), None)
+            if began_of(pod) is None:
+                return
+        elif delta.old is not None and progress_of(delta.old) is ResizeProgress.SETTLED:
+            self._former[uid_of(pod)] = desired_sizes(delta.old)
+        yield namespace_of(pod), name_of(pod)
+
+    async def reconcile(self, key: Key, read: Reader, write: Writer) -> Result:
+        namespace, name = key
+        pod = read.get(PODS, name, namespace)
+        if pod is None:
+            return Done()
+        if progress_of(pod) is ResizeProgress.SETTLED:
+            if began_of(pod) is not None:
+                await _annotate(pod, None, write)
+            return Done()
+        began = self._began(pod)
+        waited = self._clock.now() - parse_time(began.time) - _ROUNDED_SECONDS
+        match plan_deadline(pod, waited, began.former):
+            case LeaveAlone():
+                return Done()
+            case Wait(seconds=seconds):
+                if began != began_of(pod):
+                    await _annotate(pod, format_began(began), write)
+                return Again(seconds)
+            case Revert(patch=patch):
+                return await _revert(pod, patch, write)
+            case Evict():
+                return await _evict(pod, write)
+
+    def _began(self, pod: Object) -> ResizeBegan:
+        """As the annotation says. A newer request begins now, and goes back to the sizes before
+        the first one that is unfinished. Of a request that began unseen: since the node's last
+        word, back to what the node reports."""
+        noted, generation = began_of(pod), generation_of(pod)
+        if noted is not None and noted.generation == generation:
+            return noted
+        now = format_time(self._clock.now())
+        former = self._former.get(uid_of(pod)) if noted is None else noted.former
+        if former is not None:
+            return ResizeBegan(generation, now, former)
+        return ResizeBegan(generation, said_since(pod) or now, actual_sizes(pod))
+
+
+async def _annotate(pod: Object, began: str | None, write: Writer) -> None:
+    await write.patch(PODS, pod, {"metadata": {"annotations": {BEGAN: began}}}, any_version=True)
+
+
+async def _revert(pod: Object, patch: Object, write: Writer) -> Result:
+    try:
+        await write.patch(
+            PODS,
+            pod,
+            patch,
+            patch_type=PatchType.STRATEGIC,
+            subresource="resize",
+            any_version=True,
+        )
+    except StatusError as refusal:
+        if refusal.code != _INVALID:
+            raise
+        return Never(refusal.message)
+    why = "the resize was not done in time; its former sizes are asked for again"
+    _tell(pod, EventReason.RESIZE_REVERTED, why, write)
+    return Done()
+
+
+async def _evict(pod: Object, write: Writer) -> Result:
+    """As every client may: a disruption budget that protects the pod is heeded."""
+    eviction = {
+        "kind": "Eviction",
+        "apiVersion": "policy/v1",
+        "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
+        "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
+    }
+    try:
+        await write.post(PODS, pod, "eviction", eviction)
+    except StatusError as refusal:
+        if refusal.code == _TOO_MANY:
+            return Again(BUDGET_SECONDS)
+        if refusal.code != 409:  # another pod of this name
+            raise
+    else:
+        why = "the resize was not done in time; the pod goes"
+        _tell(pod, EventReason.RESIZE_EVICTED, why, write)
+    return Done()
+
+
+def _tell(pod: Object, reason: EventReason, message: str, write: Writer) -> None:
+    log.warning("resize not done in time", pod=name_of(pod), then=reason.value)
+    write.event(PODS, pod, reason, message)
