@@ -37,6 +37,7 @@ class Tier(NamedTuple):
 
 
 TIERS = (
+    Tier("simulation", 1.5, needs_root=False),
     Tier("apiserver", 3, needs_root=False),
     Tier("security", 1.5, needs_root=True),
     Tier("containers", 4, needs_root=True),

@@ -19,7 +19,7 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record, make_record, stored_bytes
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
-from livesize.machinery.turns import next_turn
+from livesize.machinery.tasks import next_turn
 from livesize.store.interface import Check, Delete, Put, Store, Write
 
 MAX_OBJECT_BYTES = 1_500_000  # what etcd takes

@@ -18,7 +18,7 @@ from livesize.api.list_watch import INITIAL_EVENTS_END, WatchEventType
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches, event_line
 from livesize.apiserver.records import Record, encode
-from livesize.machinery.turns import next_turn
+from livesize.machinery.tasks import next_turn
 
 CAPACITY = 4096
 

@@ -1,15 +1,15 @@
-"""Writes Kubernetes v1 Events about objects; it never blocks and never fails who reports.
+"""Writes Kubernetes v1 Events about objects; it never blocks and never fails its caller.
 
-The same thing said again of the same object becomes one event with a higher count. What cannot be
-written for long, or is too much, is dropped and counted in ``dropped``: events are for people, the
-state of objects is not built on them. ``await run()`` writes until cancelled. With a delay, events
-keep out of the way of what they tell about, which people wait for more impatiently; of what takes
-longer, they wait longer (``patience_seconds``).
+The same thing recorded again of the same object becomes one event with a higher count. The recorder
+drops what it cannot write for long, and what is too much, and counts it in ``dropped``: events are
+for people, no state of an object depends on them. ``await run()`` writes until cancelled. With a
+delay, events wait until the change they report is written; ``patience_seconds`` makes one of them
+wait longer.
 
-Whoever is about to write the object itself may take its waiting events along, in the same request:
+A component that writes the object itself may send its waiting events in the same request:
 
-    riding = recorder.ride(pod)
-    ... sent: nothing more to do; not sent: recorder.left_behind(riding)
+    taken = recorder.take_waiting(pod)
+    ... sent: nothing more to do; not sent: recorder.put_back(taken)
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class EventSource(msgspec.Struct, frozen=True):
 _Series: TypeAlias = tuple[str, str, str, str, str]
 
 
-class Riding(msgspec.Struct, frozen=True):
-    """Events on their way with somebody else's request."""
+class TakenEvents(msgspec.Struct, frozen=True):
+    """Events that go with a request of the caller."""
 
-    taken: tuple[tuple[_Series, Object], ...]
+    entries: tuple[tuple[_Series, Object], ...]
 
     @property
     def events(self) -> list[Object]:
-        return [event for _, event in self.taken]
+        return [event for _, event in self.entries]
 
 
 class EventRecorder:
@@ -100,9 +100,9 @@ class EventRecorder:
         """The event itself, for who writes it with something else; it is not recorded here."""
         return self._new_event(about, severity, reason, _cut(message), self._clock.now())
 
-    def ride(self, about: Object) -> Riding:
-        """The waiting events about this object that nobody has written yet. They are taken off
-        the queue, and count as written until they are ``left_behind``."""
+    def take_waiting(self, about: Object) -> TakenEvents:
+        """The waiting events about this object that are not written yet. The caller writes them:
+        they leave the queue, and count as written until ``put_back``."""
         whose = _series(about, "", "")[:3]
         chosen = [
             series
@@ -112,11 +112,11 @@ class EventRecorder:
         for series in chosen:
             del self._waiting[series]
             self._written.add(series)
-        return Riding(tuple((series, self._said[series]) for series in chosen))
+        return TakenEvents(tuple((series, self._said[series]) for series in chosen))
 
-    def left_behind(self, riding: Riding) -> None:
-        """They did not get there, as far as anybody knows: written from here after all."""
-        for series, _ in riding.taken:
+    def put_back(self, taken: TakenEvents) -> None:
+        """The caller's request failed: the recorder writes them after all."""
+        for series, _ in taken.entries:
             if series in self._said:
                 self._written.discard(series)
                 self._waiting[series] = self._clock.monotonic()

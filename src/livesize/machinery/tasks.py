@@ -1,12 +1,13 @@
-"""Tasks of an object that has ``close`` and no ``async with``, where a TaskGroup cannot stand.
+"""What asyncio has no word for: tasks that an object owns, a task for one piece of work, a turn.
 
-This is the only place that makes a task outside a TaskGroup (tests/unit/test_house_tasks.py).
+``OwnedTasks`` is for an object that has ``close`` and no ``async with``, where a TaskGroup cannot
+stand. It is the only place that makes a task outside a TaskGroup (tests/unit/test_house_tasks.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
 from livesize.machinery.telemetry import get_logger
@@ -43,6 +44,29 @@ class OwnedTasks:
     async def close(self) -> None:
         self.cancel()
         await self.wait()
+
+
+async def run_in_own_task(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` in a task that no caller has cancelled.
+
+    A task that was cancelled tidies up within itself. There, asyncio.timeout of Python before
+    3.11.4 takes the end of its time for the cancellation, and skips the rest.
+    """
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work)
+
+
+def next_turn() -> Awaitable[None]:
+    """Let whatever else is ready in the event loop go first, once."""
+    return _NEXT_TURN
+
+
+class _NextTurn:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_NEXT_TURN = _NextTurn()
 
 
 async def _guarded(work: Coroutine[Any, Any, None], name: str) -> None:

@@ -15,13 +15,14 @@ from livesize.main.commands.guest import guest
 from livesize.main.commands.image import image
 from livesize.main.commands.join import join
 from livesize.main.commands.parts import agent, apiserver, controllers, scheduler, up
+from livesize.main.commands.sim import sim
 from livesize.main.commands.store import store
 from livesize.main.commands.token import token
 from livesize.main.commands.units import units
 
 for _command in (
     *(up, agent, apiserver, controllers, scheduler, units),
-    *(cert, clean, demo, guest, image, join, store, token),
+    *(cert, clean, demo, guest, image, join, sim, store, token),
 ):
     cli.add_command(_command)
 

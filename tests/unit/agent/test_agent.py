@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from livesize.agent.allocation.checkpoint import SecuredEntry
+from livesize.agent.observe import observe_pod
+from livesize.agent.pods import worker
 from livesize.agent.pods.post import PodRecord
+from livesize.agent.pods.worker import PodWorker
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup
@@ -541,3 +544,21 @@ async def test_a_pod_that_cannot_be_made_says_why_and_is_tried_again(world: Worl
     await world.until(lambda: told in world.api.event_reasons("db"), "it is told")
     world.machine.create_error = ""
     await world.running("db")
+
+
+async def test_an_idle_pod_is_read_and_nothing_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn of a pod costs; most pods are idle, and a recheck of theirs only reads the machine."""
+    await world.start()
+    await world.api.run_pod("db", container("app"))
+    uid = await world.running("db")
+    await world.clock.sleep(world.settings.recheck_seconds)
+    turns, looks = [], []
+    turn, look = PodWorker._turn, observe_pod
+    monkeypatch.setattr(PodWorker, "_turn", lambda self: turns.append(1) or turn(self))
+    monkeypatch.setattr(worker, "observe_pod", lambda *more: looks.append(1) or look(*more))
+    await world.clock.sleep(5 * world.settings.recheck_seconds)
+    assert (turns, len(looks) >= 3) == ([], True)
+    world.machine.set_limits(PodGroup(uid), KernelLimits(2, 1000, 4096))
+    await world.until(lambda: bool(turns), "what was changed by hand ends the rest")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,10 +23,11 @@ from livesize.agent.probes.plan import (
 from livesize.api.conditions import is_true
 from livesize.api.objects import Object, lookup
 from livesize.machinery.clock import SystemClock
-from livesize.machinery.context import seeded_context, system_context
+from livesize.machinery.context import system_context
 from livesize.runtime.fake import Behaviour, FakeRuntime
 from livesize.runtime.interface import ContainerPhase
-from unit.agent.world import World, container
+from unit.agent.world import VirtualWorld, World, container
+from virtual_time import CLOCK, virtual_time
 
 CHECK = ("check",)
 READY = ("ready",)
@@ -110,20 +110,9 @@ async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
     assert "no port of that name" in await asker.ask(OpenPort(0), 5)
 
 
-class QuickClock(SystemClock):
-    """A hundred times as fast to those who sleep."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / 100)
-
-
 @pytest.fixture
-async def quick(tmp_path: Path) -> AsyncIterator[World]:
-    world = World(tmp_path)
-    world.context = seeded_context(1, QuickClock())
-    await world.start()
-    yield world
-    await world.stop()
+def quick() -> VirtualWorld:
+    return VirtualWorld()
 
 
 def asks(command: tuple[str, ...], **more: int) -> Object:
@@ -138,7 +127,9 @@ def is_ready(world: World) -> bool:
     return is_true(world.api.pod("db"), "Ready")
 
 
-async def test_readiness_comes_and_goes_and_restarts_nothing(quick: World) -> None:
+@virtual_time
+async def test_readiness_comes_and_goes_and_restarts_nothing(quick: VirtualWorld) -> None:
+    await quick.start()
     answers(quick, READY, well=False)
     await quick.api.run_pod("db", container(readinessProbe=asks(READY)))
     uid = await quick.running("db")
@@ -151,7 +142,9 @@ async def test_readiness_comes_and_goes_and_restarts_nothing(quick: World) -> No
     assert quick.attempt(uid) == 0
 
 
-async def test_what_is_not_alive_restarts(quick: World) -> None:
+@virtual_time
+async def test_what_is_not_alive_restarts(quick: VirtualWorld) -> None:
+    await quick.start()
     answers(quick, CHECK, well=True)
     await quick.api.run_pod("db", container(livenessProbe=asks(CHECK)))
     uid = await quick.running("db")
@@ -160,10 +153,12 @@ async def test_what_is_not_alive_restarts(quick: World) -> None:
     await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
     answers(quick, CHECK, well=True)
     await quick.until(lambda: is_ready(quick), "ready again")
-    assert "Killing" in quick.api.event_reasons("db")
+    await quick.until(lambda: "Killing" in quick.api.event_reasons("db"), "it is told")
 
 
-async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: World) -> None:
+@virtual_time
+async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: VirtualWorld) -> None:
+    await quick.start()
     quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
     answers(quick, CHECK, well=True)
     probe = asks(CHECK, terminationGracePeriodSeconds=1)
@@ -179,7 +174,11 @@ async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: World) -> N
     await quick.until(lambda: not quick.api.has("db"), "gone")
 
 
-async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(quick: World) -> None:
+@virtual_time
+async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(
+    quick: VirtualWorld,
+) -> None:
+    await quick.start()
     quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
     answers(quick, CHECK, well=True)
     probe = asks(CHECK, terminationGracePeriodSeconds=3600)
@@ -194,7 +193,9 @@ async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(quick
     await quick.until(lambda: uid not in quick.machine.pods, "gone, without waiting for that")
 
 
-async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: World) -> None:
+@virtual_time
+async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: VirtualWorld) -> None:
+    await quick.start()
     answers(quick, CHECK, well=False)
     await quick.api.run_pod("db", container(livenessProbe=asks(CHECK)), restartPolicy="Never")
     await quick.until(
@@ -202,7 +203,11 @@ async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: World
     )
 
 
-async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(quick: World) -> None:
+@virtual_time
+async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(
+    quick: VirtualWorld,
+) -> None:
+    await quick.start()
     answers(quick, ("begun",), well=False)
     answers(quick, CHECK, well=False)
     startup = asks(("begun",), failureThreshold=1000)
@@ -218,14 +223,18 @@ async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(quic
     assert quick.attempt(uid) == 0
 
 
-async def test_a_startup_probe_that_gives_up_restarts(quick: World) -> None:
+@virtual_time
+async def test_a_startup_probe_that_gives_up_restarts(quick: VirtualWorld) -> None:
+    await quick.start()
     answers(quick, CHECK, well=False)
     await quick.api.run_pod("db", container(startupProbe=asks(CHECK)))
     uid = await quick.running("db")
     await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
 
 
-async def test_a_new_agent_takes_a_ready_container_for_ready(quick: World) -> None:
+@virtual_time
+async def test_a_new_agent_takes_a_ready_container_for_ready(quick: VirtualWorld) -> None:
+    await quick.start()
     answers(quick, READY, well=True)
     await quick.api.run_pod("db", container(readinessProbe=asks(READY)))
     await quick.running("db")
@@ -236,11 +245,13 @@ async def test_a_new_agent_takes_a_ready_container_for_ready(quick: World) -> No
     asked = len(quick.machine.commands)
     while len(quick.machine.commands) < asked + 3:
         seen.append(is_ready(quick))
-        await asyncio.sleep(0.002)
+        await CLOCK.sleep(0.1)
     assert all(seen)
 
 
-async def test_a_failing_post_start_hook_ends_the_container(quick: World) -> None:
+@virtual_time
+async def test_a_failing_post_start_hook_ends_the_container(quick: VirtualWorld) -> None:
+    await quick.start()
     answers(quick, ("greet",), well=False)
     hook = {"postStart": {"exec": {"command": ["greet"]}}}
     await quick.api.run_pod("db", container(lifecycle=hook))
@@ -250,7 +261,9 @@ async def test_a_failing_post_start_hook_ends_the_container(quick: World) -> Non
     await quick.until(lambda: quick.attempt(uid) >= 1, "started again")
 
 
-async def test_a_pre_stop_hook_runs_before_the_end(quick: World) -> None:
+@virtual_time
+async def test_a_pre_stop_hook_runs_before_the_end(quick: VirtualWorld) -> None:
+    await quick.start()
     order: list[str] = []
     leave = quick.machine.exit
 
@@ -268,7 +281,9 @@ async def test_a_pre_stop_hook_runs_before_the_end(quick: World) -> None:
     assert order == ["bye", "exit"]
 
 
-async def test_a_pre_stop_hook_runs_also_when_the_node_is_stopped(quick: World) -> None:
+@virtual_time
+async def test_a_pre_stop_hook_runs_also_when_the_node_is_stopped(quick: VirtualWorld) -> None:
+    await quick.start()
     hook = {"preStop": {"exec": {"command": ["bye"]}}}
     await quick.api.run_pod("db", container(lifecycle=hook))
     await quick.running("db")

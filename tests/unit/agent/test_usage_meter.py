@@ -11,38 +11,23 @@ from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.usage import Usage, parse_usage
-from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, PodConfig, RuntimeCallError
 from livesize.runtime.process.machine_facts import observe_usage
 from unit.agent.world import World, container
+from virtual_time import CLOCK, virtual_context, virtual_time
 
 LIMITS = KernelLimits(cpu_weight=512, cpu_quota_us=None, memory_limit_bytes=None)
 SECOND = 10**9
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        assert seconds == 0, "measuring waits for nothing"
 
 
 class Bench:
     """One pod with one container on a machine whose counters the test moves."""
 
     def __init__(self) -> None:
-        self.clock = HandClock()
-        self.machine = FakeMachine(seeded_context(1, self.clock))
+        self.machine = FakeMachine(virtual_context())
         self.runtime = FakeRuntime(context=self.machine.context, machine=self.machine)
-        self.meter = UsageMeter(self.runtime, self.clock)
+        self.meter = UsageMeter(self.runtime, CLOCK)
 
     async def start(self, attempt: int = 0) -> None:
         await self.runtime.create_pod(PodConfig("u1", "default", "web", LIMITS))
@@ -60,46 +45,47 @@ class Bench:
         )
         await self.runtime.start_container(start)
 
-    def work(self, cpu_seconds: float, for_seconds: float) -> None:
+    async def work(self, cpu_seconds: float, for_seconds: float) -> None:
         self.machine.group(ContainerGroup("u1", "app")).cpu_usage_ns += int(cpu_seconds * SECOND)
-        self.clock.seconds += for_seconds
+        await CLOCK.sleep(for_seconds)
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
-async def test_the_rate_between_two_heartbeats(bench: Bench) -> None:
+@virtual_time
+async def test_the_rate_between_two_heartbeats() -> None:
+    bench = Bench()
     await bench.start()
     bench.machine.use_memory("u1", "app", 4096)
-    bench.work(1.0, for_seconds=10)
+    await bench.work(1.0, for_seconds=10)
     first = await bench.meter.measure()
     assert first.pods == {"u1": {"app": Usage(SECOND // 10, 4096, 10.0)}}
     assert first.node == Usage(SECOND // 10, 4096, 10.0)
-    bench.work(5.0, for_seconds=10)
+    await bench.work(5.0, for_seconds=10)
     second = await bench.meter.measure()
     assert second.pods == {"u1": {"app": Usage(SECOND // 2, 4096, 10.0)}}
     assert second.node == Usage(SECOND // 2, 4096, 10.0)
 
 
-async def test_what_has_just_begun_or_ended_is_left_out(bench: Bench) -> None:
+@virtual_time
+async def test_what_has_just_begun_or_ended_is_left_out() -> None:
+    bench = Bench()
     await bench.start()
     bench.machine.use_memory("u1", "app", 4096)
-    bench.work(0.1, for_seconds=0.5)
+    await bench.work(0.1, for_seconds=0.5)
     early = await bench.meter.measure()
     assert (early.node, early.pods) == (None, {})
-    bench.work(0.9, for_seconds=9.5)
+    await bench.work(0.9, for_seconds=9.5)
     assert (await bench.meter.measure()).node == Usage(SECOND // 10, 4096, 10.0)
     await bench.runtime.stop_container("u1", "app", 0)
     assert (await bench.meter.measure()).pods == {}
 
 
+@virtual_time
 async def test_what_cannot_be_read_is_left_out_and_stops_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    bench = Bench()
     await bench.start()
-    bench.work(1.0, for_seconds=10)
+    await bench.work(1.0, for_seconds=10)
 
     def fails(*_: object) -> NoReturn:
         raise RuntimeCallError("no such file")
@@ -109,13 +95,15 @@ async def test_what_cannot_be_read_is_left_out_and_stops_nothing(
         patched.setattr(bench.runtime, "read", fails)
         measured = await bench.meter.measure()
         assert (measured.node, measured.pods) == (None, {})
-        assert (await UsageMeter(bench.runtime, bench.clock).measure()).node is None
+        assert (await UsageMeter(bench.runtime, CLOCK).measure()).node is None
     assert (await bench.meter.measure()).node == Usage(SECOND // 10, 2**20, 10.0)
 
 
-async def test_a_heartbeat_carries_the_usage_and_keeps_other_annotations(bench: Bench) -> None:
+@virtual_time
+async def test_a_heartbeat_carries_the_usage_and_keeps_other_annotations() -> None:
+    bench = Bench()
     await bench.start()
-    bench.work(1.0, for_seconds=10)
+    await bench.work(1.0, for_seconds=10)
     written: list[Object] = []
 
     class Record:

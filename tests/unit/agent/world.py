@@ -15,6 +15,7 @@ from typing import Any
 from livesize.agent.agent import Agent
 from livesize.agent.allocation.checkpoint import Checkpoint
 from livesize.agent.allocation.ledger import Allocation
+from livesize.agent.allocation.memory_file import MemoryDisk
 from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.settings import AgentSettings
 from livesize.api.defaults import default_object
@@ -39,12 +40,15 @@ from livesize.api.resize_state import (
 )
 from livesize.api.resources import is_vm
 from livesize.machinery.clock import Clock, SystemClock
-from livesize.machinery.context import seeded_context
+from livesize.machinery.context import Context, seeded_context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
+from livesize.runtime.volumes.interface import VolumeStore
+from livesize.sim.node import NoVolumes
+from virtual_time import virtual_context
 
 NODE = "node-1"
 Key = tuple[str, str, str]
@@ -341,8 +345,15 @@ def quick_settings(seconds: float, **more: Any) -> AgentSettings:
 class World:
     """One machine, one API server; agents come and go."""
 
-    def __init__(self, directory: Path, version: CgroupVersion = CgroupVersion.V1) -> None:
-        self.context = seeded_context(1, SystemClock())
+    poll_seconds = 0.001
+
+    def __init__(
+        self,
+        directory: Path,
+        version: CgroupVersion = CgroupVersion.V1,
+        context: Context | None = None,
+    ) -> None:
+        self.context = context or seeded_context(1, SystemClock())
         self.api = MemoryApi()
         self.machine = FakeMachine(self.context, version=version, memory_bytes=4 * 1024**3)
         self.mounts = FakeMounts()
@@ -366,7 +377,7 @@ class World:
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
         await self._runtime.open()
-        self._checkpoint = await open_checkpoint(self.path)
+        self._checkpoint = await self._open_checkpoint()
         self.agent = Agent(
             self.api,
             self._runtime,
@@ -374,9 +385,15 @@ class World:
             self.context,
             self.settings,
             points,
-            volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
+            volumes=self._volumes(),
         )
         self._task = asyncio.create_task(self.agent.run())
+
+    async def _open_checkpoint(self) -> Checkpoint:
+        return await open_checkpoint(self.path)
+
+    def _volumes(self) -> VolumeStore:
+        return FolderVolumes(self.path.parent / "volumes", self.mounts)
 
     async def stop(self) -> None:
         """As the process would: nothing is said to anybody."""
@@ -420,7 +437,7 @@ class World:
             if self._task is not None and self._task.done():
                 self._task.result()
             assert self.clock.monotonic() < deadline, f"not in time: {what}"
-            await asyncio.sleep(0.001)
+            await self.clock.sleep(self.poll_seconds)
 
     async def running(self, name: str) -> str:
         """Wait until the pod is reported running and ready; return its uid."""
@@ -447,3 +464,23 @@ class World:
 
     def attempt(self, uid: str, container: str = "app") -> int:
         return self.machine.pods[uid].containers[container].attempt
+
+
+class VirtualWorld(World):
+    """The same on virtual time and in memory, with the settings of production."""
+
+    poll_seconds = 0.05
+
+    def __init__(self) -> None:
+        super().__init__(Path("nowhere"), context=virtual_context())
+        self.settings = AgentSettings(node_name=NODE)
+        self._disk = MemoryDisk()
+
+    async def until(self, holds: Callable[[], object], what: str, seconds: float = 600.0) -> None:
+        await super().until(holds, what, seconds)
+
+    async def _open_checkpoint(self) -> Checkpoint:
+        return Checkpoint(self._disk.open())
+
+    def _volumes(self) -> VolumeStore:
+        return NoVolumes()

@@ -16,11 +16,11 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, name_of, version_of
-from livesize.client import informer as informer_module
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.pages import PAGE_OBJECTS, list_all, read_pages
-from livesize.machinery.context import seeded_context
+from livesize.sim.loop import run_virtual
+from virtual_time import CLOCK, virtual_context, virtual_time
 
 
 def pod(name: str, version: int, uid: str = "") -> Object:
@@ -49,6 +49,8 @@ class Timeline:
         self.ends_early = False
         self.never_ends = False
         self.lists = 0
+        self.listed: list[float] = []
+        self.initial_watches = 0
         self.watches = 0
         self.changed = asyncio.Condition()
         self.era = 0  # a watch of an earlier era is cut before it says anything more
@@ -93,6 +95,7 @@ class Timeline:
     ) -> ObjectList:
         """Pages show one moment, until it is compacted away."""
         self.lists += 1
+        self.listed.append(CLOCK.monotonic())
         if self.refusals:
             raise self.refusals.pop(0)
         if continue_token:
@@ -116,6 +119,7 @@ class Timeline:
         initial_events: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         if initial_events:
+            self.initial_watches += 1
             if not self.offers_initial_events:
                 raise StatusError(422, "Invalid", "sendInitialEvents is forbidden")
             assert resource_version == ""
@@ -152,43 +156,23 @@ class Timeline:
                 await self.changed.wait()
 
 
-class JumpingClock:
-    """Sleeping takes no time but is remembered."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.seconds += seconds
-        await asyncio.sleep(0)
-
-
 class Watched:
     def __init__(self, timeline: Timeline, order: Callable[[Object], int] | None = None) -> None:
         self.timeline = timeline
-        self.clock = JumpingClock()
         self.deltas: list[Delta] = []
         client: Any = timeline
         typed: Client = client
         self.informer = Informer(
             typed,
             PODS,
-            context=seeded_context(1, self.clock),
+            context=virtual_context(),
             on_change=self.deltas.append,
             order=order,
         )
 
     async def settle(self) -> None:
-        for _ in range(100):
-            await asyncio.sleep(0)
+        """Longer than the informer ever waits after failures."""
+        await CLOCK.sleep(70)
 
     def told(self) -> list[str]:
         """+name new, ~name changed, -name gone; and empties the record."""
@@ -217,6 +201,7 @@ class Watched:
     ],
     ids=["as listed", "ordered"],
 )
+@virtual_time
 async def test_the_first_list_is_told_in_order_and_then_it_is_synced(
     order: Callable[[Object], int] | None, told: list[str]
 ) -> None:
@@ -230,6 +215,7 @@ async def test_the_first_list_is_told_in_order_and_then_it_is_synced(
         assert watched.informer.get("other", "b") is None
 
 
+@virtual_time
 async def test_changes_are_told_as_they_come_and_nothing_is_polled() -> None:
     timeline = Timeline()
     async with Watched(timeline) as watched:
@@ -238,10 +224,11 @@ async def test_changes_are_told_as_they_come_and_nothing_is_polled() -> None:
         await timeline.remove("a")
         await watched.settle()
         assert watched.told() == ["+a", "~a", "-a"]
-        assert (timeline.lists, timeline.watches, watched.clock.slept) == (1, 1, [])
+        assert (timeline.lists, timeline.watches) == (1, 1)
         assert watched.informer.items() == ()
 
 
+@virtual_time
 async def test_a_cut_connection_resumes_without_a_new_list_and_without_loss() -> None:
     timeline = Timeline()
     async with Watched(timeline) as watched:
@@ -255,6 +242,7 @@ async def test_a_cut_connection_resumes_without_a_new_list_and_without_loss() ->
         assert (timeline.lists, timeline.watches) == (1, 2)
 
 
+@virtual_time
 async def test_a_bookmark_moves_the_version_that_is_resumed_from() -> None:
     timeline = Timeline()
     async with Watched(timeline) as watched:
@@ -268,6 +256,7 @@ async def test_a_bookmark_moves_the_version_that_is_resumed_from() -> None:
         assert watched.told() == []
 
 
+@virtual_time
 async def test_410_lists_again_and_tells_only_the_difference_deletes_included() -> None:
     timeline = Timeline()
     for name in ("kept", "changed", "gone", "reborn"):
@@ -287,6 +276,7 @@ async def test_410_lists_again_and_tells_only_the_difference_deletes_included() 
         assert timeline.lists == 2
 
 
+@virtual_time
 async def test_the_state_comes_with_the_watch_where_the_server_offers_that() -> None:
     timeline = Timeline()
     timeline.offers_initial_events = True
@@ -302,7 +292,7 @@ async def test_the_state_comes_with_the_watch_where_the_server_offers_that() -> 
         await timeline.remove("kept")
         await watched.settle()
         assert watched.told() == ["+later", "-kept"]
-        assert (timeline.lists, timeline.watches, watched.clock.slept) == (0, 1, [])
+        assert (timeline.lists, timeline.watches) == (0, 1)
         timeline.meanwhile = []
         timeline.objects["changed"] = pod("changed", 81)
         timeline.compacted = timeline.revision = 90
@@ -313,6 +303,7 @@ async def test_the_state_comes_with_the_watch_where_the_server_offers_that() -> 
         assert timeline.lists == 0
 
 
+@virtual_time
 async def test_initial_events_that_do_not_end_are_no_state() -> None:
     timeline = Timeline()
     timeline.offers_initial_events = timeline.ends_early = True
@@ -320,26 +311,24 @@ async def test_initial_events_that_do_not_end_are_no_state() -> None:
     async with Watched(timeline) as watched:
         assert not watched.informer.synced.is_set()
         assert watched.told() == []
-        assert watched.clock.slept  # and it is not asked in a hot loop
+        assert 10 < timeline.initial_watches < 50, "it is asked again, and not in a hot loop"
         timeline.ends_early = False
         await watched.settle()
         assert watched.told() == ["+a"]
 
 
-async def test_a_server_that_does_not_say_where_its_state_ends_is_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(informer_module, "_INITIAL_EVENTS_SECONDS", 0.001)
+@virtual_time
+async def test_a_server_that_does_not_say_where_its_state_ends_is_listed() -> None:
     timeline = Timeline()
     timeline.offers_initial_events = timeline.never_ends = True
     await timeline.put("a")
     async with Watched(timeline) as watched:
-        async with asyncio.timeout(5):
-            await watched.informer.synced.wait()
+        assert watched.informer.synced.is_set()
         assert watched.told() == ["+a"]
         assert timeline.lists == 1
 
 
+@virtual_time
 async def test_a_long_list_is_read_in_pages_of_one_moment() -> None:
     timeline = Timeline()
     for number in range(2 * PAGE_OBJECTS + 1):
@@ -352,6 +341,7 @@ async def test_a_long_list_is_read_in_pages_of_one_moment() -> None:
         assert watched.told() == ["+later"]
 
 
+@virtual_time
 async def test_a_list_whose_moment_is_let_go_in_the_middle_begins_again_in_one_answer() -> None:
     timeline = Timeline()
     for name in "abcde":
@@ -381,6 +371,7 @@ async def test_a_list_whose_moment_is_let_go_in_the_middle_begins_again_in_one_a
     assert forgetful.lists == 3
 
 
+@virtual_time
 async def test_a_410_to_the_first_page_is_the_callers() -> None:
     timeline = Timeline()
     timeline.refusals = [expired("gone")]
@@ -393,17 +384,19 @@ async def test_a_410_to_the_first_page_is_the_callers() -> None:
 @pytest.mark.parametrize(
     "refusal", [ConnectionError("refused"), StatusError(503, "ServiceUnavailable", "later")]
 )
+@virtual_time
 async def test_failures_in_a_row_wait_longer_and_longer(refusal: Exception) -> None:
     timeline = Timeline()
     timeline.refusals = [refusal] * 12
-    async with Watched(timeline) as watched:
-        slept = watched.clock.slept
+    async with Watched(timeline):
         assert timeline.lists == 13
-        assert slept[0] <= 0.05
-        assert 2.5 <= slept[-1] <= 5.0
-        assert all(later >= earlier / 2 for earlier, later in itertools.pairwise(slept))
+        waits = [later - earlier for earlier, later in itertools.pairwise(timeline.listed)]
+        assert waits[0] <= 0.05
+        assert 2.5 <= waits[-1] <= 5.0
+        assert all(later >= earlier / 2 for earlier, later in itertools.pairwise(waits))
 
 
+@virtual_time
 async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
     timeline = Timeline()
     await timeline.put("a")
@@ -412,7 +405,7 @@ async def test_a_bug_in_the_callback_is_not_swallowed() -> None:
         raise KeyError("bug")
 
     client: Any = timeline
-    informer = Informer(client, PODS, context=seeded_context(1, JumpingClock()), on_change=broken)
+    informer = Informer(client, PODS, context=virtual_context(), on_change=broken)
     with pytest.raises(KeyError):
         await informer.run()
 
@@ -426,7 +419,7 @@ Moves = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(Moves)
 def test_whatever_happens_the_copy_ends_true_and_deltas_chain(moves: Sequence[str]) -> None:
-    asyncio.run(_walk(moves))
+    run_virtual(_walk(moves))
 
 
 async def _walk(moves: Sequence[str]) -> None:

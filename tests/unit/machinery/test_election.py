@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 from collections.abc import Awaitable, Callable
 
@@ -13,44 +12,9 @@ from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve, version_of
-from livesize.machinery.context import seeded_context
 from livesize.machinery.election import DURATION_SECONDS, leader_terms, run_elected
-
-
-class VirtualClock:
-    """Time goes on when every task waits for it."""
-
-    def __init__(self) -> None:
-        self.time = 1_700_000_000.0
-        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._count = 0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self._count += 1
-        future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (self.time + seconds, self._count, future))
-        await future
-
-    async def advance(self, seconds: float) -> None:
-        end = self.time + seconds
-        await self._settle()
-        while self._waiting and self._waiting[0][0] <= end:
-            due, _, future = heapq.heappop(self._waiting)
-            self.time = max(self.time, due)
-            if not future.done():
-                future.set_result(None)
-            await self._settle()
-        self.time = end
-
-    async def _settle(self) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0)
+from livesize.sim.loop import run_virtual
+from virtual_time import CLOCK, virtual_context, virtual_time
 
 
 class Server:
@@ -99,7 +63,6 @@ class Record:
 
 class Scene:
     def __init__(self) -> None:
-        self.clock = VirtualClock()
         self.server = Server()
         self.leading: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -114,9 +77,8 @@ class Scene:
                 self.leading.remove(holder)
 
         terms = leader_terms("livesize-scheduler", holder)
-        context = seeded_context(1, self.clock)
         self.tasks[holder] = asyncio.create_task(
-            run_elected(self.server.record(holder), terms, work or lead, context=context)
+            run_elected(self.server.record(holder), terms, work or lead, context=virtual_context())
         )
 
     async def stop(self, holder: str) -> None:
@@ -130,111 +92,117 @@ class Scene:
 
 
 @pytest.fixture
-async def scene():
-    made = Scene()
-    yield made
-    await made.end()
+def scene() -> Scene:
+    return Scene()
 
 
+@virtual_time
 async def test_the_first_leads_at_once_and_goes_on(scene: Scene) -> None:
     scene.start("a")
-    await scene.clock.advance(0)
+    await CLOCK.sleep(0.01)
     assert scene.leading == ["a"]
     scene.start("b")
-    await scene.clock.advance(60)
+    await CLOCK.sleep(60)
     assert scene.leading == ["a"]
     assert scene.server.lease is not None
     assert scene.server.lease["metadata"]["namespace"] == "kube-system"
     assert scene.server.lease["spec"]["leaseDurationSeconds"] == DURATION_SECONDS
 
 
+@virtual_time
 async def test_who_is_stopped_releases_and_the_next_begins_within_a_second(scene: Scene) -> None:
     scene.start("a")
     scene.start("b")
-    await scene.clock.advance(10)
+    await CLOCK.sleep(10)
     assert scene.leading == ["a"]
     await scene.stop("a")
-    await scene.clock.advance(1.1)
+    await CLOCK.sleep(1.1)
     assert scene.leading == ["b"]
     assert scene.server.lease is not None
     assert scene.server.lease["spec"]["leaseTransitions"] == 1
 
 
+@virtual_time
 async def test_who_is_cut_off_stops_before_another_begins(scene: Scene) -> None:
     scene.start("a")
     scene.start("b")
-    await scene.clock.advance(10)
+    await CLOCK.sleep(10)
     scene.server.cut_off.add("a")
-    await scene.clock.advance(DURATION_SECONDS * 0.7 + 0.1)
+    await CLOCK.sleep(DURATION_SECONDS * 0.7 + 0.1)
     assert scene.leading == []
-    await scene.clock.advance(DURATION_SECONDS)
+    await CLOCK.sleep(DURATION_SECONDS)
     assert scene.leading == ["b"]
     scene.server.cut_off.clear()
-    await scene.clock.advance(30)
+    await CLOCK.sleep(30)
     assert scene.leading == ["b"]
 
 
+@virtual_time
 async def test_a_lease_of_the_same_holder_is_taken_up_at_once(scene: Scene) -> None:
     """After kill -9 of a control plane that has the data directory for itself."""
     scene.start("a")
-    await scene.clock.advance(3)
+    await CLOCK.sleep(3)
     scene.server.cut_off.add("a")  # nothing is released
     await scene.stop("a")
     scene.server.cut_off.clear()
     scene.start("a")
-    await scene.clock.advance(0)
+    await CLOCK.sleep(0.01)
     assert scene.leading == ["a"]
 
 
+@virtual_time
 async def test_clocks_are_not_compared(scene: Scene) -> None:
     """A lease that was renewed long ago by its holder's clock is not free before we have seen it
     unchanged for its whole duration."""
     scene.start("a")
-    await scene.clock.advance(1)
+    await CLOCK.sleep(1)
     scene.server.cut_off.add("a")
     await scene.stop("a")
-    await scene.clock.advance(3600)
+    await CLOCK.sleep(3600)
     scene.start("b")
-    await scene.clock.advance(DURATION_SECONDS - 0.1)
+    await CLOCK.sleep(DURATION_SECONDS - 0.1)
     assert scene.leading == []
-    await scene.clock.advance(1.2)
+    await CLOCK.sleep(1.2)
     assert scene.leading == ["b"]
 
 
+@virtual_time
 async def test_a_lease_that_somebody_has_touched_is_still_ours(scene: Scene) -> None:
     scene.start("a")
-    await scene.clock.advance(1)
+    await CLOCK.sleep(1)
     labelled = evolve(scene.server.lease or {}, ("metadata", "labels"), {"a": "b"})
     await scene.server.record("kubectl").update(labelled)
-    await scene.clock.advance(30)
+    await CLOCK.sleep(30)
     assert scene.leading == ["a"]
     assert (scene.server.lease or {})["metadata"]["labels"] == {"a": "b"}
 
 
+@virtual_time
 async def test_a_lease_that_somebody_has_deleted_or_given_away_is_lost(scene: Scene) -> None:
     scene.start("a")
-    await scene.clock.advance(1)
+    await CLOCK.sleep(1)
     given = evolve(scene.server.lease or {}, ("spec", "holderIdentity"), "another")
     await scene.server.record("kubectl").update(given)
-    await scene.clock.advance(1.1)
+    await CLOCK.sleep(1.1)
     assert scene.leading == []
-    await scene.clock.advance(2 * DURATION_SECONDS)
+    await CLOCK.sleep(2 * DURATION_SECONDS)
     assert scene.leading == ["a"], "nobody renewed it"
     scene.server.lease = None
-    await scene.clock.advance(5)
+    await CLOCK.sleep(5)
     assert scene.leading == ["a"], "made anew"
 
 
+@virtual_time
 async def test_work_that_fails_ends_it_and_lets_another_begin(scene: Scene) -> None:
     async def fail() -> None:
-        await scene.clock.sleep(2)
+        await CLOCK.sleep(2)
         raise ZeroDivisionError
 
     scene.start("a", fail)
     scene.start("b")
-    await scene.clock.advance(1.5)
+    await CLOCK.sleep(1.5)
     assert scene.leading == []
-    await scene.clock.advance(2)
+    await CLOCK.sleep(2)
     assert scene.leading == ["b"]
     with pytest.raises(ExceptionGroup):
         await scene.tasks.pop("a")
@@ -247,7 +215,7 @@ def test_never_two_at_once_and_always_somebody_in_the_end(seed: int) -> None:
         for holder in "abc":
             scene.start(holder)
         for _ in range(20):
-            await scene.clock.advance(source.uniform(0, 4))
+            await CLOCK.sleep(source.uniform(0, 4))
             holder = source.choice("abc")
             match source.randrange(3):
                 case 0:
@@ -259,8 +227,8 @@ def test_never_two_at_once_and_always_somebody_in_the_end(seed: int) -> None:
         scene.server.cut_off.clear()
         if "a" not in scene.tasks:
             scene.start("a")
-        await scene.clock.advance(3 * DURATION_SECONDS)
+        await CLOCK.sleep(3 * DURATION_SECONDS)
         assert len(scene.leading) == 1
         await scene.end()
 
-    asyncio.run(walk())
+    run_virtual(walk())

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+
+import pytest
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object, evolve
-from livesize.machinery.context import seeded_context
 from livesize.machinery.lease import LeaseTerms, keep_lease, new_lease, renewed_lease
+from virtual_time import CLOCK, virtual_context, virtual_time
 
 TERMS = LeaseTerms("n1", "n1")
 
 
-class EndOfTestError(Exception):
-    pass
-
-
 class Record:
-    """A lease with a version, and failures to come; it is also the clock."""
+    """A lease with a version, and failures to come."""
 
-    def __init__(self, failures: list[Exception] | None = None, rounds: int = 3) -> None:
+    def __init__(self, failures: list[Exception] | None = None) -> None:
         self.lease: Object | None = None
         self.failures = failures or []
-        self.rounds = rounds
-        self.time = 1_700_000_000.0
-        self.slept: list[float] = []
+        self.times: list[float] = []
         self.calls: list[str] = []
 
     async def load(self) -> Object | None:
@@ -39,54 +37,44 @@ class Record:
 
     def _write(self, call: str, lease: Object) -> Object:
         self.calls.append(call)
+        self.times.append(CLOCK.monotonic())
         if self.failures:
             raise self.failures.pop(0)
         version = str(len(self.calls))
         self.lease = evolve(lease, ("metadata", "resourceVersion"), version)
         return self.lease
 
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-        if len(self.slept) == self.rounds:
-            raise EndOfTestError
-
-    async def run(self) -> None:
-        try:
-            async with asyncio.timeout(5):
-                await keep_lease(self, TERMS, context=seeded_context(1, self))
-        except EndOfTestError:
-            return
+    async def run(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await keep_lease(self, TERMS, context=virtual_context())
 
 
+@virtual_time
 async def test_it_is_made_once_and_then_renewed_on_time() -> None:
     record = Record()
-    await record.run()
+    await record.run(25)
     assert record.calls == ["load", "create", "update", "update"]
-    assert record.slept == [10.0, 10.0, 10.0]
+    assert record.times == [0.0, 10.0, 20.0]
     assert record.lease is not None
     assert record.lease["spec"] == {
         "holderIdentity": "n1",
         "leaseDurationSeconds": 40,
-        "acquireTime": "2023-11-14T22:13:20.000000Z",
-        "renewTime": "2023-11-14T22:13:40.000000Z",
+        "acquireTime": "2027-01-15T08:00:00.000000Z",
+        "renewTime": "2027-01-15T08:00:20.000000Z",
     }
 
 
+@virtual_time
 async def test_a_failure_is_tried_again_soon_from_what_is_really_there() -> None:
     conflict = StatusError(409, "Conflict", "changed")
     record = Record([ConnectionError("down"), conflict])
-    await record.run()
-    assert record.calls == ["load", "create", "load", "create", "load", "create"]
-    assert record.slept[0] <= 0.2
-    assert record.slept[1] <= 0.4
-    assert record.slept[2] == 10.0
+    await record.run(12)
+    assert record.calls == ["load", "create", "load", "create", "load", "create", "update"]
+    waits = [later - earlier for earlier, later in itertools.pairwise(record.times)]
+    assert waits[0] <= 0.2
+    assert waits[1] <= 0.4
+    assert waits[2] == pytest.approx(10.0)
 
 
 def test_a_new_holder_acquires_and_the_same_one_only_renews() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from livesize.machinery.own_task import in_own_task
+from livesize.machinery.tasks import run_in_own_task
 
 
 async def test_time_runs_out_within_a_task_that_was_cancelled() -> None:
@@ -21,7 +21,7 @@ async def test_time_runs_out_within_a_task_that_was_cancelled() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await in_own_task(tidy())
+            await run_in_own_task(tidy())
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)

@@ -22,25 +22,10 @@ from livesize.machinery.steps import (
     StepRecord,
     run_steps,
 )
+from livesize.sim.loop import EPOCH_SECONDS
+from virtual_time import CLOCK, virtual_time
 
 DONE, FAILED, UNDONE = StepOutcome.DONE, StepOutcome.FAILED, StepOutcome.UNDONE
-
-
-class TickingClock:
-    """Every look at the time moves it by one second."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> float:
-        return 1_000_000.0 + self.seconds
-
-    def monotonic(self) -> float:
-        self.seconds += 1.0
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class World:
@@ -53,6 +38,7 @@ class World:
     def action(self, name: str) -> Action:
         async def act() -> None:
             self.history.append(name)
+            await CLOCK.sleep(1)
             if name in self._failing:
                 raise StepFailedError(f"{name} refused")
 
@@ -71,51 +57,57 @@ def outcomes(records: tuple[StepRecord, ...]) -> list[tuple[str, StepOutcome]]:
     return [(record.name, record.outcome) for record in records]
 
 
+@virtual_time
 async def test_steps_run_in_order_and_each_is_read_back_before_the_next() -> None:
     world = World()
     steps = [world.step("widen", read_back=True), world.step("raise", read_back=True)]
-    outcome = await run_steps("resize", steps, clock=TickingClock())
+    outcome = await run_steps("resize", steps, clock=CLOCK)
     assert outcome.done
     assert world.history == ["widen", "read widen", "raise", "read raise"]
     assert outcomes(outcome.records) == [("widen", DONE), ("raise", DONE)]
 
 
+@virtual_time
 async def test_an_empty_plan_is_done() -> None:
-    outcome = await run_steps("resize", [], clock=TickingClock())
+    outcome = await run_steps("resize", [], clock=CLOCK)
     assert outcome.done
     assert outcome.records == ()
 
 
+@virtual_time
 async def test_the_first_failure_stops_the_plan() -> None:
     world = World("raise")
     steps = [world.step("widen"), world.step("raise"), world.step("narrow")]
-    outcome = await run_steps("resize", steps, clock=TickingClock())
+    outcome = await run_steps("resize", steps, clock=CLOCK)
     assert not outcome.done
     assert isinstance(outcome.failure, StepFailedError)
     assert world.history == ["widen", "raise"]
     assert outcome.records[-1].message == "raise refused"
 
 
+@virtual_time
 async def test_a_step_whose_read_back_disagrees_has_failed() -> None:
     world = World("read raise")
-    outcome = await run_steps("resize", [world.step("raise", read_back=True)], clock=TickingClock())
+    outcome = await run_steps("resize", [world.step("raise", read_back=True)], clock=CLOCK)
     assert outcomes(outcome.records) == [("raise", FAILED)]
     assert str(outcome.failure) == "read raise refused"
 
 
+@virtual_time
 async def test_after_a_failure_what_can_be_undone_is_undone_newest_first() -> None:
     world = World("c")
     steps = [world.step("a", undo=True), world.step("b"), world.step("c", undo=True)]
-    outcome = await run_steps("plug", steps, clock=TickingClock())
+    outcome = await run_steps("plug", steps, clock=CLOCK)
     # The failed step is undone too: it may have got half way.
     assert world.history == ["a", "b", "c", "undo c", "undo a"]
     assert outcomes(outcome.records)[-3:] == [("c", FAILED), ("c", UNDONE), ("a", UNDONE)]
 
 
+@virtual_time
 async def test_an_undo_that_fails_is_recorded_and_the_others_still_run() -> None:
     world = World("b", "undo b")
     steps = [world.step("a", undo=True), world.step("b", undo=True)]
-    outcome = await run_steps("plug", steps, clock=TickingClock())
+    outcome = await run_steps("plug", steps, clock=CLOCK)
     assert world.history == ["a", "b", "undo b", "undo a"]
     assert outcomes(outcome.records) == [
         ("a", DONE),
@@ -127,16 +119,18 @@ async def test_an_undo_that_fails_is_recorded_and_the_others_still_run() -> None
     assert str(outcome.failure) == "b refused"
 
 
+@virtual_time
 async def test_only_the_named_errors_are_outcomes_anything_else_is_a_bug() -> None:
     async def bug() -> None:
         raise KeyError("bug")
 
     with pytest.raises(KeyError):
-        await run_steps("resize", [Step("a", bug)], clock=TickingClock())
-    outcome = await run_steps("resize", [Step("a", bug)], clock=TickingClock(), errors=(KeyError,))
+        await run_steps("resize", [Step("a", bug)], clock=CLOCK)
+    outcome = await run_steps("resize", [Step("a", bug)], clock=CLOCK, errors=(KeyError,))
     assert isinstance(outcome.failure, KeyError)
 
 
+@virtual_time
 async def test_each_record_says_when_and_how_long_and_is_reported_at_once() -> None:
     world, seen = World(), list[tuple[StepRecord, int]]()
     steps = [world.step("a"), world.step("b")]
@@ -144,9 +138,9 @@ async def test_each_record_says_when_and_how_long_and_is_reported_at_once() -> N
     def progress(record: StepRecord) -> None:
         seen.append((record, len(world.history)))
 
-    outcome = await run_steps("resize", steps, clock=TickingClock(), progress=progress)
+    outcome = await run_steps("resize", steps, clock=CLOCK, progress=progress)
     assert [(record.name, after) for record, after in seen] == [("a", 1), ("b", 2)]
-    assert outcome.records[0] == StepRecord("a", 1_000_101.0, 1.0, DONE)
+    assert outcome.records[0] == StepRecord("a", EPOCH_SECONDS, 1.0, DONE)
 
 
 def test_crash_points_are_logged_and_name_plan_step_and_side(tmp_path: Path) -> None:
@@ -239,12 +233,13 @@ def test_backoff_stays_between_half_and_full_of_the_doubled_capped_pause(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=6), st.integers(0, 6))
+@virtual_time
 async def test_what_was_done_and_can_be_undone_is_undone_whatever_the_plan(
     shapes: list[tuple[bool, bool]], failing: int
 ) -> None:
     world = World(str(failing))
     steps = [world.step(str(n), read_back=rb, undo=u) for n, (rb, u) in enumerate(shapes)]
-    outcome = await run_steps("plan", steps, clock=TickingClock())
+    outcome = await run_steps("plan", steps, clock=CLOCK)
     assert outcome.done == (failing >= len(shapes))
     if not outcome.done:
         undone = [f"undo {n}" for n in range(failing, -1, -1) if shapes[n][1]]

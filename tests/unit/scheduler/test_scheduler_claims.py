@@ -20,6 +20,7 @@ from livesize.scheduler.plan import NodeView, Place, PodView, Unschedulable, pla
 from livesize.scheduler.storage import StorageBook
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 from unit.scheduler.test_scheduler_loop import Server, node, pod, scheduling, settle
+from virtual_time import virtual_time
 
 ROOM = Amounts(4000, 1 << 30)
 NOTHING = Amounts(0, 0)
@@ -158,21 +159,22 @@ def test_in_one_turn_a_claim_has_one_node_and_a_volume_one_claim(
             assert disks[disk]["spec"]["nodeAffinity"] == on_node(placement.verdict.node)
 
 
+@virtual_time
 async def test_a_pod_waits_for_its_claim_and_goes_to_its_volume() -> None:
     server = Server()
     for name in ("n1", "n2"):
         labels = {"kubernetes.io/hostname": name}
-        server.put(NODES, evolve(node(name), ("metadata", "labels"), labels))
-    server.put(STORAGE_CLASSES, storage_class())
+        await server.put(NODES, evolve(node(name), ("metadata", "labels"), labels))
+    await server.put(STORAGE_CLASSES, storage_class())
     asks = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    server.put(PODS, pod("p", volumes=asks))
+    await server.put(PODS, pod("p", volumes=asks))
     async with scheduling(server):
         assert server.message_of("p") == (
             '0/2 nodes are available: persistentvolumeclaim "data" not found.'
         )
-        server.put(PERSISTENT_VOLUMES, HELD)
+        await server.put(PERSISTENT_VOLUMES, HELD)
         await settle()
         assert server.node_of("p") == ""
-        server.put(PERSISTENT_VOLUME_CLAIMS, BOUND)
+        await server.put(PERSISTENT_VOLUME_CLAIMS, BOUND)
         await settle()
         assert server.node_of("p") == "n2"

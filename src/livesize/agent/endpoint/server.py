@@ -32,7 +32,7 @@ from livesize.agent.endpoint.sessions import carry, make_socket, refuse
 from livesize.machinery.clock import Clock
 from livesize.machinery.credentials import ENDPOINT_GROUP
 from livesize.machinery.hangup import keep_alive
-from livesize.machinery.own_task import in_own_task
+from livesize.machinery.tasks import run_in_own_task
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import GoneError, Runtime, RuntimeCallError
 from livesize.runtime.streams import AttachRequest, ExecRequest, LogQuery, NotRunningError, Session
@@ -177,7 +177,7 @@ class EndpointServer:
             await self._clock.sleep(LISTENING_SECONDS)
         except BaseException:
             if session is not None:
-                await in_own_task(session.close())
+                await run_in_own_task(session.close())
             raise
         if session is None:
             await refuse(stream, f"error executing command in container: {why}")

@@ -19,7 +19,7 @@ from livesize.api.channels import (
 )
 from livesize.machinery.clock import Clock
 from livesize.machinery.hangup import wait_hangup
-from livesize.machinery.own_task import in_own_task
+from livesize.machinery.tasks import run_in_own_task
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.streams import STDERR, STDOUT, Session
 
@@ -63,7 +63,7 @@ async def carry(
     except* ConnectionError:
         pass  # the client is gone
     finally:
-        await in_own_task(session.close())
+        await run_in_own_task(session.close())
 
 
 async def _send_output(

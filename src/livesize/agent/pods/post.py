@@ -99,8 +99,8 @@ class PodRecord:
         pod, outside = self.pod, self._outside
         is_done = body["phase"] == ResizePhase.DONE
         makes_two = is_done and phase_of(pod) not in APPLYING  # Accepted is told on the way
-        riding = outside.recorder.ride(pod)
-        events = riding.events + [outside.compose(pod, *one) for one in told]
+        taken = outside.recorder.take_waiting(pod)
+        events = taken.events + [outside.compose(pod, *one) for one in told]
         if events:
             body = {**body, "events": events}
         try:
@@ -109,7 +109,7 @@ class PodRecord:
                 makes_two=makes_two,
             )
         except (ConnectionError, StatusError):
-            outside.recorder.left_behind(riding)
+            outside.recorder.put_back(taken)
             raise
 
     async def patch_status(self, changed: Object) -> None:

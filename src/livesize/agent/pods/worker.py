@@ -59,6 +59,7 @@ from livesize.agent.resize.plan import PodObservation
 from livesize.agent.resize.restarts import is_due
 from livesize.agent.shapes import shape_of
 from livesize.agent.volumes.keeper import PodVolumes
+from livesize.agent.volumes.wanted import volumes_of
 from livesize.api.hashes import container_hash_without_resources
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.reasons import EventReason
@@ -134,6 +135,7 @@ class PodWorker:
         self._ending: Ending | None = None
         self._wake = asyncio.Event()
         self._last_look: PodSnapshot | None = None  # when all of it had ended
+        self._idle_look: PodSnapshot | None = None  # when nothing was left to do
         self._is_new = True  # has not looked at the pod yet
         self._finished = False
         self._log = log.bind(pod=f"{namespace_of(pod)}/{name_of(pod)}")
@@ -176,14 +178,22 @@ class PodWorker:
             self._probes.begin(tasks)
             while not self._finished:
                 self._wake.clear()
+                self._idle_look = None
                 wait_seconds = await self._guarded_turn()
                 if not self._finished:
-                    await self._pause(min(wait_seconds, self._outside.settings.recheck_seconds))
+                    await self._pause(wait_seconds)
+                while wait_seconds == NEVER and self._is_idle():  # as most pods nearly always are
+                    await self._pause(NEVER)
             self._probes.end()
+
+    def _is_idle(self) -> bool:
+        """Nothing woke the worker, and the machine reads as it did when nothing was left to do."""
+        look = None if self._wake.is_set() else self._idle_look
+        return look is not None and observe_pod(self._outside.runtime, self.uid) == look
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(seconds, self._outside.settings.recheck_seconds)):
                 await self._wake.wait()
 
     async def _guarded_turn(self) -> float:
@@ -338,9 +348,9 @@ class PodWorker:
         )
 
     def _follow_probes(self, snapshot: PodSnapshot) -> None:
-        pod, views = self._record.pod, snapshot.containers
+        pod, views, runs = self._record.pod, snapshot.containers, ContainerPhase.RUNNING
         if self._probes.any:
-            self._probes.forget_others({view.id for view in views.values() if _runs(view)})
+            self._probes.forget_others({one.id for one in views.values() if one.phase is runs})
         if self.is_leaving:
             return
         for container in (*containers_of(pod), *init_containers_of(pod)):
@@ -399,10 +409,17 @@ class PodWorker:
             look = self._observe()  # that took its time
         match self._plan(look):
             case Run(starts=(), stops=(), wait_seconds=wait_seconds):
+                self._idle_look = look if self._is_settled(look) else None
                 next_seconds = NEVER if wait_seconds is None else wait_seconds
                 return min(resize_seconds, next_seconds, self._lost_groups.wait_seconds(look))
             case _:
                 return 0.0  # something ended meanwhile
+
+    def _is_settled(self, look: PodSnapshot) -> bool:
+        """All runs, and there is nothing that ``look`` does not show: files, guests, probes."""
+        is_simple = not (self._probes.any or look.vm or volumes_of(self._record.pod))
+        is_done = self._is_running(look) and not self._driver.is_unfinished()
+        return is_simple and is_done and self._outside.cpus is None
 
     def _is_told_ready(self) -> bool:
         pod = self._record.pod
@@ -486,8 +503,7 @@ class PodWorker:
     async def _fail(self, reason: EventReason, message: str) -> float:
         """The pod takes more of the machine than it may, or longer: it fails, for good."""
         self._tell(reason, message)
-        view = self._outside.runtime.pod(self.uid)
-        if view is not None:
+        if (view := self._outside.runtime.pod(self.uid)) is not None:
             await self._machine.stop_all(view, message)
         self._ending = Ending("Failed", reason, message)
         await self._leave_ledger()
@@ -582,7 +598,3 @@ class PodWorker:
         if changed:
             await self._record.patch_status(changed)
         return bool(changed)
-
-
-def _runs(view: ContainerView) -> bool:
-    return view.phase is ContainerPhase.RUNNING

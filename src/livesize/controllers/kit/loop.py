@@ -43,8 +43,8 @@ from livesize.controllers.kit.writer import WriteLog, Writer
 from livesize.machinery.context import Context
 from livesize.machinery.queue import LaterError, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.tasks import next_turn
 from livesize.machinery.telemetry import get_logger
-from livesize.machinery.turns import next_turn
 
 log = get_logger("controllers")
 
