@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from livesize.api.apply.comparing import SAME, Difference, compare, fields_of
+from livesize.api.apply.comparison import SAME, Difference, compare, fields_of
 from livesize.api.apply.field_sets import NOTHING
 from livesize.api.apply.owners import (
     Conflict,
@@ -27,7 +27,7 @@ from livesize.api.apply.owners import (
     read_entries,
     write_entries,
 )
-from livesize.api.apply.resized import compare_sizes
+from livesize.api.apply.size_comparison import compare_sizes
 from livesize.api.defaults import default_object
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import Cause, StatusError, bad_request, invalid

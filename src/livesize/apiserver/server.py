@@ -29,8 +29,8 @@ from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
 from livesize.apiserver.http.audit import AuditSettings, audited
-from livesize.apiserver.http.joining import NODE_CERTIFICATE_SECONDS, Joining
 from livesize.apiserver.http.limits import Budget
+from livesize.apiserver.http.node_join import NODE_CERTIFICATE_SECONDS, NodeJoin
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.service import Service
@@ -181,7 +181,7 @@ class ApiServer:
                 self._clock,
                 trusts_editors=self._config.trusts_editors,
             ),
-            joining=Joining(
+            joining=NodeJoin(
                 Authority(self._config.tls_dir),
                 tokens,
                 self._cache,

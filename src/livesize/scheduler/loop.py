@@ -41,9 +41,9 @@ from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
-from livesize.scheduler.plan import Place, Placement, PodView, Unschedulable, plan_turn
+from livesize.scheduler.plan import AssignedNode, Placement, Unschedulable, WaitingPod, plan_turn
 from livesize.scheduler.resizes import answer_resize, awaits_word
-from livesize.scheduler.snapshot import DEFAULT_SCHEDULER_NAME, Snapshot, Uid
+from livesize.scheduler.snapshot import DEFAULT_SCHEDULER_NAME, ClusterSnapshot, Uid
 from livesize.scheduler.storage import StorageBook
 
 log = get_logger("scheduler")
@@ -70,7 +70,7 @@ class Scheduler:
         self._metrics = metrics or ControllerMetrics()
         self._clock = context.clock
         self._judges_resizes = judges_resizes
-        self._snapshot = Snapshot(scheduler_name)
+        self._snapshot = ClusterSnapshot(scheduler_name)
         self._caches = Caches(client, context)
         self._pods = self._caches.of(PODS)
         self._storage = StorageBook()
@@ -187,7 +187,7 @@ class Scheduler:
         # All of it is noted before the first wait: what arrives meanwhile meets a true picture.
         for placement in placements:
             match placement.verdict:
-                case Place(node=node, volumes=volumes):
+                case AssignedNode(node=node, volumes=volumes):
                     self._snapshot.assume(placement.pod, node)
                     for claim, volume in volumes:
                         self._storage.reserve(claim, volume)
@@ -197,7 +197,7 @@ class Scheduler:
             for placement in placements:
                 group.create_task(self._apply(placement))
 
-    def _with_demands(self, pod: PodView) -> PodView:
+    def _with_demands(self, pod: WaitingPod) -> WaitingPod:
         if not pod.claims:
             return pod
         users = self._snapshot.users_of_claims()
@@ -209,7 +209,7 @@ class Scheduler:
         async with self._writes:
             try:
                 match placement.verdict:
-                    case Place(node=node):
+                    case AssignedNode(node=node):
                         await self._bind_or_say(pod, node)
                     case Unschedulable():
                         await self._report(pod, placement.verdict.sentence())
@@ -220,7 +220,7 @@ class Scheduler:
                 self._metrics.results["done"] += 1
                 self._failures.pop(pod.uid, None)
 
-    async def _bind_or_say(self, pod: PodView, node: str) -> None:
+    async def _bind_or_say(self, pod: WaitingPod, node: str) -> None:
         """A binding that is forbidden does not become allowed by itself: the pod says why."""
         try:
             await self._bind(pod, node)
@@ -229,7 +229,7 @@ class Scheduler:
                 await self._report(pod, refusal.message)
             raise
 
-    async def _bind(self, pod: PodView, node: str) -> None:
+    async def _bind(self, pod: WaitingPod, node: str) -> None:
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -259,7 +259,7 @@ class Scheduler:
             # The node has judged it already, or somebody has asked for something else.
             log.info("resize not judged", pod=name_of(pod), reason=str(failure))
 
-    async def _report(self, pod: PodView, sentence: str) -> None:
+    async def _report(self, pod: WaitingPod, sentence: str) -> None:
         """Say in the pod's status why there is no node for it, unless it says so already."""
         current = self._current(pod)
         if current is None:
@@ -288,7 +288,7 @@ class Scheduler:
         )
         self._record(pod, EventReason.FAILED_SCHEDULING, sentence)
 
-    def _try_later(self, pod: PodView, why: str) -> None:
+    def _try_later(self, pod: WaitingPod, why: str) -> None:
         failures = self._failures.get(pod.uid, 0) + 1
         self._failures[pod.uid] = failures
         seconds = self._backoff.seconds(failures)
@@ -314,13 +314,13 @@ class Scheduler:
         if self._snapshot.waiting(uid) is None:
             self._failures.pop(uid, None)
 
-    def _record(self, pod: PodView, reason: EventReason, message: str) -> None:
+    def _record(self, pod: WaitingPod, reason: EventReason, message: str) -> None:
         current = self._current(pod)
         if current is not None:
             about = {"kind": "Pod", "apiVersion": "v1", "metadata": current["metadata"]}
             self._recorder.record(about, event_type(reason), reason.value, message)
 
-    def _current(self, pod: PodView) -> Object | None:
+    def _current(self, pod: WaitingPod) -> Object | None:
         """The pod as last seen, if it is still the same one."""
         current = self._pods.get(pod.name, pod.namespace)
         return current if current is not None and uid_of(current) == pod.uid else None

@@ -36,7 +36,7 @@ _HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 _SOFT = (TaintEffect.PREFER_NO_SCHEDULE,)
 
 
-class PodView(msgspec.Struct, frozen=True):
+class WaitingPod(msgspec.Struct, frozen=True):
     """What the scheduler needs to know of a pod that waits for a node."""
 
     namespace: str
@@ -66,7 +66,7 @@ class NodeView(msgspec.Struct, frozen=True):
     is_unschedulable: bool = False
 
 
-class Place(msgspec.Struct, frozen=True, tag=True):
+class AssignedNode(msgspec.Struct, frozen=True, tag=True):
     """``volumes``: those that are left for claims of the pod, which have none yet."""
 
     node: str
@@ -90,15 +90,15 @@ class Unschedulable(msgspec.Struct, frozen=True, tag=True):
         return f"0/{self.node_count} nodes are available: {listed}."
 
 
-Verdict: TypeAlias = Place | Unschedulable
+Verdict: TypeAlias = AssignedNode | Unschedulable
 
 
 class Placement(msgspec.Struct, frozen=True):
-    pod: PodView
+    pod: WaitingPod
     verdict: Verdict
 
 
-def plan_turn(pods: Iterable[PodView], nodes: Sequence[NodeView]) -> tuple[Placement, ...]:
+def plan_turn(pods: Iterable[WaitingPod], nodes: Sequence[NodeView]) -> tuple[Placement, ...]:
     """Place all waiting pods, the more important and then the older ones first."""
     current = {node.name: node for node in nodes}
     placements = []
@@ -110,7 +110,7 @@ def plan_turn(pods: Iterable[PodView], nodes: Sequence[NodeView]) -> tuple[Place
         verdict = plan_placement(pod, list(current.values()))
         placements.append(Placement(waiting, verdict))
         match verdict:
-            case Place(node=name, volumes=volumes):
+            case AssignedNode(node=name, volumes=volumes):
                 current[name] = charge_node(current[name], pod)
                 decided.place(pod.demands, name, (volume for _, volume in volumes))
             case Unschedulable():
@@ -118,7 +118,7 @@ def plan_turn(pods: Iterable[PodView], nodes: Sequence[NodeView]) -> tuple[Place
     return tuple(placements)
 
 
-def plan_placement(pod: PodView, nodes: Sequence[NodeView]) -> Verdict:
+def plan_placement(pod: WaitingPod, nodes: Sequence[NodeView]) -> Verdict:
     why = unmet(pod.demands)
     if why:
         return Unschedulable(len(nodes), why=why)
@@ -132,10 +132,10 @@ def plan_placement(pod: PodView, nodes: Sequence[NodeView]) -> Verdict:
     if not possible:
         return Unschedulable(len(nodes), tuple(sorted(reasons.items())))
     best = min(possible, key=lambda node: _preference(pod, node))
-    return Place(best.name, chosen_volumes(pod.demands, _facts(best)))
+    return AssignedNode(best.name, chosen_volumes(pod.demands, _facts(best)))
 
 
-def charge_node(node: NodeView, pod: PodView) -> NodeView:
+def charge_node(node: NodeView, pod: WaitingPod) -> NodeView:
     """The node with the pod on it."""
     return msgspec.structs.replace(
         node, used=add(node.used, pod.requests), pod_count=node.pod_count + 1
@@ -161,13 +161,13 @@ def opens_up(before: NodeView | None, after: NodeView) -> bool:
     )
 
 
-def least_allocated(pod: PodView, node: NodeView) -> int:
+def least_allocated(pod: WaitingPod, node: NodeView) -> int:
     """How empty the node would be with the pod on it, in thousandths."""
     cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
     return _FULL_SCORE - (cpu + memory) // 2
 
 
-def balanced(pod: PodView, node: NodeView) -> int:
+def balanced(pod: WaitingPod, node: NodeView) -> int:
     """How evenly its CPU and memory would be used, in thousandths: a node that is out of one can
     take nothing more, whatever it has of the other."""
     cpu, memory = (_filled(pod, node, resource) for resource in ResourceName)
@@ -182,11 +182,11 @@ def _most_pods(node: NodeView) -> float:
     return float("inf") if node.maximum_pods is None else node.maximum_pods
 
 
-def _turn_order(pod: PodView) -> tuple[int, str, str, str]:
+def _turn_order(pod: WaitingPod) -> tuple[int, str, str, str]:
     return -pod.priority, pod.created_at, pod.namespace, pod.name
 
 
-def _reasons_against(pod: PodView, node: NodeView) -> list[str]:
+def _reasons_against(pod: WaitingPod, node: NodeView) -> list[str]:
     """Why the pod cannot go there. A node that is not to be used says only that."""
     if node.is_unschedulable:
         return ["node(s) were unschedulable"]
@@ -214,7 +214,7 @@ def _facts(node: NodeView) -> NodeFacts:
     return NodeFacts(node.name, node.labels)
 
 
-def _is_selected(pod: PodView, node: NodeView) -> bool:
+def _is_selected(pod: WaitingPod, node: NodeView) -> bool:
     if any(node.labels.get(key) != value for key, value in pod.node_selector):
         return False
     return pod.affinity is None or matches_terms(pod.affinity, node.name, node.labels)
@@ -224,14 +224,14 @@ def _words(taint: Object) -> str:
     return f"{{{taint.get('key')}: {taint.get('value') or ''}}}"
 
 
-def _has_room(pod: PodView, node: NodeView, resource: ResourceName) -> bool:
+def _has_room(pod: WaitingPod, node: NodeView, resource: ResourceName) -> bool:
     """What a pod does not ask for does not have to fit."""
     requested = pod.requests.amount(resource) or 0
     used = node.used.amount(resource) or 0
     return requested == 0 or used + requested <= (node.allocatable.amount(resource) or 0)
 
 
-def _preference(pod: PodView, node: NodeView) -> tuple[int, int, int, str]:
+def _preference(pod: WaitingPod, node: NodeView) -> tuple[int, int, int, str]:
     """Smaller is better: not to be avoided; emptiest and most balanced; then fewest pods, for pods
     that ask for nothing and would otherwise pile up; then by name."""
     avoided = len(untolerated(node.taints, pod.tolerations, _SOFT))
@@ -239,7 +239,7 @@ def _preference(pod: PodView, node: NodeView) -> tuple[int, int, int, str]:
     return avoided, -score, node.pod_count, node.name
 
 
-def _filled(pod: PodView, node: NodeView, resource: ResourceName) -> int:
+def _filled(pod: WaitingPod, node: NodeView, resource: ResourceName) -> int:
     """How full the node would be with the pod, in thousandths."""
     allocatable = node.allocatable.amount(resource) or 0
     if allocatable == 0:

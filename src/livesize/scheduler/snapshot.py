@@ -31,7 +31,7 @@ from livesize.api.resources import (
 )
 from livesize.api.storage import claims_of
 from livesize.scheduler.demands import ClaimKey
-from livesize.scheduler.plan import NodeView, PodView, opens_up
+from livesize.scheduler.plan import NodeView, WaitingPod, opens_up
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
@@ -46,7 +46,7 @@ class _Charge(msgspec.Struct, frozen=True):
     claims: tuple[ClaimKey, ...] = ()
 
 
-class Snapshot:
+class ClusterSnapshot:
     """``set_*`` and ``drop_*`` tell the truth of the API and answer whether the change could make
     room for somebody who found none."""
 
@@ -56,11 +56,11 @@ class Snapshot:
         self._charges: dict[Uid, _Charge] = {}
         self._assumed: dict[Uid, _Charge] = {}
         self._on_node: dict[str, dict[Uid, Amounts]] = {}
-        self._waiting: dict[Uid, PodView] = {}
+        self._waiting: dict[Uid, WaitingPod] = {}
         self._users: dict[ClaimKey, dict[Uid, str]] = {}
 
     @classmethod
-    def of(cls, nodes: Iterable[Object], pods: Iterable[Object]) -> Snapshot:
+    def of(cls, nodes: Iterable[Object], pods: Iterable[Object]) -> ClusterSnapshot:
         snapshot = cls()
         for node in nodes:
             snapshot.set_node(node)
@@ -72,7 +72,7 @@ class Snapshot:
         """In order of name, with what is used and assumed."""
         return [self._with_usage(self._nodes[name]) for name in sorted(self._nodes)]
 
-    def waiting(self, uid: Uid) -> PodView | None:
+    def waiting(self, uid: Uid) -> WaitingPod | None:
         """The pod, if it waits for a node and is not assumed to be on one."""
         return None if uid in self._assumed else self._waiting.get(uid)
 
@@ -123,7 +123,7 @@ class Snapshot:
         self._waiting.pop(uid_of(pod), None)
         return self._release(uid_of(pod))
 
-    def assume(self, pod: PodView, node: str) -> None:
+    def assume(self, pod: WaitingPod, node: str) -> None:
         charge = _Charge(node, pod.requests, tuple((pod.namespace, name) for name in pod.claims))
         self._assumed[pod.uid] = charge
         self._charge(pod.uid, charge)
@@ -168,9 +168,9 @@ class Snapshot:
         )
 
 
-def pod_view(pod: Object) -> PodView:
+def pod_view(pod: Object) -> WaitingPod:
     selector = lookup(pod, "spec", "nodeSelector", default={})
-    return PodView(
+    return WaitingPod(
         namespace=namespace_of(pod),
         name=name_of(pod),
         uid=uid_of(pod),

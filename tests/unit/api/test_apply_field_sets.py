@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.apply.comparing import Difference, compare, fields_of, without_fields
+from livesize.api.apply.comparison import Difference, compare, fields_of, without_fields
 from livesize.api.apply.field_sets import (
     NOTHING,
     cut,
@@ -22,7 +22,7 @@ from livesize.api.apply.field_sets import (
     shared,
     union,
 )
-from livesize.api.apply.merging import merge_applied
+from livesize.api.apply.merge import merge_applied
 from livesize.api.apply.owners import (
     Operation,
     OwnedFields,
@@ -35,7 +35,7 @@ from livesize.api.apply.owners import (
     read_entries,
     write_entries,
 )
-from livesize.api.apply.resized import compare_sizes
+from livesize.api.apply.size_comparison import compare_sizes
 from livesize.api.kinds.pod import Pod
 from livesize.api.schema.fields import Message, list_of, schema_of, string_set
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from livesize.api.apply.comparing import fields_of
+from livesize.api.apply.comparison import fields_of
 from livesize.api.objects import Object
 from livesize.api.patch.strategic import strategic_merge
 from livesize.api.schema.fields import (
     UNKNOWN,
-    Form,
+    Cardinality,
     Message,
     Schema,
     Type,
@@ -88,7 +88,10 @@ def test_fields_of_base_classes_and_inlined_messages_are_its_own_in_json() -> No
 
 def test_a_walk_ends_where_nothing_is_declared() -> None:
     wheels = CAR.root.below("spec").below("wheels")
-    assert (wheels.form, wheels.element.below("name").type) == (Form.LIST, Type.STRING)
+    assert (wheels.cardinality, wheels.element.below("name").type) == (
+        Cardinality.LIST,
+        Type.STRING,
+    )
     assert wheels.below("nothing") is UNKNOWN
     assert CAR.root.below("metadata").below("labels").below("a") is UNKNOWN
 

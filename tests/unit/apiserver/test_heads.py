@@ -15,7 +15,7 @@ from livesize.apiserver.http.heads import (
     MAX_MESSAGE_BYTES,
     BoundedHeads,
 )
-from livesize.apiserver.http.responses import Answer, send_answer
+from livesize.apiserver.http.responses import Response, send_answer
 
 IDLE_SECONDS = 75
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
@@ -75,7 +75,7 @@ class Connection(asyncio.Transport):
 
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
-    await send_answer(send, Answer(200, b"{}"))
+    await send_answer(send, Response(200, b"{}"))
 
 
 async def waiting(scope: Any, receive: Any, send: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 from livesize.api.errors import StatusError
 from livesize.apiserver.auth.identities import node_identity
 from livesize.apiserver.http.app import App
-from livesize.apiserver.http.joining import JOIN_PATH, RENEW_PATH
 from livesize.apiserver.http.limits import Budget, Limits
+from livesize.apiserver.http.node_join import JOIN_PATH, RENEW_PATH
 from livesize.apiserver.http.responses import json_answer
 from unit.apiserver.conftest import TokenNames
 

@@ -26,10 +26,10 @@ from livesize.api.volume_choice import NodeFacts
 from livesize.controllers.claims.plan import (
     ClaimStep,
     ClaimView,
-    Make,
-    Remove,
-    Tell,
-    Write,
+    CreateObject,
+    DeleteObject,
+    TellEvent,
+    UpdateObject,
     plan_claim,
     plan_volume,
 )
@@ -43,20 +43,20 @@ DELETED = ("metadata", "deletionTimestamp")
 
 def bound(of: Object, to: Object) -> tuple[Object, Object]:
     reserve, name = plan_claim(ClaimView(of, (to,), None, HERE))
-    assert isinstance(reserve, Write)
-    assert isinstance(name, Write)
+    assert isinstance(reserve, UpdateObject)
+    assert isinstance(name, UpdateObject)
     return name.obj, reserve.obj
 
 
 def told(steps: tuple[ClaimStep, ...]) -> str:
     (step,) = steps
-    assert isinstance(step, Tell)
+    assert isinstance(step, TellEvent)
     return step.reason.value
 
 
 def chosen(steps: tuple[ClaimStep, ...]) -> str:
     last = steps[-1]
-    assert isinstance(last, Write)
+    assert isinstance(last, UpdateObject)
     return volume_name(last.obj)
 
 
@@ -120,15 +120,15 @@ def test_the_smallest_volume_that_will_do_is_bound(
 ) -> None:
     steps = plan_claim(ClaimView(asking, volumes, STATIC, place))
     assert chosen(steps) == name
-    assert isinstance(steps[0], Write)
+    assert isinstance(steps[0], UpdateObject)
     assert steps[0].resource == PERSISTENT_VOLUMES, "the volume says whose it is first"
     assert steps[0].obj["spec"]["claimRef"]["uid"] == uid_of(asking)
 
 
 def test_a_volume_is_made_where_the_first_pod_is() -> None:
     make, tell = plan_claim(ClaimView(claim(size="3Gi"), (), LOCAL, HERE))
-    assert isinstance(tell, Tell)
-    assert isinstance(make, Make)
+    assert isinstance(tell, TellEvent)
+    assert isinstance(make, CreateObject)
     made = make.obj
     assert made["metadata"]["name"] == "pvc-uid-data"
     assert made["metadata"]["labels"] == {NODE_LABEL: "n1"}
@@ -146,7 +146,7 @@ def test_a_volume_is_made_where_the_first_pod_is() -> None:
 def test_bound_claims_say_what_they_have_and_grow() -> None:
     asking, disk = bound(claim(), volume(size="2Gi"))
     (status,) = plan_claim(ClaimView(asking, (disk,), LOCAL))
-    assert isinstance(status, Write)
+    assert isinstance(status, UpdateObject)
     assert status.subresource == "status"
     assert status.obj["status"]["capacity"] == {"storage": "2Gi"}
     assert plan_claim(ClaimView(status.obj, (disk,), LOCAL)) == ()
@@ -154,16 +154,16 @@ def test_bound_claims_say_what_they_have_and_grow() -> None:
     assert plan_claim(ClaimView(more, (disk,), LOCAL)) == (), "nobody can make this one larger"
     ours = evolve(disk, ("metadata", "annotations", PROVISIONED_BY), "livesize.dev/local")
     grow, then = plan_claim(ClaimView(more, (ours,), LOCAL))
-    assert isinstance(grow, Write)
-    assert isinstance(then, Write)
+    assert isinstance(grow, UpdateObject)
+    assert isinstance(then, UpdateObject)
     assert grow.obj["spec"]["capacity"] == then.obj["status"]["capacity"] == {"storage": "5Gi"}
 
 
 def test_a_claim_whose_volume_is_gone_is_lost() -> None:
     asking, _ = bound(claim(), volume())
     lost, tell = plan_claim(ClaimView(asking, (), LOCAL))
-    assert isinstance(lost, Write)
-    assert isinstance(tell, Tell)
+    assert isinstance(lost, UpdateObject)
+    assert isinstance(tell, TellEvent)
     assert lost.obj["status"] == {"phase": "Lost"}
     assert plan_claim(ClaimView(lost.obj, (), LOCAL)) == ()
 
@@ -172,7 +172,7 @@ def test_a_claim_in_use_stays() -> None:
     going = evolve(claim(), DELETED, "now")
     assert plan_claim(ClaimView(going, (), LOCAL, HERE, in_use=True)) == ()
     (write,) = plan_claim(ClaimView(going, (), LOCAL))
-    assert isinstance(write, Write)
+    assert isinstance(write, UpdateObject)
     assert write.obj["metadata"]["finalizers"] == []
 
 
@@ -182,13 +182,13 @@ def phases(disk: Object, of: Object | None) -> list[Any]:
     while steps := plan_volume(disk, of):
         step = steps[0]
         match step:
-            case Write(obj=obj, subresource="status"):
+            case UpdateObject(obj=obj, subresource="status"):
                 seen.append(obj["status"]["phase"])
                 disk = obj
-            case Write(obj=obj):
+            case UpdateObject(obj=obj):
                 seen.append(obj["metadata"]["finalizers"])
                 disk = obj
-            case Remove():
+            case DeleteObject():
                 seen.append("removed")
                 disk = evolve(disk, DELETED, "now")
             case _:
@@ -234,7 +234,7 @@ class Stored:
             steps = plan_volume(disk, self.claims.get(lookup(disk, "spec", "claimRef", "name")))
         else:
             return False
-        writes = [step for step in steps if not isinstance(step, Tell)]
+        writes = [step for step in steps if not isinstance(step, TellEvent)]
         for step in writes[:done]:
             self.apply(step)
             self.check()
@@ -242,23 +242,23 @@ class Stored:
 
     def apply(self, step: ClaimStep) -> None:
         match step:
-            case Write(resource=resource, obj=obj):
+            case UpdateObject(resource=resource, obj=obj):
                 kept = self.claims if resource == PERSISTENT_VOLUME_CLAIMS else self.volumes
                 kept[name_of(obj)] = obj
                 self.sweep()
-            case Make(obj=obj):
+            case CreateObject(obj=obj):
                 held = [*obj["metadata"]["finalizers"], VOLUME_PROTECTION]
                 made = evolve(evolve(obj, ("metadata", "uid"), "u"), ("status",), {})
                 self.volumes.setdefault(
                     name_of(obj), evolve(made, ("metadata", "finalizers"), held)
                 )
-            case Remove(obj=removed):
+            case DeleteObject(obj=removed):
                 name = name_of(removed)
                 owner = lookup(self.volumes[name], "spec", "claimRef", "name")
                 uid = lookup(self.volumes[name], "spec", "claimRef", "uid")
                 assert uid_of(self.claims.get(owner, {})) != uid, "never under a claim's feet"
                 self.volumes[name] = evolve(self.volumes[name], DELETED, "now")
-            case Tell():
+            case TellEvent():
                 pass
 
     def sweep(self) -> None:

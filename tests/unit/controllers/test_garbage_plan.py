@@ -11,19 +11,19 @@ from livesize.controllers.garbage.plan import (
     ORPHAN,
     Collect,
     Dependent,
+    DropFinalizer,
     ForgetMe,
     ForgetOwners,
     GarbageStep,
-    LetGo,
     LookAt,
-    Owner,
     OwnerState,
+    OwnerView,
     Piece,
     plan_piece,
 )
 
-SOLID, WAITING = Owner("s", OwnerState.SOLID), Owner("w", OwnerState.WAITING)
-ABSENT, UNKNOWN = Owner("a", OwnerState.ABSENT), Owner("u", OwnerState.UNKNOWN)
+SOLID, WAITING = OwnerView("s", OwnerState.SOLID), OwnerView("w", OwnerState.WAITING)
+ABSENT, UNKNOWN = OwnerView("a", OwnerState.ABSENT), OwnerView("u", OwnerState.UNKNOWN)
 FREE, BLOCKING = Dependent("d", blocks=False), Dependent("b", blocks=True)
 LEAVING = Dependent("l", blocks=True, is_going=True)
 CIRCLE = Dependent("c", blocks=True, is_going=True, waits_for_owner=True)
@@ -41,7 +41,7 @@ RULES: list[tuple[str, Piece, tuple[GarbageStep, ...]]] = [
     (
         "its dependents forget it, then it goes",
         Piece((), (FREE, BLOCKING), (ORPHAN,), is_going=True),
-        (ForgetMe("d"), ForgetMe("b"), LetGo(ORPHAN)),
+        (ForgetMe("d"), ForgetMe("b"), DropFinalizer(ORPHAN)),
     ),
     (
         "it waits for those that block",
@@ -51,12 +51,12 @@ RULES: list[tuple[str, Piece, tuple[GarbageStep, ...]]] = [
     (
         "it does not wait for the others",
         Piece((), (FREE,), (FOREGROUND,), is_going=True),
-        (LookAt("d"), LetGo(FOREGROUND)),
+        (LookAt("d"), DropFinalizer(FOREGROUND)),
     ),
     (
         "it does not wait for one that waits for it",
         Piece((WAITING,), (CIRCLE,), (FOREGROUND,), is_going=True),
-        (LetGo(FOREGROUND),),
+        (DropFinalizer(FOREGROUND),),
     ),
     (
         "but for the others it does",
@@ -72,7 +72,7 @@ def test_rules(piece: Piece, steps: tuple[GarbageStep, ...]) -> None:
     assert plan_piece(piece) == steps
 
 
-OWNERS = st.builds(Owner, st.text("abc", min_size=1, max_size=2), st.sampled_from(OwnerState))
+OWNERS = st.builds(OwnerView, st.text("abc", min_size=1, max_size=2), st.sampled_from(OwnerState))
 DEPENDENTS = st.builds(
     Dependent,
     st.text("xyz", min_size=1, max_size=2),
@@ -96,8 +96,8 @@ def test_nothing_that_is_kept_is_deleted_and_finalizers_go_last(piece: Piece) ->
     collected = [step for step in steps if isinstance(step, Collect)]
     assert not (collected and (keeps or not piece.owners or piece.is_going))
     for index, step in enumerate(steps):
-        if isinstance(step, LetGo):
+        if isinstance(step, DropFinalizer):
             assert step.finalizer in piece.finalizers
             assert not any(isinstance(later, ForgetMe) for later in steps[index:])
-    if LetGo(FOREGROUND) in steps:
+    if DropFinalizer(FOREGROUND) in steps:
         assert all(one.waits_for_owner for one in piece.dependents if one.blocks)

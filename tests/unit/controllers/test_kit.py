@@ -26,7 +26,7 @@ from livesize.controllers.kit.metrics import KitMetrics
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import After, Watch, own_key, owner_keys
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.machinery.context import system_context
 from livesize.machinery.exposition import exposition
 from unit.apiserver.conftest import IDENTITIES, HandClock, Rig
@@ -122,7 +122,7 @@ async def make(client: CountingClient, name: str, **metadata: Any) -> Object:
 
 
 def controller(
-    reconcile: Callable[[Key, Reader, Writer], Awaitable[Result]], *watches: Watch, **more: Any
+    reconcile: Callable[[Key, Reader, ApiWriter], Awaitable[Result]], *watches: Watch, **more: Any
 ) -> Controller[Key]:
     chosen = watches or (Watch(CONFIG_MAPS, own_key),)
     return Controller(
@@ -142,7 +142,7 @@ async def test_whoever_watches_shares_one_copy(client: CountingClient) -> None:
     seen: dict[str, Object] = {}
 
     def looking(name: str) -> Controller[Key]:
-        async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+        async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
             found = read.get(CONFIG_MAPS, key[1], key[0])
             if found is not None and key[1] == "a":
                 seen[name] = found
@@ -185,7 +185,7 @@ async def test_a_cache_is_started_on_demand_and_replays_to_who_comes_late(
 async def test_a_kind_is_watched_once_there_is_another(client: CountingClient) -> None:
     reconciled: list[Key] = []
 
-    async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
         reconciled.append((key[1], str(len(read.list(CONFIG_MAPS, "default")))))
         return Done()
 
@@ -241,7 +241,7 @@ async def test_indexes_follow_every_change(rig: Rig, client: CountingClient) -> 
 async def test_an_owned_object_brings_the_key_of_its_controller(client: CountingClient) -> None:
     keys: list[Key] = []
 
-    async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
         keys.append(key)
         return Done()
 
@@ -266,7 +266,7 @@ async def test_an_owned_object_brings_the_key_of_its_controller(client: Counting
 async def test_what_a_result_means(client: CountingClient) -> None:
     tries: Counter[str] = Counter()
 
-    async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
         name = key[1]
         tries[name] += 1
         if name == "again" and tries[name] < 3:
@@ -305,7 +305,7 @@ async def test_what_a_result_means(client: CountingClient) -> None:
 async def test_a_key_may_wait(client: CountingClient) -> None:
     keys: list[Key] = []
 
-    async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
         keys.append(key)
         return Done()
 
@@ -324,7 +324,7 @@ async def test_a_bug_in_a_mapping_costs_one_event(client: CountingClient) -> Non
     keys: dict[str, list[str]] = {"ill": [], "well": []}
 
     def noting(name: str, *watches: Watch) -> Controller[Key]:
-        async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+        async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
             if key[0] == "default":
                 keys[name].append(key[1])
             return Done()
@@ -361,7 +361,7 @@ async def test_one_with_much_to_map_does_not_hold_the_others(
         mapped += 1
         return iter(())
 
-    async def note(key: Key, read: Reader, write: Writer) -> Result:
+    async def note(key: Key, read: Reader, write: ApiWriter) -> Result:
         when.append(mapped)
         return Done()
 
@@ -381,7 +381,7 @@ async def test_what_was_created_is_not_created_twice_before_the_cache_shows_it(
 ) -> None:
     reconciled = 0
 
-    async def one_secret(key: Key, read: Reader, write: Writer) -> Result:
+    async def one_secret(key: Key, read: Reader, write: ApiWriter) -> Result:
         nonlocal reconciled
         reconciled += 1
         if key == ("default", "set") and not read.list(SECRETS, "default"):
@@ -408,7 +408,7 @@ async def test_what_was_written_is_not_written_again_from_an_old_copy(
 ) -> None:
     refusals = 0
 
-    async def count_up(key: Key, read: Reader, write: Writer) -> Result:
+    async def count_up(key: Key, read: Reader, write: ApiWriter) -> Result:
         nonlocal refusals
         found = read.get(CONFIG_MAPS, key[1], key[0])
         if key != ("default", "counter") or found is None:
@@ -437,7 +437,7 @@ async def test_what_was_written_is_not_written_again_from_an_old_copy(
 async def test_what_was_deleted_is_not_deleted_twice(client: CountingClient) -> None:
     deletions = 0
 
-    async def remove(key: Key, read: Reader, write: Writer) -> Result:
+    async def remove(key: Key, read: Reader, write: ApiWriter) -> Result:
         nonlocal deletions
         found = read.get(CONFIG_MAPS, key[1], key[0])
         if (
@@ -471,7 +471,7 @@ async def test_an_event_that_never_comes_holds_a_key_for_a_limited_time(
     monkeypatch.setattr(expectations, "LONGEST_SECONDS", 0.3)
     turns = 0
 
-    async def touch(key: Key, read: Reader, write: Writer) -> Result:
+    async def touch(key: Key, read: Reader, write: ApiWriter) -> Result:
         nonlocal turns
         found = read.get(CONFIG_MAPS, key[1], key[0])
         if key == ("default", "held") and found is not None:
@@ -524,7 +524,7 @@ def test_what_was_waited_for_too_long_is_forgotten() -> None:
 async def test_a_write_that_changes_nothing_holds_nothing(client: CountingClient) -> None:
     turns = 0
 
-    async def touch(key: Key, read: Reader, write: Writer) -> Result:
+    async def touch(key: Key, read: Reader, write: ApiWriter) -> Result:
         nonlocal turns
         found = read.get(CONFIG_MAPS, key[1], key[0])
         if key == ("default", "same") and found is not None:

@@ -16,7 +16,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, evolve
 from livesize.api.resources import Amounts
-from livesize.scheduler.plan import NodeView, Place, PodView, Unschedulable, plan_turn
+from livesize.scheduler.plan import AssignedNode, NodeView, Unschedulable, WaitingPod, plan_turn
 from livesize.scheduler.storage import StorageBook
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 from unit.scheduler.test_scheduler_loop import Server, node, pod, scheduling, settle
@@ -40,9 +40,9 @@ def book(*stored: tuple[Resource, Object]) -> StorageBook:
 CLASSES = (storage_class(), BY_HAND, AT_ONCE)
 
 
-def view(name: str, of: StorageBook, *claims: str, users: Any = None) -> PodView:
+def view(name: str, of: StorageBook, *claims: str, users: Any = None) -> WaitingPod:
     demands = of.demands("default", claims, users or {})
-    return PodView("default", name, f"uid-{name}", NOTHING, claims=claims, demands=demands)
+    return WaitingPod("default", name, f"uid-{name}", NOTHING, claims=claims, demands=demands)
 
 
 def claims(*objects: Object) -> list[tuple[Resource, Object]]:
@@ -57,12 +57,12 @@ def there(name: str, where: str, **spec: Any) -> Object:
     return volume(name, class_name="hand", nodeAffinity=on_node(where), **spec)
 
 
-def places(*pods: PodView) -> dict[str, str]:
+def places(*pods: WaitingPod) -> dict[str, str]:
     """Where each pod goes, or why nowhere."""
     placed = {}
     for one in plan_turn(pods, N):
         match one.verdict:
-            case Place(node=name):
+            case AssignedNode(node=name):
                 placed[one.pod.name] = name
             case Unschedulable():
                 placed[one.pod.name] = one.verdict.sentence()
@@ -150,7 +150,7 @@ def test_in_one_turn_a_claim_has_one_node_and_a_volume_one_claim(
     taken: dict[str, Any] = {}
     pods = [view(f"p{number}", of, *sorted(want)) for number, want in enumerate(wants)]
     for placement in plan_turn(pods, N):
-        if not isinstance(placement.verdict, Place):
+        if not isinstance(placement.verdict, AssignedNode):
             continue
         for name in placement.pod.claims:
             assert nodes.setdefault(name, placement.verdict.node) == placement.verdict.node

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from livesize.api.resources import Amounts, add
 from livesize.scheduler.plan import (
+    AssignedNode,
     NodeView,
-    Place,
-    PodView,
     Unschedulable,
+    WaitingPod,
     balanced,
     charge_node,
     least_allocated,
@@ -27,8 +27,8 @@ from livesize.scheduler.plan import (
 GIB = 2**30
 
 
-def pod(cpu: int = 100, memory: int = GIB, name: str = "p", **rest: Any) -> PodView:
-    return PodView("default", name, name, Amounts(cpu, memory), **rest)
+def pod(cpu: int = 100, memory: int = GIB, name: str = "p", **rest: Any) -> WaitingPod:
+    return WaitingPod("default", name, name, Amounts(cpu, memory), **rest)
 
 
 def node(name: str, cpu: int = 1000, memory: int = 4 * GIB, **rest: Any) -> NodeView:
@@ -42,7 +42,7 @@ def taint(effect: str) -> dict[str, str]:
 amounts = st.builds(Amounts, st.integers(0, 1200), st.integers(0, 1200))
 pods = st.lists(st.tuples(amounts, st.integers(0, 2)), max_size=12).map(
     lambda items: [
-        PodView("default", f"p{i}", f"p{i}", requests, priority=priority)
+        WaitingPod("default", f"p{i}", f"p{i}", requests, priority=priority)
         for i, (requests, priority) in enumerate(items)
     ]
 )
@@ -131,8 +131,8 @@ nodes = st.lists(
         pytest.param(pod(0, GIB), [node("a", cpu=0)], "a", id="no CPU needed, none there"),
     ],
 )
-def test_choice(asked: PodView, nodes: list[NodeView], chosen: str) -> None:
-    assert plan_placement(asked, nodes) == Place(chosen)
+def test_choice(asked: WaitingPod, nodes: list[NodeView], chosen: str) -> None:
+    assert plan_placement(asked, nodes) == AssignedNode(chosen)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_a_node_that_opens_could_help() -> None:
 
 @given(pods, nodes, nodes)
 def test_what_does_not_open_up_helps_nobody(
-    pods: list[PodView], before: list[NodeView], after: list[NodeView]
+    pods: list[WaitingPod], before: list[NodeView], after: list[NodeView]
 ) -> None:
     for one in pods:
         for old, changed in zip(before, after, strict=False):
             new = msgspec.structs.replace(changed, used=old.used)
-            finds = isinstance(plan_placement(one, [new]), Place)
-            found = isinstance(plan_placement(one, [old]), Place)
+            finds = isinstance(plan_placement(one, [new]), AssignedNode)
+            found = isinstance(plan_placement(one, [old]), AssignedNode)
             assert found or not finds or opens_up(old, new)
 
 
@@ -229,7 +229,7 @@ def test_what_does_not_open_up_helps_nobody(
         ),
     ],
 )
-def test_refusal(asked: PodView, nodes: list[NodeView], sentence: str) -> None:
+def test_refusal(asked: WaitingPod, nodes: list[NodeView], sentence: str) -> None:
     verdict = plan_placement(asked, nodes)
     assert isinstance(verdict, Unschedulable)
     assert verdict.sentence() == sentence
@@ -238,7 +238,7 @@ def test_refusal(asked: PodView, nodes: list[NodeView], sentence: str) -> None:
 def test_a_turn_counts_what_it_has_placed() -> None:
     pods = [pod(600, name=name) for name in "xyz"]
     verdicts = [placement.verdict for placement in plan_turn(pods, [node("a"), node("b")])]
-    assert verdicts[:2] == [Place("a"), Place("b")]
+    assert verdicts[:2] == [AssignedNode("a"), AssignedNode("b")]
     assert isinstance(verdicts[2], Unschedulable)
 
 
@@ -261,7 +261,7 @@ def _exceeds(used: Amounts, allocatable: Amounts) -> set[str]:
 
 
 @given(pods, nodes)
-def test_a_turn_never_overfills_a_node(pods: list[PodView], nodes: list[NodeView]) -> None:
+def test_a_turn_never_overfills_a_node(pods: list[WaitingPod], nodes: list[NodeView]) -> None:
     placements = plan_turn(pods, nodes)
     assert {placement.pod.name for placement in placements} == {one.name for one in pods}
 
@@ -269,7 +269,7 @@ def test_a_turn_never_overfills_a_node(pods: list[PodView], nodes: list[NodeView
     counts: dict[str, int] = defaultdict(int)
     before = {one.name: _exceeds(one.used, one.allocatable) for one in nodes}
     for placement in placements:
-        if isinstance(placement.verdict, Place):
+        if isinstance(placement.verdict, AssignedNode):
             name = placement.verdict.node
             used[name] = add(used[name], placement.pod.requests)
             counts[name] += 1
@@ -280,12 +280,12 @@ def test_a_turn_never_overfills_a_node(pods: list[PodView], nodes: list[NodeView
 
 @given(pods, nodes)
 def test_who_gets_no_node_would_fit_nowhere_afterwards(
-    pods: list[PodView], nodes: list[NodeView]
+    pods: list[WaitingPod], nodes: list[NodeView]
 ) -> None:
     full = {one.name: one for one in nodes}
     placements = plan_turn(pods, nodes)
     for placement in placements:
-        if isinstance(placement.verdict, Place):
+        if isinstance(placement.verdict, AssignedNode):
             name = placement.verdict.node
             full[name] = charge_node(full[name], placement.pod)
     for placement in placements:

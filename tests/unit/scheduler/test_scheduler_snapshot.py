@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from livesize.api.objects import Object
 from livesize.api.resources import Amounts
-from livesize.scheduler.snapshot import Snapshot, node_view, pod_view
+from livesize.scheduler.snapshot import ClusterSnapshot, node_view, pod_view
 
 MIB = 2**20
 
@@ -66,7 +66,7 @@ def test_views_say_what_the_objects_say() -> None:
     ],
 )
 def test_which_pods_wait(changed: dict[str, Any], waits: bool) -> None:
-    snapshot = Snapshot.of([], [pod(**changed)])
+    snapshot = ClusterSnapshot.of([], [pod(**changed)])
     assert (snapshot.waiting("p") is not None) is waits
 
 
@@ -76,13 +76,13 @@ def test_bound_pods_count_with_their_footprint_until_they_end() -> None:
     deferred["status"] = {"resizeState": {"phase": "Deferred", "allocated": allocated}}
     ended = pod("q", "500m", "n")
     ended["status"] = {"phase": "Succeeded"}
-    [viewed] = Snapshot.of([node()], [deferred, ended]).nodes()
+    [viewed] = ClusterSnapshot.of([node()], [deferred, ended]).nodes()
     assert viewed.used == Amounts(300, 2 * MIB)
     assert viewed.pod_count == 1
 
 
 def test_an_assumed_pod_counts_and_does_not_wait() -> None:
-    snapshot = Snapshot.of([node()], [pod()])
+    snapshot = ClusterSnapshot.of([node()], [pod()])
     waiting = snapshot.waiting("p")
     assert waiting is not None
     snapshot.assume(waiting, "n")
@@ -97,7 +97,7 @@ def test_an_assumed_pod_counts_and_does_not_wait() -> None:
 
 
 def test_an_assumption_ends_with_the_truth() -> None:
-    snapshot = Snapshot.of([node("a"), node("b")], [pod()])
+    snapshot = ClusterSnapshot.of([node("a"), node("b")], [pod()])
     waiting = snapshot.waiting("p")
     assert waiting is not None
     snapshot.assume(waiting, "a")
@@ -108,7 +108,7 @@ def test_an_assumption_ends_with_the_truth() -> None:
 
 
 def test_what_could_make_room() -> None:
-    snapshot = Snapshot()
+    snapshot = ClusterSnapshot()
     assert snapshot.set_node(node())
     assert not snapshot.set_node(node())  # a heartbeat
     assert snapshot.set_node(node(cpu="2"))
@@ -138,7 +138,7 @@ states = st.builds(
 
 @given(st.lists(st.tuples(states, st.booleans()), max_size=12))
 def test_the_picture_does_not_depend_on_the_way_there(changes: list[tuple[Object, bool]]) -> None:
-    snapshot = Snapshot.of([node("a"), node("b")], [])
+    snapshot = ClusterSnapshot.of([node("a"), node("b")], [])
     present: dict[str, Object] = {}
     for state, is_deleted in changes:
         name = state["metadata"]["name"]
@@ -152,7 +152,7 @@ def test_the_picture_does_not_depend_on_the_way_there(changes: list[tuple[Object
                 snapshot.drop_pod(present[name])
             snapshot.set_pod(state)
             present[name] = state
-    fresh = Snapshot.of([node("b"), node("a")], present.values())
+    fresh = ClusterSnapshot.of([node("b"), node("a")], present.values())
     assert snapshot.nodes() == fresh.nodes()
     for name in ("p", "q", "r"):
         assert snapshot.waiting(name) == fresh.waiting(name)

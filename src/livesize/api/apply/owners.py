@@ -3,7 +3,7 @@
 An entry belongs to a manager (a name the client chose), an operation (Apply or Update) and a
 subresource. An Update takes what it changes from everybody else. An Apply owns exactly what it
 says: changing a value that another manager owns is a conflict, unless forced; what it no longer
-says goes away, unless somebody else owns it too.
+says goes away, unless another manager owns it too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from livesize.api.apply.comparing import Difference, fields_of, without_fields
+from livesize.api.apply.comparison import Difference, fields_of, without_fields
 from livesize.api.apply.field_sets import (
     NOTHING,
     FieldSet,
@@ -29,7 +29,7 @@ from livesize.api.apply.field_sets import (
     shared,
     union,
 )
-from livesize.api.apply.merging import merge_applied
+from livesize.api.apply.merge import merge_applied
 from livesize.api.objects import Object
 from livesize.api.schema.fields import Field
 
@@ -151,7 +151,7 @@ def own_update(
 
 def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list[Object] | None:
     """The entries, as stored, after ``owner`` has changed the values of fields it has had before,
-    and nobody else: the time of its own is new. None where that is not all."""
+    and no other manager: the time of its own is new. None where that is not all."""
     mine: Object | None = None
     others = []
     for item in managed:

@@ -41,7 +41,7 @@ class Type(enum.Enum):
     """Stored without being looked into."""
 
 
-class Form(enum.Enum):
+class Cardinality(enum.Enum):
     """How many values a field has; a map has them by name."""
 
     ONE = "one"
@@ -56,7 +56,7 @@ class Field(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     its names are free."""
 
     type: Type | Schema
-    form: Form = Form.ONE
+    cardinality: Cardinality = Cardinality.ONE
     number: int = 0
     keeps_zero: bool = False
     merge_key: str | None = None
@@ -68,9 +68,9 @@ class Field(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     fields: Mapping[str, Field] = {}
 
     def __post_init__(self) -> None:
-        if isinstance(self.type, Schema) and self.form is not Form.MAP:
+        if isinstance(self.type, Schema) and self.cardinality is not Cardinality.MAP:
             force_setattr(self, "fields", self.type.fields)
-            if self.form is Form.ONE and self.type.is_atomic:
+            if self.cardinality is Cardinality.ONE and self.type.is_atomic:
                 force_setattr(self, "is_atomic", True)
 
     def below(self, name: str) -> Field:
@@ -200,7 +200,7 @@ def list_of(
     keys = keys or ((key,) if key else ())
     return Field(
         type=of if isinstance(of, Type) else of.__schema__,
-        form=Form.LIST,
+        cardinality=Cardinality.LIST,
         number=number,
         merge_key=key,
         list_keys=keys,
@@ -217,7 +217,7 @@ def string_set(number: int = 0, **options: Unpack[Options]) -> Field:
 
 
 def map_of(of: Type, number: int = 0, **options: Unpack[Options]) -> Field:
-    return Field(type=of, form=Form.MAP, number=number, **options)
+    return Field(type=of, cardinality=Cardinality.MAP, number=number, **options)
 
 
 def string_map(number: int = 0, **options: Unpack[Options]) -> Field:

@@ -16,7 +16,7 @@ import msgspec
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, unshared
 from livesize.api.quantity import QuantityError, parse_quantity
-from livesize.api.schema.fields import Field, Form, Schema, Type
+from livesize.api.schema.fields import Cardinality, Field, Schema, Type
 
 
 class _Quantity:
@@ -89,12 +89,12 @@ def _compiled(schema: Schema) -> Any:
 
 def _compiled_field(field: Field) -> Any:
     one = _compiled(field.type) if isinstance(field.type, Schema) else _COMPILED[field.type]
-    match field.form:
-        case Form.ONE:
+    match field.cardinality:
+        case Cardinality.ONE:
             return one
-        case Form.LIST:
+        case Cardinality.LIST:
             return list[one]  # type: ignore[valid-type]
-        case Form.MAP:
+        case Cardinality.MAP:
             return dict[str, one]  # type: ignore[valid-type]
 
 
@@ -114,17 +114,17 @@ def _message_errors(value: Any, schema: Schema, where: str) -> Iterator[FieldErr
 
 
 def _field_errors(value: Any, field: Field, where: str) -> Iterator[FieldError]:
-    match field.form:
-        case Form.ONE:
+    match field.cardinality:
+        case Cardinality.ONE:
             yield from _value_errors(value, field.type, where)
-        case Form.LIST if isinstance(value, list):
+        case Cardinality.LIST if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from _value_errors(item, field.type, f"{where}[{index}]")
-        case Form.MAP if isinstance(value, dict):
+        case Cardinality.MAP if isinstance(value, dict):
             for name, item in value.items():
                 yield from _value_errors(item, field.type, f"{where}[{name}]")
         case _:
-            kind = "a list" if field.form is Form.LIST else "an object"
+            kind = "a list" if field.cardinality is Cardinality.LIST else "an object"
             yield _wrong(where, f"must be {kind}", value)
 
 
@@ -146,7 +146,7 @@ def _wrong(field: str, detail: str, value: Any) -> FieldError:
 
 
 def _unknown(value: Any, field: Field, where: str) -> Iterator[str]:
-    if isinstance(value, list) and field.form is Form.LIST:
+    if isinstance(value, list) and field.cardinality is Cardinality.LIST:
         for index, item in enumerate(value):
             yield from _unknown(item, field.element, f"{where}[{index}]")
     elif isinstance(value, dict) and isinstance(field.type, Schema):

@@ -29,10 +29,10 @@ from livesize.apiserver.auth.impersonation import PREFIX, become, read_impersona
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
-from livesize.apiserver.http.joining import CA_PATH, JOIN_PATH, RENEW_PATH, Joining
 from livesize.apiserver.http.limits import JOIN, STREAM, Budget, Limits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
+from livesize.apiserver.http.node_join import CA_PATH, JOIN_PATH, RENEW_PATH, NodeJoin
 from livesize.apiserver.http.openapi import OpenApi
 from livesize.apiserver.http.peers import IDENTITY, IMPERSONATED, KNOWN, peer_certificate
 from livesize.apiserver.http.requests import (
@@ -46,12 +46,12 @@ from livesize.apiserver.http.requests import (
 )
 from livesize.apiserver.http.responses import (
     PIECE_BYTES,
-    Answer,
+    Response,
     json_answer,
     refusal_answer,
     send_answer,
 )
-from livesize.apiserver.http.reviewing import review_at
+from livesize.apiserver.http.reviews import review_at
 from livesize.apiserver.http.router import Route, find_route
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.service import Service
@@ -87,13 +87,13 @@ class Ask(msgspec.Struct, frozen=True):
     by: str
     labels: tuple[str, str, str]
     head: Request
-    answer: Callable[[Request], Awaitable[Answer | WatchStream | NodeStream]]
+    answer: Callable[[Request], Awaitable[Response | WatchStream | NodeStream]]
 
 
 class Served(msgspec.Struct, frozen=True):
     """An answer, what the metrics call it, and how to give its place back (limits)."""
 
-    answer: Answer | WatchStream | NodeStream
+    answer: Response | WatchStream | NodeStream
     labels: tuple[str, str, str]
     leave: Callable[[], None] | None = None
 
@@ -108,7 +108,7 @@ class App:
         version: str,
         is_ready: Callable[[], bool],
         budget: Budget | None = None,
-        joining: Joining | None = None,
+        joining: NodeJoin | None = None,
         streams: NodeStreams | None = None,
         other_metrics: Sequence[Callable[[], Iterable[Family]]] = (),
     ) -> None:
@@ -157,13 +157,13 @@ class App:
         labels = (head.method if head.method in _METHODS else "other", "", "")
         try:
             ask = self._asked(scope, head)
-            if isinstance(ask, Answer):
+            if isinstance(ask, Response):
                 return Served(ask, labels)
             labels = ask.labels
             leave = self._limits.enter(ask.by, verb=labels[0])
             try:
                 answer = await ask.answer(await read_body(receive, ask.head))
-                if isinstance(answer, Answer) and len(answer.body) > PIECE_BYTES:
+                if isinstance(answer, Response) and len(answer.body) > PIECE_BYTES:
                     leave = self._limits.hold(ask.by, len(answer.body), leave)
             except BaseException:
                 leave()
@@ -180,12 +180,12 @@ class App:
             message = "Internal error occurred: the server's log says more"
             return Served(refusal_answer(StatusError(500, "InternalError", message)), labels)
 
-    def _open_to_all(self, head: Request) -> Answer | None:
+    def _open_to_all(self, head: Request) -> Response | None:
         if self._joining is not None and head.path == CA_PATH:
             return self._joining.authority()
         return self._version if head.path == "/version" else self._health.find(head)
 
-    def _asked(self, scope: Scope, head: Request) -> Answer | Ask:
+    def _asked(self, scope: Scope, head: Request) -> Response | Ask:
         """Where nothing has to be read or looked up, the answer itself. Objects come first:
         nearly every request is for one."""
         route = find_route(head.path)
@@ -203,11 +203,11 @@ class App:
             raise path_not_found()
         return asked
 
-    def _join(self, joining: Joining, scope: Scope, head: Request) -> Ask:
+    def _join(self, joining: NodeJoin, scope: Scope, head: Request) -> Ask:
         """A machine that joins has no identity yet, only its token and where it is."""
         joining.admit(head)
 
-        async def join(request: Request) -> Answer:
+        async def join(request: Request) -> Response:
             scope[IDENTITY], answer = await joining.join(request)
             return answer
 
@@ -238,10 +238,10 @@ class App:
         answer = functools.partial(self._handlers.answer, identity, verb, route)
         return Ask(identity.name, labels, head, answer)
 
-    def _fixed(self, head: Request) -> Answer | None:
+    def _fixed(self, head: Request) -> Response | None:
         """Documents that do not depend on who asks."""
         if head.path == "/metrics":
-            return Answer(200, self._metrics.text(), _METRICS_TYPE)
+            return Response(200, self._metrics.text(), _METRICS_TYPE)
         document = self._discovery.find(head) or self._openapi.find(head)
         if document is None:
             return None
@@ -304,7 +304,7 @@ def _openapi(version: str) -> OpenApi:
     return OpenApi(version)
 
 
-def _version_document(version: str) -> Answer:
+def _version_document(version: str) -> Response:
     return json_answer(
         {
             "major": "1",

@@ -92,7 +92,7 @@ class Audited:
         if scope["path"] in _HEALTH:
             await self._app(scope, receive, send)
             return
-        asked = _Asked(f"{self._run}-{next(self._numbers):x}", scope, self._clock)
+        asked = _AuditedRequest(f"{self._run}-{next(self._numbers):x}", scope, self._clock)
         header = (b"audit-id", asked.id.encode())
 
         async def sending(message: Message) -> None:
@@ -111,12 +111,12 @@ class Audited:
             if not asked.told:
                 self._tell(asked, 0)  # the client left before there was an answer
 
-    def _tell(self, asked: _Asked, code: int) -> None:
+    def _tell(self, asked: _AuditedRequest, code: int) -> None:
         asked.told = True
         self._log.put(orjson.dumps(asked.event(self._level, code)) + b"\n")
 
 
-class _Asked:
+class _AuditedRequest:
     """One request, as the log will show it."""
 
     def __init__(self, identifier: str, scope: Scope, clock: Clock) -> None:

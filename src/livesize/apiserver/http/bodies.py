@@ -3,7 +3,7 @@
 Refused here, before anybody looks at the meaning: bytes that are not UTF-8, numbers JSON does
 not have, keys that stand twice in one object, trees deeper than MAX_DEPTH or with more fields and
 items than livesize.api.entries allows, YAML with aliases or larger than MAX_YAML_BYTES. YAML and
-protobuf, which take long to read, are read on threads of their own (``apart``).
+protobuf, which take long to read, are read on threads of their own (``decode_on_thread``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode_json(body: bytes) -> Any:
     return tree
 
 
-async def apart(decode: Callable[[bytes], Tree], body: bytes) -> Tree:
+async def decode_on_thread(decode: Callable[[bytes], Tree], body: bytes) -> Tree:
     """Decodes a body of which it is not known that it is read quickly, so that other requests do
     not wait for it. Few at a time: each takes a whole processor."""
     if len(body) <= QUICK_BYTES:

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.http.responses import JSON, Answer
+from livesize.apiserver.http.responses import JSON, Response
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -17,12 +17,12 @@ class Document(msgspec.Struct, frozen=True):
     etag: str
     content_type: bytes = JSON
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         quoted = f'"{self.etag}"'
         headers = ((b"etag", quoted.encode()), (b"vary", b"Accept"))
         if quoted in request.headers.get("if-none-match", ""):
-            return Answer(304, b"", self.content_type, headers)
-        return Answer(200, self.body, self.content_type, headers)
+            return Response(304, b"", self.content_type, headers)
+        return Response(200, self.body, self.content_type, headers)
 
 
 def make_document(tree: Any, content_type: bytes = JSON) -> Document:

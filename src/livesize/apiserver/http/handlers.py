@@ -25,9 +25,13 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deleting import Deleted
 from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
-from livesize.apiserver.http.bodies import apart, decode_json, decode_json_or_yaml, decode_yaml
-from livesize.apiserver.http.editing import editable, is_edited
-from livesize.apiserver.http.metered import Metered
+from livesize.apiserver.http.bodies import (
+    decode_json,
+    decode_json_or_yaml,
+    decode_on_thread,
+    decode_yaml,
+)
+from livesize.apiserver.http.kubectl_edit import editable, is_edited
 from livesize.apiserver.http.options import (
     apply_options,
     list_options,
@@ -38,8 +42,9 @@ from livesize.apiserver.http.options import (
 )
 from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.requests import Form, Request
-from livesize.apiserver.http.responses import Answer, json_answer, list_answer
-from livesize.apiserver.http.reviewing import answer_review
+from livesize.apiserver.http.resource_metrics import ResourceMetrics
+from livesize.apiserver.http.responses import Response, json_answer, list_answer
+from livesize.apiserver.http.reviews import answer_review
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
@@ -96,7 +101,7 @@ def _can_create(route: Route) -> bool:
     return bool(route.name or route.namespace) or not route.resource.namespaced
 
 
-_Handler: TypeAlias = Callable[[Identity, Route, Request], Awaitable[Answer | WatchStream]]
+_Handler: TypeAlias = Callable[[Identity, Route, Request], Awaitable[Response | WatchStream]]
 
 
 class Handlers:
@@ -116,22 +121,22 @@ class Handlers:
 
     async def answer(
         self, identity: Identity, verb: str, route: Route, request: Request
-    ) -> Answer | WatchStream:
+    ) -> Response | WatchStream:
         if route.resource in METRICS:
-            metered = Metered(self._service, self._clock.now())
+            metered = ResourceMetrics(self._service, self._clock.now())
             return await metered.answer(identity, verb, route, request)
         return await self._by_verb[verb](identity, route, request)
 
-    async def review(self, identity: Identity, resource: Resource, request: Request) -> Answer:
+    async def review(self, identity: Identity, resource: Resource, request: Request) -> Response:
         return await answer_review(self._service, identity, resource, await _body(request))
 
-    async def _get(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _get(self, identity: Identity, route: Route, request: Request) -> Response:
         any_age = request.query.get("resourceVersion") == "0"
         record = await self._service.get(identity, _target(route), any_age=any_age)
         shown = editable(record) if is_edited(request) else record
         return self._record_answer(shown, request)
 
-    async def _list(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _list(self, identity: Identity, route: Route, request: Request) -> Response:
         options = list_options(request, route.namespace)
         page = await self._service.list(identity, route.resource, options)
         rest = _rest(page)
@@ -145,7 +150,7 @@ class Handlers:
 
     async def _watch(
         self, identity: Identity, route: Route, request: Request
-    ) -> Answer | WatchStream:
+    ) -> Response | WatchStream:
         options = watch_options(request, route.namespace)
         seconds = watch_seconds(request)
         line: Callable[[Delivery], bytes] = Delivery.line
@@ -158,12 +163,12 @@ class Handlers:
             if error.code != 410:
                 raise
             # As Kubernetes does: clients look for it in the stream, some nowhere else.
-            return Answer(200, event_line("ERROR", orjson.dumps(error.to_status())))
+            return Response(200, event_line("ERROR", orjson.dumps(error.to_status())))
         cache = self._service.cache
         known = request.still_known
         return WatchStream(cache, self._clock, watcher, line, seconds, options.bookmarks, known)
 
-    async def _create(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _create(self, identity: Identity, route: Route, request: Request) -> Response:
         options, body = write_options(request), await _body(request)
         if route.subresource == "eviction":
             await self._service.evict(identity, _target(route), body, options)
@@ -176,12 +181,12 @@ class Handlers:
             )
         return self._record_answer(record, request, 201)
 
-    async def _update(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _update(self, identity: Identity, route: Route, request: Request) -> Response:
         options, body = write_options(request), await _body(request)
         record = await self._service.update(identity, _target(route), body, options)
         return self._record_answer(record, request)
 
-    async def _patch(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _patch(self, identity: Identity, route: Route, request: Request) -> Response:
         patch_type = _patch_type(request)
         if patch_type is PatchType.APPLY:
             return await self._apply(identity, route, request)
@@ -189,23 +194,23 @@ class Handlers:
         record = await self._service.patch(identity, _target(route), patch, patch_type, options)
         return self._record_answer(record, request)
 
-    async def _apply(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _apply(self, identity: Identity, route: Route, request: Request) -> Response:
         options = apply_options(request)
         if request.content_type == PatchType.APPLY:
-            part = await apart(decode_json_or_yaml, request.body)
+            part = await decode_on_thread(decode_json_or_yaml, request.body)
         else:
             part = decode_json(request.body)
         applied = await self._service.apply(identity, _target(route), part, options)
         return self._record_answer(applied.record, request, 201 if applied.created else 200)
 
-    async def _delete(self, identity: Identity, route: Route, request: Request) -> Answer:
+    async def _delete(self, identity: Identity, route: Route, request: Request) -> Response:
         options = await _delete_options(request)
         deleted = await self._service.delete(identity, _target(route), options)
         return _deleted_answer(deleted)
 
     async def _delete_collection(
         self, identity: Identity, route: Route, request: Request
-    ) -> Answer:
+    ) -> Response:
         if route.resource.namespaced and not route.namespace:
             raise method_not_allowed()
         deleted = await self._service.delete_collection(
@@ -217,9 +222,9 @@ class Handlers:
         records = [one.record for one in deleted]
         return list_answer(route.resource, records, self._service.cache.revision, rest={})
 
-    def _record_answer(self, record: Record, request: Request, status: int = 200) -> Answer:
+    def _record_answer(self, record: Record, request: Request, status: int = 200) -> Response:
         if request.form is Form.PLAIN:
-            return Answer(status, record.encoded)
+            return Response(status, record.encoded)
         route = Route(record.resource)
         metadata = {"resourceVersion": str(record.revision)}
         return json_answer(self._table(route, [record], metadata, request), status)
@@ -263,9 +268,9 @@ async def _body(request: Request) -> Any:
     if request.content_type in _JSON:
         return decode_json(request.body)
     if request.content_type == _YAML:
-        return await apart(decode_yaml, request.body)
+        return await decode_on_thread(decode_yaml, request.body)
     if request.content_type == PROTOBUF:
-        return await apart(decode_protobuf, request.body)
+        return await decode_on_thread(decode_protobuf, request.body)
     raise unsupported_media_type(request.content_type, _BODIES)
 
 
@@ -291,11 +296,11 @@ async def _delete_options(request: Request) -> DeleteOptions:
     return parse_delete_options(body)
 
 
-def _deleted_answer(deleted: Deleted) -> Answer:
+def _deleted_answer(deleted: Deleted) -> Response:
     """The object where it is still there, or is a pod; otherwise a Status, as Kubernetes does."""
     record = deleted.record
     if not deleted.gone or record.resource.plural == "pods":
-        return Answer(200, record.encoded)
+        return Response(200, record.encoded)
     details: Object = {"name": record.name, "kind": record.resource.plural}
     if record.resource.group:
         details["group"] = record.resource.group

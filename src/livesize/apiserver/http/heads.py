@@ -17,7 +17,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from livesize.api.errors import StatusError
-from livesize.apiserver.http.whole_answers import WholeAnswers
+from livesize.apiserver.http.whole_responses import WholeResponses
 
 MAX_URL_BYTES = 256 * 1024
 """The command of an exec stands in the URL, and may be as long as the kernel takes."""
@@ -54,7 +54,7 @@ TOO_MANY_WAITING = StatusError(
 )
 
 
-class BoundedHeads(WholeAnswers):
+class BoundedHeads(WholeResponses):
     _in_head = True
     _unfinished_bytes = 0  # of a head that has not come whole, in the pieces before the last
     _headers_bytes = 0
@@ -122,7 +122,7 @@ class BoundedHeads(WholeAnswers):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle.more_body and not self.pipeline:
-            self._abort_after_lingering()  # unless the rest of a body nobody wants comes soon
+            self._abort_after_lingering()  # unless the rest of the refused body comes soon
 
     def _refuse(self, refusal: StatusError) -> None:
         self._refusal = refusal

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from livesize.api.errors import path_not_found
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.http.responses import Answer, text_answer
+from livesize.apiserver.http.responses import Response, text_answer
 
 PLACES = ("/healthz", "/livez", "/readyz")
 
@@ -22,7 +22,7 @@ class Health:
             "/readyz": {**alive, "store": store, "serving": serving},
         }
 
-    def find(self, head: Request) -> Answer | None:
+    def find(self, head: Request) -> Response | None:
         """None where the path is none of these."""
         if not head.path.startswith(PLACES):
             return None
@@ -38,7 +38,7 @@ class Health:
         return _answer(place, results, verbose="verbose" in head.query)
 
 
-def _answer(place: str, results: Mapping[str, bool], *, verbose: bool) -> Answer:
+def _answer(place: str, results: Mapping[str, bool], *, verbose: bool) -> Response:
     passed = all(results.values())
     if passed and not verbose:
         return text_answer("ok")

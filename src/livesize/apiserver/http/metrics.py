@@ -1,6 +1,6 @@
 """What is counted about requests, for /metrics.
 
-Counted in plain numbers, and written in Prometheus' words only when somebody asks for them
+Counted in plain numbers, and written in Prometheus' words only when a client asks for them
 (livesize.apiserver.http.exposition): every request is counted, /metrics is read twice a minute, and
 by many installations never.
 """

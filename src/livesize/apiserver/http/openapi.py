@@ -59,7 +59,7 @@ class OpenApi:
 
     @functools.cached_property
     def _v2_protobuf(self) -> Document:
-        """Made when somebody asks: few do."""
+        """Made at the first request: few clients send one."""
         body = encode_v2(orjson.loads(self._documents[V2_PATH].body))
         return Document(body, hashlib.sha256(body).hexdigest().upper(), V2_ANSWERED)
 

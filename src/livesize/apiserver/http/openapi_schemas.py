@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from livesize.api.objects import Object
-from livesize.api.schema.fields import SET, Field, Form, Schema, Type
+from livesize.api.schema.fields import SET, Cardinality, Field, Schema, Type
 
 
 def definitions(roots: Iterable[Schema]) -> Object:
@@ -50,18 +50,18 @@ def _property(field: Field) -> Object:
 
 def _written(field: Field) -> Object:
     one = reference(field.type) if isinstance(field.type, Schema) else _PLAIN[field.type]
-    match field.form:
-        case Form.ONE:
+    match field.cardinality:
+        case Cardinality.ONE:
             return one
-        case Form.LIST:
+        case Cardinality.LIST:
             return {"type": "array", "items": one}
-        case Form.MAP:
+        case Cardinality.MAP:
             return {"type": "object", "additionalProperties": one}
 
 
 def _annotations(field: Field) -> Object:
     """How a strategic merge patch and server-side apply treat it."""
-    if field.form is not Form.LIST:
+    if field.cardinality is not Cardinality.LIST:
         whole = field.is_atomic and not isinstance(field.type, Schema)
         return {"x-kubernetes-map-type": "atomic"} if whole else {}
     notes: Object = {"x-kubernetes-list-type": "atomic"}

@@ -90,7 +90,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
     name: str
     read: Callable[[_Value], Any]
-    form: str = "one"
+    cardinality: str = "one"
     may_be_packed: bool = False
     keeps_zero: bool = False
     keeps_number: bool = False
@@ -129,7 +129,7 @@ def _reader(name: str, field: Field) -> _Reader:
     return _Reader(
         name,
         read,
-        field.form.value,
+        field.cardinality.value,
         may_be_packed=is_integer,
         keeps_zero=field.keeps_zero,
         keeps_number=field.type is Type.INT_OR_STRING,
@@ -138,13 +138,13 @@ def _reader(name: str, field: Field) -> _Reader:
 
 
 def _put(tree: Object, reader: _Reader, value: _Value) -> None:
-    if reader.form == "list":
+    if reader.cardinality == "list":
         items = tree.setdefault(reader.name, [])
         if reader.may_be_packed and isinstance(value, bytes):
             items.extend(_packed(value))
         else:
             items.append(reader.read(value))
-    elif reader.form == "map":
+    elif reader.cardinality == "map":
         key, item = _pair(reader, _bytes(value))
         tree.setdefault(reader.name, {})[key] = item
     else:

@@ -22,34 +22,34 @@ UNREAD_SECONDS = 60.0
 """Who has read nothing of a long answer for so long does not get the rest."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def json_answer(tree: Any, status: int = 200) -> Answer:
-    return Answer(status, orjson.dumps(tree))
+def json_answer(tree: Any, status: int = 200) -> Response:
+    return Response(status, orjson.dumps(tree))
 
 
-def text_answer(text: str, status: int = 200) -> Answer:
-    return Answer(status, text.encode(), TEXT)
+def text_answer(text: str, status: int = 200) -> Response:
+    return Response(status, text.encode(), TEXT)
 
 
-def refusal_answer(error: StatusError) -> Answer:
+def refusal_answer(error: StatusError) -> Response:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if error.code == 401:
         headers = ((b"www-authenticate", b"Bearer"),)
     retry_after = error.details.get("retryAfterSeconds")
     if retry_after is not None:
         headers = (*headers, (b"retry-after", str(retry_after).encode()))
-    return Answer(error.code, orjson.dumps(error.to_status()), JSON, headers)
+    return Response(error.code, orjson.dumps(error.to_status()), JSON, headers)
 
 
 def list_answer(
     resource: Resource, records: Sequence[Record], revision: int, *, rest: Object
-) -> Answer:
+) -> Response:
     """The list, put together from the bytes every object already has."""
     tree = {
         "kind": f"{resource.kind}List",
@@ -60,7 +60,7 @@ def list_answer(
     return json_answer(tree)
 
 
-async def send_answer(send: Send, answer: Answer) -> None:
+async def send_answer(send: Send, answer: Response) -> None:
     headers = [
         (b"content-type", answer.content_type),
         (b"content-length", str(len(answer.body)).encode()),

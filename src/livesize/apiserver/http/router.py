@@ -55,7 +55,7 @@ def _read_route(path: str) -> Route | None:
 
 
 def _find(prefix: str, plural: str) -> Resource | None:
-    """Reviews have a path of their own (livesize.apiserver.http.reviewing)."""
+    """Reviews have a path of their own (livesize.apiserver.http.reviews)."""
     resource = REGISTRY.find_path(prefix, plural)
     return None if resource in REVIEWS else resource
 

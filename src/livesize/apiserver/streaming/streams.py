@@ -18,7 +18,7 @@ from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.peers import SWITCHED, TAKE_OVER
 from livesize.apiserver.http.requests import Request, Scope
-from livesize.apiserver.http.responses import Answer
+from livesize.apiserver.http.responses import Response
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -50,7 +50,7 @@ class NodeStreams:
 
     async def answer(
         self, identity: Identity, verb: str, route: Route, scope: Scope, request: Request
-    ) -> Answer | NodeStream:
+    ) -> Response | NodeStream:
         authorize(identity, Access(verb, PODS, route.subresource, route.namespace, route.name))
         await self._cache.fresh()
         pod = self._cache.get(PODS, key_of(PODS, route.namespace, route.name))
@@ -64,7 +64,7 @@ class NodeStreams:
             pod.stored, route.subresource, query, self._clock.now(), any_port=any_port
         )
         if asked is None:
-            return Answer(200, b"", b"text/plain")
+            return Response(200, b"", b"text/plain")
         take_over = _switching(route, scope, request)
         return await self._ask(asked, scope, request, take_over)
 

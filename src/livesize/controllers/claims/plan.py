@@ -60,7 +60,7 @@ class ClaimView(msgspec.Struct, frozen=True):
     in_use: bool = False
 
 
-class Write(msgspec.Struct, frozen=True, tag=True):
+class UpdateObject(msgspec.Struct, frozen=True, tag=True):
     """``obj`` as it shall be; refused where it has changed since it was read."""
 
     resource: Resource
@@ -68,26 +68,26 @@ class Write(msgspec.Struct, frozen=True, tag=True):
     subresource: str = ""
 
 
-class Make(msgspec.Struct, frozen=True, tag=True):
+class CreateObject(msgspec.Struct, frozen=True, tag=True):
     """Harmless where it is there already."""
 
     resource: Resource
     obj: Object
 
 
-class Remove(msgspec.Struct, frozen=True, tag=True):
+class DeleteObject(msgspec.Struct, frozen=True, tag=True):
     resource: Resource
     obj: Object
 
 
-class Tell(msgspec.Struct, frozen=True, tag=True):
+class TellEvent(msgspec.Struct, frozen=True, tag=True):
     """An event about the claim or volume the plan is for."""
 
     reason: EventReason
     message: str
 
 
-ClaimStep: TypeAlias = Write | Make | Remove | Tell
+ClaimStep: TypeAlias = UpdateObject | CreateObject | DeleteObject | TellEvent
 ClaimSteps: TypeAlias = tuple[ClaimStep, ...]
 
 
@@ -119,7 +119,7 @@ def plan_volume(volume: Object, claim: Object | None) -> ClaimSteps:
         return ()  # it is being bound: the claim's own plan goes on
     if is_ours(volume):
         return _plan_released(volume)
-    return (Write(PERSISTENT_VOLUMES, without(volume, ("spec", "claimRef"))),)
+    return (UpdateObject(PERSISTENT_VOLUMES, without(volume, ("spec", "claimRef"))),)
 
 
 def _plan_bound(view: ClaimView) -> ClaimSteps:
@@ -127,7 +127,7 @@ def _plan_bound(view: ClaimView) -> ClaimSteps:
     volume = next((one for one in view.volumes if name_of(one) == volume_name(claim)), None)
     if volume is None or not is_bound_to(claim, volume):
         lost = _with_claim_status(claim, {"phase": ClaimPhase.LOST.value})
-        told = Tell(
+        told = TellEvent(
             EventReason.CLAIM_LOST,
             f"volume {volume_name(claim)} is gone, and what was in it: make the claim again",
         )
@@ -136,7 +136,7 @@ def _plan_bound(view: ClaimView) -> ClaimSteps:
     if requested(claim) > capacity(volume) and is_ours(volume):
         asked = lookup(claim, "spec", "resources", "requests", "storage")
         volume = evolve(volume, ("spec", "capacity", "storage"), asked)
-        grown = (Write(PERSISTENT_VOLUMES, volume),)
+        grown = (UpdateObject(PERSISTENT_VOLUMES, volume),)
     status = {
         "phase": ClaimPhase.BOUND.value,
         "accessModes": lookup(volume, "spec", "accessModes"),
@@ -150,14 +150,14 @@ def _plan_named(view: ClaimView) -> ClaimSteps:
     claim, name = view.claim, volume_name(view.claim)
     volume = next((one for one in view.volumes if name_of(one) == name), None)
     if volume is None or is_going(volume):
-        return (Tell(EventReason.FAILED_BINDING, f'volume "{name}" not found: make it'),)
+        return (TellEvent(EventReason.FAILED_BINDING, f'volume "{name}" not found: make it'),)
     if claim_key(volume) is not None and not is_kept_for(volume, claim):
         why = f'volume "{name}" already bound to a different claim: name another one, or none'
-        return (Tell(EventReason.FAILED_BINDING, why),)
+        return (TellEvent(EventReason.FAILED_BINDING, why),)
     why = misfit(volume, claim)
     if why:
         told = f'cannot bind to requested volume "{name}": {why}'
-        return (Tell(EventReason.VOLUME_MISMATCH, told),)
+        return (TellEvent(EventReason.VOLUME_MISMATCH, told),)
     return _bind(claim, volume)
 
 
@@ -167,7 +167,7 @@ def _plan_unbound(view: ClaimView, kept: list[Object]) -> ClaimSteps:
     if waits_for_consumer(view.storage_class) and consumer_node is None:
         volume = choose_volume(claim, kept)
         why = "waiting for first consumer to be created before binding"
-        waits = Tell(EventReason.WAIT_FOR_FIRST_CONSUMER, why)
+        waits = TellEvent(EventReason.WAIT_FOR_FIRST_CONSUMER, why)
         return (waits,) if volume is None else _bind(claim, volume)
     node: NodeFacts | None = None
     if waits_for_consumer(view.storage_class) and consumer_node is not None:
@@ -183,26 +183,26 @@ def _plan_unbound(view: ClaimView, kept: list[Object]) -> ClaimSteps:
 def _provision(view: ClaimView, consumer_node: ConsumerNode) -> ClaimSteps:
     why = cannot_provision(view.claim, consumer_node)
     if why:
-        return (Tell(EventReason.PROVISIONING_FAILED, why),)
+        return (TellEvent(EventReason.PROVISIONING_FAILED, why),)
     assert view.storage_class is not None, "only a class provisions"
     volume = build_volume(view.claim, view.storage_class, consumer_node)
     message = f"Successfully provisioned volume {name_of(volume)} on node {consumer_node.node.name}"
-    told = Tell(EventReason.PROVISIONING_SUCCEEDED, message)
-    return (Make(PERSISTENT_VOLUMES, volume), told)
+    told = TellEvent(EventReason.PROVISIONING_SUCCEEDED, message)
+    return (CreateObject(PERSISTENT_VOLUMES, volume), told)
 
 
-def _without_volume(view: ClaimView) -> Tell:
+def _without_volume(view: ClaimView) -> TellEvent:
     """Why nothing can be done until somebody makes something."""
     named = class_of(view.claim)
     if not named:
         why = "no persistent volumes available for this claim and no storage class is set"
-        return Tell(EventReason.FAILED_BINDING, why)
+        return TellEvent(EventReason.FAILED_BINDING, why)
     if view.storage_class is None:
         why = f'storageclass.storage.k8s.io "{named}" not found'
-        return Tell(EventReason.PROVISIONING_FAILED, why)
+        return TellEvent(EventReason.PROVISIONING_FAILED, why)
     provisioner = view.storage_class.get("provisioner")
     why = f"waiting for a volume of class {named} to be created, by {provisioner} or by hand"
-    return Tell(EventReason.EXTERNAL_PROVISIONING, why)
+    return TellEvent(EventReason.EXTERNAL_PROVISIONING, why)
 
 
 def _bind(claim: Object, volume: Object) -> ClaimSteps:
@@ -210,12 +210,12 @@ def _bind(claim: Object, volume: Object) -> ClaimSteps:
     if not lookup(volume, "spec", "claimRef", "uid"):
         reference = claim_reference(claim)
         kept = evolve(volume, ("spec", "claimRef"), reference)
-        reserved = (Write(PERSISTENT_VOLUMES, _annotated(kept, BOUND_BY_CONTROLLER)),)
+        reserved = (UpdateObject(PERSISTENT_VOLUMES, _annotated(kept, BOUND_BY_CONTROLLER)),)
     named = evolve(claim, ("spec", "volumeName"), name_of(volume))
     bound = _annotated(named, BIND_COMPLETED)
     if not volume_name(claim):
         bound = _annotated(bound, BOUND_BY_CONTROLLER)
-    return (*reserved, Write(PERSISTENT_VOLUME_CLAIMS, bound))
+    return (*reserved, UpdateObject(PERSISTENT_VOLUME_CLAIMS, bound))
 
 
 def _plan_released(volume: Object) -> ClaimSteps:
@@ -229,7 +229,7 @@ def _plan_released(volume: Object) -> ClaimSteps:
     settled = _settle(volume, VolumePhase.RELEASED)
     if settled or not deletes or is_going(volume):
         return settled
-    return (Remove(PERSISTENT_VOLUMES, volume),)
+    return (DeleteObject(PERSISTENT_VOLUMES, volume),)
 
 
 def _settle(volume: Object, phase: VolumePhase, message: str = "") -> ClaimSteps:
@@ -239,8 +239,8 @@ def _settle(volume: Object, phase: VolumePhase, message: str = "") -> ClaimSteps
     if message:
         wanted |= {"message": message, "reason": EventReason.VOLUME_FAILED_DELETE.value}
     if wanted != status:
-        told = (Tell(EventReason.VOLUME_FAILED_DELETE, message),) if message else ()
-        return (Write(PERSISTENT_VOLUMES, {**volume, "status": wanted}, "status"), *told)
+        told = (TellEvent(EventReason.VOLUME_FAILED_DELETE, message),) if message else ()
+        return (UpdateObject(PERSISTENT_VOLUMES, {**volume, "status": wanted}, "status"), *told)
     if is_going(volume) and phase is not VolumePhase.BOUND:
         return _without_finalizer(PERSISTENT_VOLUMES, volume, VOLUME_PROTECTION)
     return ()
@@ -249,7 +249,7 @@ def _settle(volume: Object, phase: VolumePhase, message: str = "") -> ClaimSteps
 def _with_claim_status(claim: Object, wanted: Object) -> ClaimSteps:
     if (claim.get("status") or {}) == wanted:
         return ()
-    return (Write(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": wanted}, "status"),)
+    return (UpdateObject(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": wanted}, "status"),)
 
 
 def _without_finalizer(resource: Resource, obj: Object, finalizer: str) -> ClaimSteps:
@@ -257,7 +257,7 @@ def _without_finalizer(resource: Resource, obj: Object, finalizer: str) -> Claim
     if finalizer not in finalizers:
         return ()
     kept = [one for one in finalizers if one != finalizer]
-    return (Write(resource, evolve(obj, ("metadata", "finalizers"), kept)),)
+    return (UpdateObject(resource, evolve(obj, ("metadata", "finalizers"), kept)),)
 
 
 def _annotated(obj: Object, annotation: str) -> Object:

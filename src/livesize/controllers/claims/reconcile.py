@@ -30,10 +30,10 @@ from livesize.client.informer import Delta
 from livesize.controllers.claims.plan import (
     ClaimStep,
     ClaimView,
-    Make,
-    Remove,
-    Tell,
-    Write,
+    CreateObject,
+    DeleteObject,
+    TellEvent,
+    UpdateObject,
     plan_claim,
     plan_volume,
 )
@@ -43,7 +43,7 @@ from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Done, Result
 from livesize.controllers.kit.watches import Watch
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.machinery.context import Context
 from livesize.machinery.telemetry import get_logger
 
@@ -116,7 +116,7 @@ def _unbound_claims(read: Reader, class_name: str | None) -> Iterator[Key]:
 class ClaimBinder:
     def __init__(self) -> None:
         self._users = ClaimUsers()
-        self._told: dict[Key, Tell] = {}
+        self._told: dict[Key, TellEvent] = {}
 
     def keys_of_pod(self, delta: Delta, _read: Reader) -> Iterator[Key]:
         gone = delta.new is None
@@ -124,7 +124,7 @@ class ClaimBinder:
         for namespace, name in changed:
             yield PERSISTENT_VOLUME_CLAIMS.plural, namespace, name
 
-    async def reconcile(self, key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(self, key: Key, read: Reader, write: ApiWriter) -> Result:
         plural, namespace, name = key
         is_claim = plural == PERSISTENT_VOLUME_CLAIMS.plural
         resource = PERSISTENT_VOLUME_CLAIMS if is_claim else PERSISTENT_VOLUMES
@@ -158,22 +158,22 @@ class ClaimBinder:
     # Apply
 
     async def _apply(
-        self, key: Key, about: Object, steps: Iterable[ClaimStep], write: Writer
+        self, key: Key, about: Object, steps: Iterable[ClaimStep], write: ApiWriter
     ) -> None:
         for step in steps:
             match step:
-                case Write(resource, obj, subresource):
+                case UpdateObject(resource, obj, subresource):
                     await write.update(resource, obj, subresource=subresource)
-                case Make(resource, obj):
+                case CreateObject(resource, obj):
                     await write.ensure(resource, obj)
                     log.info("made", kind=resource.kind, name=name_of(obj))
-                case Remove(resource, obj):
+                case DeleteObject(resource, obj):
                     log.info("removed", kind=resource.kind, name=name_of(obj))
                     await write.delete(resource, obj)
-                case Tell():
+                case TellEvent():
                     self._tell(key, about, step, write)
 
-    def _tell(self, key: Key, about: Object, step: Tell, write: Writer) -> None:
+    def _tell(self, key: Key, about: Object, step: TellEvent, write: ApiWriter) -> None:
         """Once, until there is something else to tell."""
         if self._told.get(key) == step:
             return

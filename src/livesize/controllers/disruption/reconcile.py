@@ -16,7 +16,7 @@ from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Result
 from livesize.controllers.kit.watches import Watch, own_key
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import Context
 
@@ -27,7 +27,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 def disruption_controller(context: Context) -> Controller[Key]:
-    async def reconcile(key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
         return await _reconcile(key, read, write, context.clock)
 
     return Controller(
@@ -52,7 +52,7 @@ def _budgets_of(delta: Delta, read: Reader) -> Iterator[Key]:
             yield namespace, name_of(budget)
 
 
-async def _reconcile(key: Key, read: Reader, write: Writer, clock: Clock) -> Result:
+async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> Result:
     namespace, name = key
     budget = read.get(DISRUPTION_BUDGETS, name, namespace)
     if budget is None:

@@ -27,7 +27,7 @@ class OwnerState(enum.Enum):
     UNKNOWN = "unknown"  # of a kind we do not serve: nothing can be said, so it keeps
 
 
-class Owner(msgspec.Struct, frozen=True):
+class OwnerView(msgspec.Struct, frozen=True):
     uid: str
     state: OwnerState
 
@@ -45,7 +45,7 @@ class Dependent(msgspec.Struct, frozen=True):
 class Piece(msgspec.Struct, frozen=True):
     """One object, with what is above and below it."""
 
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[OwnerView, ...] = ()
     dependents: tuple[Dependent, ...] = ()
     finalizers: tuple[str, ...] = ()
     is_going: bool = False
@@ -75,13 +75,13 @@ class LookAt(msgspec.Struct, frozen=True, tag=True):
     dependent: str
 
 
-class LetGo(msgspec.Struct, frozen=True, tag=True):
+class DropFinalizer(msgspec.Struct, frozen=True, tag=True):
     """Take this finalizer off the object."""
 
     finalizer: str
 
 
-GarbageStep: TypeAlias = Collect | ForgetOwners | ForgetMe | LookAt | LetGo
+GarbageStep: TypeAlias = Collect | ForgetOwners | ForgetMe | LookAt | DropFinalizer
 
 
 def plan_piece(piece: Piece) -> tuple[GarbageStep, ...]:
@@ -94,7 +94,7 @@ def _plan_orphan(piece: Piece) -> tuple[GarbageStep, ...]:
     if ORPHAN not in piece.finalizers:
         return ()
     forgotten = tuple(ForgetMe(dependent.uid) for dependent in piece.dependents)
-    return (*forgotten, LetGo(ORPHAN))
+    return (*forgotten, DropFinalizer(ORPHAN))
 
 
 def _plan_foreground(piece: Piece) -> tuple[GarbageStep, ...]:
@@ -103,7 +103,7 @@ def _plan_foreground(piece: Piece) -> tuple[GarbageStep, ...]:
     told = tuple(LookAt(one.uid) for one in piece.dependents if not one.is_going)
     if any(one.blocks and not one.waits_for_owner for one in piece.dependents):
         return told
-    return (*told, LetGo(FOREGROUND))
+    return (*told, DropFinalizer(FOREGROUND))
 
 
 def _plan_owned(piece: Piece) -> tuple[GarbageStep, ...]:

@@ -26,13 +26,13 @@ from livesize.controllers.garbage.plan import (
     FOREGROUND,
     Collect,
     Dependent,
+    DropFinalizer,
     ForgetMe,
     ForgetOwners,
     GarbageStep,
-    LetGo,
     LookAt,
-    Owner,
     OwnerState,
+    OwnerView,
     Piece,
     plan_piece,
 )
@@ -41,7 +41,7 @@ from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Done, Result
 from livesize.controllers.kit.watches import Watch
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.machinery.context import Context
 from livesize.machinery.telemetry import get_logger
 
@@ -105,7 +105,7 @@ def _is_free(obj: Object) -> bool:
 
 async def _observe(key: ObjectKey, obj: Object, read: Reader) -> Piece:
     owners = [
-        Owner(str(reference.get("uid")), await _owner_state(key, reference, read))
+        OwnerView(str(reference.get("uid")), await _owner_state(key, reference, read))
         for reference in references_of(obj)
     ]
     uid = uid_of(obj)
@@ -154,7 +154,7 @@ async def _owner_state(key: ObjectKey, reference: Object, read: Reader) -> Owner
 # Plan and apply
 
 
-async def _reconcile(key: ObjectKey, read: Reader, write: Writer) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
     obj = read.get(key.resource, key.name, key.namespace)
     if obj is None:
         return Done()
@@ -164,7 +164,7 @@ async def _reconcile(key: ObjectKey, read: Reader, write: Writer) -> Result:
 
 
 async def _apply(
-    step: GarbageStep, key: ObjectKey, obj: Object, read: Reader, write: Writer
+    step: GarbageStep, key: ObjectKey, obj: Object, read: Reader, write: ApiWriter
 ) -> None:
     match step:
         case Collect(propagation):
@@ -180,11 +180,11 @@ async def _apply(
             for below, owned in _dependents(read, uid_of(obj)):
                 if uid_of(owned) == dependent:
                     write.enqueue(below)
-        case LetGo(finalizer):
+        case DropFinalizer(finalizer):
             left = [one for one in finalizers_of(obj) if one != finalizer]
             await write.patch(key.resource, obj, {"metadata": {"finalizers": left or None}})
 
 
-async def _forget(resource: Resource, obj: Object, uids: tuple[str, ...], write: Writer) -> None:
+async def _forget(resource: Resource, obj: Object, uids: tuple[str, ...], write: ApiWriter) -> None:
     left = [one for one in references_of(obj) if one.get("uid") not in uids]
     await write.patch(resource, obj, {"metadata": {"ownerReferences": left or None}})

@@ -39,7 +39,7 @@ from livesize.controllers.kit.metrics import ControllerMetrics, CountedQueue, Ki
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import After, Watch
-from livesize.controllers.kit.writer import WriteLog, Writer
+from livesize.controllers.kit.writer import ApiWriter, WriteLog
 from livesize.machinery.context import Context
 from livesize.machinery.queue import LaterError, run_workers
 from livesize.machinery.recorder import EventRecorder, EventSource
@@ -62,7 +62,7 @@ class Controller(msgspec.Struct, Generic[Key], frozen=True, kw_only=True):
     name: str
     component: str
     watches: tuple[Watch, ...]
-    reconcile: Callable[[Key, Reader, Writer], Awaitable[Result]]
+    reconcile: Callable[[Key, Reader, ApiWriter], Awaitable[Result]]
     workers: int = 1
     conflict_seconds: float = CONFLICT_SECONDS
 
@@ -203,7 +203,7 @@ class ControllerLoop(Generic[Key]):
 
     async def _reconcile(self, key: Key) -> Result:
         try:
-            return await self._controller.reconcile(key, self._read, Writer(self._writes, key))
+            return await self._controller.reconcile(key, self._read, ApiWriter(self._writes, key))
         except StatusError as refusal:
             if refusal.code == 404:
                 return Done()

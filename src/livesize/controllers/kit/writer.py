@@ -56,7 +56,7 @@ class WriteLog(Generic[Key]):
         return known is not None and version_of(known) == version_of(written)
 
 
-class Writer:
+class ApiWriter:
     """Writes for one key."""
 
     def __init__(self, log: WriteLog[Any], key: Hashable) -> None:

@@ -20,7 +20,7 @@ from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Result
 from livesize.controllers.kit.watches import Watch
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.controllers.node_lifecycle.plan import plan_node
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import Context
@@ -68,7 +68,7 @@ class Heartbeats:
                 self._heard[name] = self._clock.monotonic()
         yield from ()
 
-    async def reconcile(self, name: str, read: Reader, write: Writer) -> Result:
+    async def reconcile(self, name: str, read: Reader, write: ApiWriter) -> Result:
         node = read.get(NODES, name)
         if node is None or name not in self._heard:
             return Done()

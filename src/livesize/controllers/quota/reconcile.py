@@ -21,7 +21,7 @@ from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Result
 from livesize.controllers.kit.watches import After, Watch
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.controllers.quota.plan import QuotaCount
 from livesize.machinery.context import Context
 from livesize.machinery.telemetry import get_logger
@@ -64,7 +64,7 @@ def _quotas_of(delta: Delta, read: Reader) -> Iterator[After[Key]]:
         yield After((namespace, name_of(quota)), SETTLED_SECONDS)
 
 
-async def _reconcile(key: Key, read: Reader, write: Writer) -> Result:
+async def _reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
     namespace, name = key
     # The quota first: whatever is charged from here on changes its version. And not from the
     # caches, which may be behind the quota.

@@ -20,7 +20,7 @@ from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import Watch
-from livesize.controllers.kit.writer import Writer
+from livesize.controllers.kit.writer import ApiWriter
 from livesize.controllers.resize_deadline.plan import (
     Evict,
     LeaveAlone,
@@ -88,7 +88,7 @@ class ResizeDeadlines:
             self._former[uid_of(pod)] = desired_sizes(delta.old)
         yield namespace_of(pod), name_of(pod)
 
-    async def reconcile(self, key: Key, read: Reader, write: Writer) -> Result:
+    async def reconcile(self, key: Key, read: Reader, write: ApiWriter) -> Result:
         namespace, name = key
         pod = read.get(PODS, name, namespace)
         if pod is None:
@@ -125,11 +125,11 @@ class ResizeDeadlines:
         return ResizeBegan(generation, said_since(pod) or now, actual_sizes(pod))
 
 
-async def _annotate(pod: Object, began: str | None, write: Writer) -> None:
+async def _annotate(pod: Object, began: str | None, write: ApiWriter) -> None:
     await write.patch(PODS, pod, {"metadata": {"annotations": {BEGAN: began}}}, any_version=True)
 
 
-async def _revert(pod: Object, patch: Object, write: Writer) -> Result:
+async def _revert(pod: Object, patch: Object, write: ApiWriter) -> Result:
     try:
         await write.patch(
             PODS,
@@ -148,7 +148,7 @@ async def _revert(pod: Object, patch: Object, write: Writer) -> Result:
     return Done()
 
 
-async def _evict(pod: Object, write: Writer) -> Result:
+async def _evict(pod: Object, write: ApiWriter) -> Result:
     """As every client may: a disruption budget that protects the pod is heeded."""
     eviction = {
         "kind": "Eviction",
@@ -169,6 +169,6 @@ async def _evict(pod: Object, write: Writer) -> Result:
     return Done()
 
 
-def _tell(pod: Object, reason: EventReason, message: str, write: Writer) -> None:
+def _tell(pod: Object, reason: EventReason, message: str, write: ApiWriter) -> None:
     log.warning("resize not done in time", pod=name_of(pod), then=reason.value)
     write.event(PODS, pod, reason, message)

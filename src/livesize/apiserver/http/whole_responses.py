@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 LARGE_BYTES = 64 * 1024  # of a body that is not worth copying to save a packet
 
 
-class WholeAnswers(HttpToolsProtocol):
+class WholeResponses(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         before = self.cycle
         super().on_headers_complete()

@@ -6,7 +6,7 @@ are. For anything else there is ``compare``, which says the same of these.
 
 from __future__ import annotations
 
-from livesize.api.apply.comparing import SAME, Difference
+from livesize.api.apply.comparison import SAME, Difference
 from livesize.api.apply.field_sets import NOTHING, FieldSet
 from livesize.api.apply.list_keys import element_name
 from livesize.api.objects import Object

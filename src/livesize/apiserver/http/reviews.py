@@ -20,7 +20,7 @@ from livesize.apiserver.auth.reviews import (
     user_of,
 )
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.http.responses import Answer, json_answer
+from livesize.apiserver.http.responses import Response, json_answer
 from livesize.apiserver.service import Service
 
 _BY_PATH = {resource.path(): resource for resource in REVIEWS}
@@ -36,7 +36,7 @@ def review_at(head: Request) -> Resource | None:
 
 async def answer_review(
     service: Service, identity: Identity, resource: Resource, body: Any
-) -> Answer:
+) -> Response:
     review = check_review(resource, body)
     if resource == ACCESS_REVIEWS:
         allowed = await _is_allowed(service, identity, review)

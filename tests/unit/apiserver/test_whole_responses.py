@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from livesize.apiserver.http.responses import PIECE_BYTES, Answer, send_answer
-from livesize.apiserver.http.whole_answers import LARGE_BYTES, WholeAnswers
+from livesize.apiserver.http.responses import PIECE_BYTES, Response, send_answer
+from livesize.apiserver.http.whole_responses import LARGE_BYTES, WholeResponses
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -42,14 +42,14 @@ class Recorded(asyncio.Transport):
 
 def answering(body: bytes) -> Application:
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        await send_answer(send, Answer(200, body))
+        await send_answer(send, Response(200, body))
 
     return application
 
 
 async def written(application: Application, request: bytes) -> list[bytes]:
-    config = uvicorn.Config(application, http=WholeAnswers, lifespan="off", log_config=None)
-    protocol = WholeAnswers(config, ServerState(), {})
+    config = uvicorn.Config(application, http=WholeResponses, lifespan="off", log_config=None)
+    protocol = WholeResponses(config, ServerState(), {})
     transport = Recorded()
     protocol.connection_made(transport)
     protocol.data_received(request)
@@ -86,7 +86,7 @@ async def test_a_stream_begins_at_once() -> None:
 async def test_continue_is_said_before_the_body_is_read() -> None:
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await receive()
-        await send_answer(send, Answer(200, b"{}"))
+        await send_answer(send, Response(200, b"{}"))
 
     head = b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     writes = await written(application, head + b"{}")

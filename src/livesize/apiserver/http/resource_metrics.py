@@ -28,7 +28,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.node_reads import NODE_LEASES
 from livesize.apiserver.http.options import list_options
 from livesize.apiserver.http.requests import Form, Request
-from livesize.apiserver.http.responses import Answer, json_answer, list_answer
+from livesize.apiserver.http.responses import Response, json_answer, list_answer
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.keys import key_of
@@ -36,7 +36,7 @@ from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.service import Service
 
 
-class Metered:
+class ResourceMetrics:
     """Answers one request; what a node says is read once."""
 
     def __init__(self, service: Service, now: float) -> None:
@@ -44,7 +44,9 @@ class Metered:
         self._now = now
         self._by_node: dict[str, NodeUsage | None] = {}
 
-    async def answer(self, identity: Identity, verb: str, route: Route, request: Request) -> Answer:
+    async def answer(
+        self, identity: Identity, verb: str, route: Route, request: Request
+    ) -> Response:
         about = NODES if route.resource == NODE_METRICS else PODS
         authorize(identity, Access(verb, route.resource, "", route.namespace, route.name))
         if verb == "get":
@@ -53,7 +55,7 @@ class Metered:
             if not records:
                 raise not_found(route.resource, route.name)
             if request.form is Form.PLAIN:
-                return Answer(200, records[0].encoded)
+                return Response(200, records[0].encoded)
             return self._table(route, records, {}, request)
         options = list_options(request, route.namespace)
         page = await self._service.list(identity, about, options)
@@ -80,7 +82,7 @@ class Metered:
         return self._by_node[node]
 
     def _read(self, node: str) -> NodeUsage | None:
-        """A node writes no lease but its own, so nobody speaks for another."""
+        """A node writes no lease but its own, so no node speaks for another."""
         lease = self._service.cache.get(LEASES, key_of(LEASES, NODE_LEASES, node)) if node else None
         usage = None if lease is None else parse_usage(lease.stored)
         if usage is None or self._now - _seconds(usage.time) > LONGEST_AGE_SECONDS:
@@ -89,7 +91,7 @@ class Metered:
 
     def _table(
         self, route: Route, records: Sequence[Record], rest: Object, request: Request
-    ) -> Answer:
+    ) -> Response:
         tree = table(
             route.resource,
             records,

@@ -38,7 +38,7 @@ from livesize.apiserver.auth.records import (
 from livesize.apiserver.auth.tokens import Tokens, hash_token
 from livesize.apiserver.http.bodies import decode_json
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.http.responses import Answer, json_answer
+from livesize.apiserver.http.responses import Response, json_answer
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.machinery.clock import Clock
@@ -51,7 +51,7 @@ NODE_CERTIFICATE_SECONDS = 30 * 86400.0
 _PEM = b"application/x-pem-file"
 
 
-class Joining:
+class NodeJoin:
     def __init__(
         self,
         authority: Authority,
@@ -71,8 +71,8 @@ class Joining:
         self._seconds = certificate_seconds
         self._sees_certificates = sees_certificates
 
-    def authority(self) -> Answer:
-        return Answer(200, self._authority.cert_pem, _PEM)
+    def authority(self) -> Response:
+        return Response(200, self._authority.cert_pem, _PEM)
 
     def admit(self, head: Request) -> None:
         """Raises 401 for a token that is not, or no longer, good, before any more is read."""
@@ -80,7 +80,7 @@ class Joining:
         if not self._tokens.is_join_token(head.bearer, self._clock.now()):
             raise _bad_token()
 
-    async def join(self, request: Request) -> tuple[Identity, Answer]:
+    async def join(self, request: Request) -> tuple[Identity, Response]:
         """Who has joined, and what they get."""
         body = _body(request)
         node = body.get("node")
@@ -98,7 +98,7 @@ class Joining:
             taken = any(not one.revoked and one.expires > now for one in given)
             _check_name(entry, node, known=known or taken)
             certificate, issued = self._authority.sign(identity, key, now, self._seconds)
-            # The name is this machine's from now on, and nobody else's.
+            # The name is this machine's from now on, and no other's.
             rest = tuple(one for one in records.joins if one.hash != hashed and one.node != node)
             kept = (*_revoked(records.certificates, identity.name), issued)
             return without_expired(Records(records.tokens, rest, kept), now), certificate
@@ -106,7 +106,7 @@ class Joining:
         certificate = await asyncio.to_thread(change_records, self._records, take)
         return identity, self._certificate(certificate)
 
-    async def renew(self, identity: Identity, request: Request) -> Answer:
+    async def renew(self, identity: Identity, request: Request) -> Response:
         """The next certificate of a node, for itself only."""
         if identity.role is not Role.NODE:
             raise forbidden(NODES, "", f'User "{identity.name}" is no node')
@@ -130,7 +130,7 @@ class Joining:
                 " show it any; start it with --http uvicorn",
             )
 
-    def _certificate(self, certificate: bytes) -> Answer:
+    def _certificate(self, certificate: bytes) -> Response:
         until = format_time(self._clock.now() + self._seconds)
         return json_answer({"certificate": certificate.decode(), "expires": until}, 201)
 

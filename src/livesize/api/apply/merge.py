@@ -1,4 +1,4 @@
-"""What an object becomes when somebody applies a part of it: their fields win, the rest stays."""
+"""Merges the part that a client applies into an object: its fields win, the rest stays."""
 
 from __future__ import annotations
 
