@@ -490,6 +490,24 @@ async def test_an_event_that_never_comes_holds_a_key_for_a_limited_time(
         await until(lambda: turns == 2)
 
 
+async def test_what_is_not_watched_yet_holds_nothing(client: CountingClient) -> None:
+    turns = 0
+
+    async def make_one(key: Key, read: Reader, write: ApiWriter) -> Result:
+        nonlocal turns
+        if key == ("default", "first"):
+            turns += 1
+            await write.create(SECRETS, {"metadata": {"generateName": "s-"}}, "default")
+            if turns < 3:
+                write.enqueue(key)
+        return Done()
+
+    watches = (Watch(CONFIG_MAPS, own_key), Watch(SECRETS, own_key, once_there_is=PODS))
+    async with running(client, controller(make_one, *watches)):
+        await make(client, "first")
+        await until(lambda: turns == 3)
+
+
 def written(version: str) -> Object:
     metadata = {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": version}
     return {"metadata": metadata}

@@ -126,6 +126,9 @@ class Caches:
                 self._group.create_task(cache.run())
         return cache
 
+    def is_started(self, resource: Resource) -> bool:
+        return resource in self._started
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group

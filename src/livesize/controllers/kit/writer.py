@@ -42,14 +42,17 @@ class WriteLog(Generic[Key]):
         self._watched = frozenset(watched)
 
     def note(self, key: Key, resource: Resource, written: Object) -> None:
-        """Kinds that the controller does not watch, and what the cache shows already, need no
-        waiting."""
-        if resource in self._watched and not self._shows(resource, written):
+        """Kinds that the controller does not watch, or not yet, and what the cache shows already,
+        need no waiting."""
+        if self._is_watched(resource) and not self._shows(resource, written):
             self.expectations.expect(key, resource, written)
 
     def note_deletion(self, key: Key, resource: Resource, uid: str) -> None:
-        if resource in self._watched and uid:
+        if self._is_watched(resource) and uid:
             self.expectations.expect_deletion(key, resource, uid)
+
+    def _is_watched(self, resource: Resource) -> bool:
+        return resource in self._watched and self._caches.is_started(resource)
 
     def _shows(self, resource: Resource, written: Object) -> bool:
         known = self._caches.of(resource).get(name_of(written), namespace_of(written))

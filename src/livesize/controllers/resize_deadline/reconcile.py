@@ -80,13 +80,16 @@ class ResizeDeadlines:
         if pod is None or acting_deadline(pod) is None:
             self._former.pop(uid_of(delta.object), None)
             return
-        if progress_of(pod) is ResizeProgress.SETTLED:
-            self._former.pop(uid_of(pod), None)
-            if began_of(pod) is None:
-                return
-        elif delta.old is not None and progress_of(delta.old) is ResizeProgress.SETTLED:
-            self._former[uid_of(pod)] = desired_sizes(delta.old)
-        yield namespace_of(pod), name_of(pod)
+        if delta.old is not None:
+            self._remember(delta.old, pod)
+        if progress_of(pod) is not ResizeProgress.SETTLED or began_of(pod) is not None:
+            yield namespace_of(pod), name_of(pod)
+
+    def _remember(self, old: Object, new: Object) -> None:
+        """The sizes before the first request that is unfinished."""
+        former = desired_sizes(old)
+        if former != desired_sizes(new) and progress_of(old) is ResizeProgress.SETTLED:
+            self._former[uid_of(new)] = former
 
     async def reconcile(self, key: Key, read: Reader, write: ApiWriter) -> Result:
         namespace, name = key
