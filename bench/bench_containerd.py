@@ -44,9 +44,9 @@ from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.containerd.containers import Containers
-from livesize.runtime.containerd.daemon import Daemon, find_programs
-from livesize.runtime.containerd.link import Link
-from livesize.runtime.containerd.places import PlainPlaces
+from livesize.runtime.containerd.cri_client import CriClient
+from livesize.runtime.containerd.daemon import ContainerdDaemon, find_programs
+from livesize.runtime.containerd.group_layout import DirectoryLayout
 from livesize.runtime.containerd.sandboxes import Sandboxes
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.oci import BUILT_IN_IMAGE
@@ -200,13 +200,13 @@ async def bare_container(
     """A container in the product's containerd that is not the product's, and how to reach it."""
     clock = SystemClock()
     root = system.directory.containerd / "containerd"
-    link = Link(Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
-    places = PlainPlaces(cgroups, f"livesize-bench-{os.getpid()}", clock)
+    client = CriClient(ContainerdDaemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
+    layout = DirectoryLayout(cgroups, f"livesize-bench-{os.getpid()}", clock)
     logs = context.folder / "logs"
-    sandboxes = Sandboxes(link, "bench", logs, places, clock)
-    containers = Containers(link, "bench", logs, cgroups.version, clock)
+    sandboxes = Sandboxes(client, "bench", logs, layout, clock)
+    containers = Containers(client, "bench", logs, cgroups.version, clock)
     limits = KernelLimits(1024, None, None)
-    await places.make(BENCH_UID, limits, PIDS)
+    await layout.make(BENCH_UID, limits, PIDS)
     try:
         sandbox = await sandboxes.run(PodConfig(BENCH_UID, "bench", "raw", limits), attempt=0)
         config = ContainerConfig(
@@ -225,10 +225,10 @@ async def bare_container(
         yield containers, identity
     finally:
         await sandboxes.remove(BENCH_UID)
-        await places.remove(BENCH_UID)
-        await places.remove_root()
-        places.close()
-        await link.close()
+        await layout.remove(BENCH_UID)
+        await layout.remove_root()
+        layout.close()
+        await client.close()
 
 
 def _limits(cgroups: CgroupDriver, size: Object) -> KernelLimits:

@@ -28,8 +28,8 @@ from livesize.api.resources import parse_resources
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.containerd.containers import Containers
-from livesize.runtime.containerd.daemon import Daemon, find_programs
-from livesize.runtime.containerd.link import Link
+from livesize.runtime.containerd.cri_client import CriClient
+from livesize.runtime.containerd.daemon import ContainerdDaemon, find_programs
 from livesize.runtime.oci import BUILT_IN_IMAGE
 
 PODS_AT_ONCE = 100
@@ -150,9 +150,9 @@ class BareCalls(msgspec.Struct, frozen=True):
 async def bare_calls(context: Context, system: System) -> AsyncIterator[BareCalls]:
     clock = SystemClock()
     root = system.directory.containerd / "containerd"
-    link = Link(Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
+    client = CriClient(ContainerdDaemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
     version = open_cgroups().version
     try:
-        yield BareCalls(Containers(link, "bench", context.folder, version, clock), version)
+        yield BareCalls(Containers(client, "bench", context.folder, version, clock), version)
     finally:
-        await link.close()
+        await client.close()

@@ -22,7 +22,7 @@ import msgspec
 
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.guest_channels import CHANNEL
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.facts import parse_facts, with_requested
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
 from livesize.runtime.libvirt.guest_channel import GuestChannel
@@ -64,7 +64,7 @@ class RawVm:
     """One domain. Calls go through a thread, because they block and the loop watches consoles."""
 
     def __init__(
-        self, daemon: Daemon, connection: Any, group: RawGroup, definition: Definition
+        self, daemon: LibvirtDaemon, connection: Any, group: RawGroup, definition: Definition
     ) -> None:
         uid, files_of = definition.uid, definition.files_of
         self._daemon = daemon
@@ -136,9 +136,9 @@ class RawVm:
 @asynccontextmanager
 async def raw_libvirt(
     folder: Path, images_dir: Path, node: str
-) -> AsyncIterator[tuple[Daemon, Any, RawGroup]]:
+) -> AsyncIterator[tuple[LibvirtDaemon, Any, RawGroup]]:
     """A libvirtd like the product's, a connection to it, and a group for its QEMU."""
-    daemon, group = Daemon(folder, images_dir, use_kvm=False), RawGroup(node)
+    daemon, group = LibvirtDaemon(folder, images_dir, use_kvm=False), RawGroup(node)
     daemon.start()
     try:
         connection = await asyncio.to_thread(_connect, daemon.socket)

@@ -21,8 +21,8 @@ from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.runtime import oci
 from livesize.runtime.containerd.daemon import CniFolders
-from livesize.runtime.containerd.image_cleaning import CleaningLimits
-from livesize.runtime.containerd.leftovers import Leftovers
+from livesize.runtime.containerd.image_garbage import CleaningLimits
+from livesize.runtime.containerd.leftovers import ContainerdLeftovers
 from livesize.runtime.containerd.messages import PodSandboxFilter
 from livesize.runtime.containerd.requests import HASH_WITHOUT_RESOURCES_LABEL
 from livesize.runtime.containerd.runtime import ContainerdRuntime, ContainerdSettings
@@ -206,12 +206,12 @@ async def test_a_dead_sandbox_is_replaced_by_the_next_start(runtime: ContainerdR
     await runtime.start_container(config("exit 0"))
     await ended(runtime)
     pod = runtime._pods[UID]
-    link = runtime._sandboxes._link
-    status = await link.call("PodSandboxStatus", pod_sandbox_id=pod.sandbox.id, verbose=True)
+    client = runtime._sandboxes._client
+    status = await client.call("PodSandboxStatus", pod_sandbox_id=pod.sandbox.id, verbose=True)
     os.kill(msgspec.json.decode(status.info["info"])["pid"], signal.SIGKILL)
     async with asyncio.timeout(10):
         while status.status.state == 0:
-            status = await link.call("PodSandboxStatus", pod_sandbox_id=pod.sandbox.id)
+            status = await client.call("PodSandboxStatus", pod_sandbox_id=pod.sandbox.id)
     before = pod.sandbox.id
     started = await runtime.start_container(msgspec.structs.replace(config(), attempt=1))
     assert started.phase is ContainerPhase.RUNNING
@@ -350,8 +350,8 @@ async def test_containerd_is_told_of_memory_together_with_cpu(runtime: Container
     runtime._cgroups.write_cpu(path, 700, 70_000)
     runtime._cgroups.write_memory(path, 32 << 20)
     changed = KernelLimits(700, 70_000, 32 << 20)
-    assert runtime._telling is not None
-    runtime._telling.later(view.id, path, changed, memory=True)
+    assert runtime._notifier is not None
+    runtime._notifier.later(view.id, path, changed, memory=True)
     await recorded(runtime, changed)
     assert runtime.read_limits(group) == changed
 
@@ -494,7 +494,7 @@ async def test_a_foreign_containerd_is_shared_and_strangers_are_left_alone(
     await runtime.create_pod(POD)
     theirs = await runtime.start_container(config())
     assert runtime._connection is not None
-    settings = ContainerdSettings(endpoint=runtime._connection.link.socket)
+    settings = ContainerdSettings(endpoint=runtime._connection.client.socket)
     other_group = f"{root_group}/other"
     async with opened(tmp_path / "other", other_group, settings) as guest:
         assert guest.list_pods() == ()
@@ -512,25 +512,25 @@ async def test_a_foreign_containerd_is_shared_and_strangers_are_left_alone(
 async def test_a_containerd_with_pods_of_a_kubelet_is_refused(
     runtime: ContainerdRuntime, root_group: str, tmp_path: Path
 ) -> None:
-    link = runtime._sandboxes._link
+    client = runtime._sandboxes._client
     strange = runtime._sandboxes.config(POD, 0)
     strange.labels.clear()
     strange.labels["io.kubernetes.pod.uid"] = UID
     strange.linux.cgroup_parent = f"/{root_group}/strange"
     await runtime._images.require(oci.BUILT_IN_IMAGE)
-    made = await link.call("RunPodSandbox", config=strange)
+    made = await client.call("RunPodSandbox", config=strange)
     try:
-        settings = ContainerdSettings(endpoint=link.socket)
+        settings = ContainerdSettings(endpoint=client.socket)
         second = ContainerdRuntime(tmp_path, root_group, system_context(), settings=settings)
         with pytest.raises(RuntimeCallError, match="kubelet"):
             await second.open()
         everything = PodSandboxFilter()
-        (left,) = (await link.call("ListPodSandbox", filter=everything)).items
+        (left,) = (await client.call("ListPodSandbox", filter=everything)).items
         assert left.id == made.pod_sandbox_id
     finally:
-        await link.call("StopPodSandbox", pod_sandbox_id=made.pod_sandbox_id)
-        await link.call("RemovePodSandbox", pod_sandbox_id=made.pod_sandbox_id)
-        leftovers = Leftovers(runtime._cgroups, SystemClock())
+        await client.call("StopPodSandbox", pod_sandbox_id=made.pod_sandbox_id)
+        await client.call("RemovePodSandbox", pod_sandbox_id=made.pod_sandbox_id)
+        leftovers = ContainerdLeftovers(runtime._cgroups, SystemClock())
         await leftovers.remove(f"{root_group}/strange")
 
 

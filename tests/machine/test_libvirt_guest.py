@@ -83,8 +83,8 @@ async def ended(runtime: LibvirtRuntime) -> ContainerView:
 
 def libvirt_domain(runtime: LibvirtRuntime) -> Any:
     """libvirt itself, for what only somebody else would do to a VM."""
-    assert runtime._surroundings is not None
-    return runtime._surroundings.link.connection().lookupByName(domain_name(UID))
+    assert runtime._environment is not None
+    return runtime._environment.connection.connection().lookupByName(domain_name(UID))
 
 
 async def in_guest(runtime: LibvirtRuntime, script: str) -> None:
@@ -118,8 +118,8 @@ async def test_libvirtd_killed_is_started_again_and_the_guest_lives_on(
     runtime: LibvirtRuntime,
 ) -> None:
     before, pid = await runtime.refresh_vm(UID), container(runtime).pid
-    assert runtime._surroundings is not None
-    daemon = runtime._surroundings.daemon
+    assert runtime._environment is not None
+    daemon = runtime._environment.daemon
     killed = daemon.pid()
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
@@ -231,7 +231,7 @@ async def test_vcpus_are_plugged_though_qemus_code_cache_is_nearly_full(
 ) -> None:
     """A guest that had rebooted and had nothing to do waited for room for minutes."""
     vm = tight._require_vm(UID)
-    jit = await vm._run(vm._domain.info_jit)
+    jit = await vm._thread.run(vm._domain.info_jit)
     free = free_regions(jit, 6, 1)
     assert free is not None
     assert free < 5, f"there is room for all that are plugged in here: {jit}"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from livesize.runtime.libvirt import identity
-from livesize.runtime.libvirt import vm as driver
+from livesize.runtime.libvirt import lifecycle as driver
 from livesize.runtime.libvirt.model import DomainModel
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from vms.real import BOOT_SECONDS, MIB, UID, check_tools, clear, have, place, pod_config, vm_config
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.vms
 
 
 def domain_names(runtime: LibvirtRuntime) -> list[str]:
-    assert runtime._surroundings is not None
-    return [one.name() for one in runtime._surroundings.link.connection().listAllDomains()]
+    assert runtime._environment is not None
+    return [one.name() for one in runtime._environment.connection.connection().listAllDomains()]
 
 
 async def test_the_vm_of_an_earlier_version_is_adopted(

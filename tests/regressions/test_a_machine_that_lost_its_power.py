@@ -14,8 +14,8 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.main.wiring.startup_errors import reported_startup_errors
 from livesize.runtime.interface import ContainerConfig, ContainerPhase, PodConfig
-from livesize.runtime.process.container import Container
-from livesize.runtime.process.records import Attempt, ContainerRecord, Records
+from livesize.runtime.process.container import ProcessContainer
+from livesize.runtime.process.records import ContainerAttempt, ContainerRecord, ProcessRecords
 
 LIMITS = KernelLimits(1024, None, None)
 CONFIG = ContainerConfig("u", "app", "image", ("sleep",), (), (), "", "db", LIMITS)
@@ -30,26 +30,28 @@ class Groups:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
-    return Records(tmp_path)
+def records(tmp_path: Path) -> ProcessRecords:
+    return ProcessRecords(tmp_path)
 
 
 @pytest.fixture
-def attempt(records: Records) -> Attempt:
+def attempt(records: ProcessRecords) -> ContainerAttempt:
     records.save_pod(PodConfig("u", "default", "db", LIMITS))
     made = records.attempt("u", "app", 0)
     made.make(RECORD)
     return made
 
 
-def found(attempt: Attempt) -> Container:
+def found(attempt: ContainerAttempt) -> ProcessContainer:
     groups: Any = Groups()
-    container = Container(attempt, RECORD, "group", groups, SystemClock())
+    container = ProcessContainer(attempt, RECORD, "group", groups, SystemClock())
     container.attach("after")
     return container
 
 
-def test_what_is_not_whole_was_not_written(records: Records, attempt: Attempt) -> None:
+def test_what_is_not_whole_was_not_written(
+    records: ProcessRecords, attempt: ContainerAttempt
+) -> None:
     """Each of these kept the runtime from being opened again."""
     (attempt.folder / "record.json").write_bytes(b"")
     (attempt.folder / "outcome.json").write_bytes(b'{"exit_code":')
@@ -60,7 +62,7 @@ def test_what_is_not_whole_was_not_written(records: Records, attempt: Attempt) -
 
 
 @pytest.mark.parametrize("content", [b"", b"12", b"\n", b"12 x"])
-def test_a_start_of_before_is_shown_as_ended(attempt: Attempt, content: bytes) -> None:
+def test_a_start_of_before_is_shown_as_ended(attempt: ContainerAttempt, content: bytes) -> None:
     for name in ("pid", "shim", "exit"):
         (attempt.folder / name).write_bytes(content)
     view = found(attempt).view()
@@ -69,14 +71,14 @@ def test_a_start_of_before_is_shown_as_ended(attempt: Attempt, content: bytes) -
 
 
 def test_a_disk_that_is_full_keeps_nothing_running(
-    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+    attempt: ContainerAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end could not be noted, so nobody ever heard of it."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Attempt, "save_outcome", full)
+    monkeypatch.setattr(ContainerAttempt, "save_outcome", full)
     container = found(attempt)
     assert container.ended.is_set()
     assert not container.is_running

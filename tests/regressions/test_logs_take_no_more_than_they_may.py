@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from livesize.machinery.clock import SystemClock
-from livesize.runtime.logs import keeping, times
+from livesize.runtime.logs import rotation as keeping
+from livesize.runtime.logs import times
 from livesize.runtime.logs.cri import log_files, read_cri, rotate
-from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import Growth, times_path
+from livesize.runtime.logs.rotation import LogRotation
 from livesize.runtime.streams import LogLimits
 from unit.runtime.test_logs import collected, data, query, record
 
@@ -105,13 +106,13 @@ async def test_a_log_that_ends_too_long_is_cut_all_the_same(
     monkeypatch.setattr(keeping, "CUT_SECONDS", 0.05)
     log = tmp_path / "0.log"
     log.touch()
-    keeper = LogKeeper(SystemClock(), LogLimits(16 * 1024, 2))
-    keeper.open()
-    keeper.begin(log)
+    rotation = LogRotation(SystemClock(), LogLimits(16 * 1024, 2))
+    rotation.open()
+    rotation.begin(log)
     log.write_bytes(b"much of it\n" * 100_000)
-    keeper.end(log)
+    rotation.end(log)
     async with asyncio.timeout(2):
         while log.stat().st_blocks * 512 > 64 * 1024:
             await asyncio.sleep(0.01)
     assert times.Times(times_path(log)).start > 1_000_000
-    keeper.close()
+    rotation.close()

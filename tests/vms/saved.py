@@ -19,7 +19,7 @@ from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup, Runtime
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.owners import VmOwner
@@ -76,7 +76,7 @@ class SavedGuest:
 
     def __init__(self, where: Place) -> None:
         self.where = where
-        self._daemon = Daemon(where.state / "libvirt", where.images, use_kvm=False)
+        self._daemon = LibvirtDaemon(where.state / "libvirt", where.images, use_kvm=False)
         self._file = self._daemon.root / "lib" / "saved"
         self._definition = ""
         self._owner: VmOwner | None = None

@@ -190,7 +190,7 @@ class NodeKeeper:
 
     async def _register(self) -> Object:
         client, settings = self._outside.client, self._outside.settings
-        folders = self._outside.volumes.kept_root
+        folders = self._outside.volumes.claims_root
         try:
             node = await client.get(NODES, settings.node_name)
         except StatusError as refusal:

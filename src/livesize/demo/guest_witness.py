@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.link import load_libvirt
+from livesize.runtime.libvirt.connection import load_libvirt
 
 _ANSWER_SECONDS = 5
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

@@ -25,7 +25,7 @@ _REMOVE_SECONDS = 10.0
 _SHOWN_COMMAND = 80
 
 
-class PlacesLeft(msgspec.Struct, frozen=True):
+class NodePaths(msgspec.Struct, frozen=True):
     """Where to look. ``hierarchies``: mounts of control groups; ``roots``: paths below them;
     ``words``: what the command line of a daemon of that node holds as one argument; ``folders``:
     where its mounts stand."""
@@ -50,38 +50,38 @@ class Abandoned(msgspec.Struct, frozen=True):
         return bool(self.groups or self.processes or self.mounts)
 
 
-def observe_abandoned(places: PlacesLeft) -> Abandoned:
+def observe_abandoned(paths: NodePaths) -> Abandoned:
     groups = [
         group
-        for hierarchy in places.hierarchies
-        for root in places.roots
+        for hierarchy in paths.hierarchies
+        for root in paths.roots
         for group in _tree(f"{hierarchy}/{root}")
     ]
     inside = {pid for group in groups for pid in member_pids(f"{group}/cgroup.procs")}
-    pids = sorted(inside | set(_daemons(places.words)))
+    pids = sorted(inside | set(_daemons(paths.words)))
     mounts = [
-        str(mount) for folder in places.folders for mount in KernelMounts().below(Path(folder))
+        str(mount) for folder in paths.folders for mount in KernelMounts().below(Path(folder))
     ]
     processes = tuple(ProcessLeft(pid, _command(pid)) for pid in pids if pid > 0)
     return Abandoned(tuple(groups), processes, tuple(dict.fromkeys(mounts)))
 
 
-def remove_abandoned(places: PlacesLeft) -> None:
+def remove_abandoned(paths: NodePaths) -> None:
     """All of it. Raises RuntimeCallError with what could not be removed."""
     for _ in _polls(_REMOVE_SECONDS):
-        left = observe_abandoned(places)
+        left = observe_abandoned(paths)
         if not left:
             return
-        _remove_once(left, places)
-    left = observe_abandoned(places)
+        _remove_once(left, paths)
+    left = observe_abandoned(paths)
     if left:
         first = [f"process {one.pid} ({one.command})" for one in left.processes[:3]]
         rest = ", ".join([*first, *left.mounts[:3], *left.groups[:3]])
         raise RuntimeCallError(f"this could not be removed: {rest}; try again, or as root")
 
 
-def _remove_once(left: Abandoned, places: PlacesLeft) -> None:
-    _kill_all([process.pid for process in left.processes], lambda pid: _belongs(pid, places))
+def _remove_once(left: Abandoned, paths: NodePaths) -> None:
+    _kill_all([process.pid for process in left.processes], lambda pid: _belongs(pid, paths))
     for mount in reversed(left.mounts):
         with contextlib.suppress(OSError):
             KernelMounts().unmount(Path(mount))
@@ -128,14 +128,14 @@ def _children(pid: int) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def _belongs(pid: int, places: PlacesLeft) -> bool:
+def _belongs(pid: int, paths: NodePaths) -> bool:
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return False
-    inside = any(f"/{root}/" in f"{line}/" for line in lines for root in places.roots)
-    return inside or any(_is_daemon(one, places.words) for one in (pid, parent))
+    inside = any(f"/{root}/" in f"{line}/" for line in lines for root in paths.roots)
+    return inside or any(_is_daemon(one, paths.words) for one in (pid, parent))
 
 
 def _kill_all(pids: list[int], is_same: Callable[[int], bool]) -> None:

@@ -2,7 +2,7 @@
 
 That /dev/kvm opens says little: there are machines where it does, and then interprets every
 instruction, slower than TCG. So real work is timed, in a process of its own (kvm_loop.py). The
-answer holds until the machine boots again, and is kept until then.
+answer holds until the machine boots again, and is cached until then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FoundAccelerator(msgspec.Struct, frozen=True):
     why: str  # one sentence, for `livesize doctor` and the log
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedAccelerator(msgspec.Struct, frozen=True):
     boot_id: str
     found: FoundAccelerator
 
@@ -46,12 +46,12 @@ class _Kept(msgspec.Struct, frozen=True):
 def find_accelerator(cache_dir: Path, device: Path = KVM_DEVICE) -> FoundAccelerator:
     """As found since the machine booted, or found out now. Blocks for up to half a second."""
     path = cache_dir / "accelerator.json"
-    kept = _load(path)
-    if kept is not None and kept.boot_id == boot_id():
-        return kept.found
+    cached = _load(path)
+    if cached is not None and cached.boot_id == boot_id():
+        return cached.found
     found = observe_accelerator(device)
     cache_dir.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.encode(_Kept(boot_id(), found)))
+    write_whole(path, msgspec.json.encode(_CachedAccelerator(boot_id(), found)))
     return found
 
 
@@ -93,8 +93,8 @@ def _run_loop(device: Path) -> LoopRun:
     return LoopRun(seconds=float(done.stdout))
 
 
-def _load(path: Path) -> _Kept | None:
+def _load(path: Path) -> _CachedAccelerator | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+        return msgspec.json.decode(path.read_bytes(), type=_CachedAccelerator)
     except (OSError, msgspec.MsgspecError):
         return None

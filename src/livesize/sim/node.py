@@ -130,7 +130,7 @@ class MortalRuntime(FakeRuntime):
 class NoVolumes:
     """Satisfies livesize.runtime.volumes.interface.VolumeStore for pods that have none."""
 
-    kept_root = "/"
+    claims_root = "/"
 
     def pods(self) -> tuple[str, ...]:
         return ()
@@ -168,7 +168,7 @@ class NoVolumes:
     async def remove(self, pod_uid: str) -> None:
         pass
 
-    async def remove_kept(self, folder: str) -> None:
+    async def remove_claim_folder(self, folder: str) -> None:
         pass
 
     def _refuse(self, name: str) -> NoReturn:

@@ -18,7 +18,7 @@ from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.storage import FOLDER_FINALIZER, FOLDERS_AT, VOLUME_PROTECTION
 from livesize.api.volume_choice import NodeFacts
 from livesize.controllers.claims.provision import ConsumerNode, build_volume
-from livesize.runtime.volumes.interface import HostPath, KeptFolder
+from livesize.runtime.volumes.interface import ClaimFolder, HostPath
 from unit.agent.world import NODE, CrashAt, World, container
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 
@@ -57,7 +57,7 @@ def sources(asking: Object | None, disk: Object | None = None) -> Sources:
 
 def test_what_a_claim_stands_for() -> None:
     found = claimed_volume(NAMED, POD, sources(bound(OURS), OURS), KEPT)
-    assert found == KeptFolder("v", "pvc-uid-data", 7)
+    assert found == ClaimFolder("v", "pvc-uid-data", 7)
     disk = kept_for_data(nodeAffinity=on_node(NODE))
     assert claimed_volume(NAMED, POD, sources(bound(disk), disk), KEPT) == HostPath(
         "v", "/srv/disk"

@@ -16,7 +16,7 @@ from livesize.api.resources import parse_resources
 from livesize.api.vm_size import vm_overhead_bytes, vm_size_of
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.identity import DomainIdentity
-from livesize.runtime.libvirt.model import KernelBoot, parse, render
+from livesize.runtime.libvirt.model import DomainKernel, parse, render
 from livesize.runtime.vm import Accelerator
 
 MIB = 2**20
@@ -40,7 +40,7 @@ def test_what_is_asked_is_what_the_domain_and_the_group_get(
     resources = pod["spec"]["virtualMachine"]["resources"]
     config = vm_config(pod, parse_resources(resources))
     model = compose_domain(
-        DomainIdentity("vm", "pod"), config, KernelBoot("/kernel"), "/log", accelerator
+        DomainIdentity("vm", "pod"), config, DomainKernel("/kernel"), "/log", accelerator
     )
     read = parse(render(model))
     assert read == model

@@ -112,10 +112,10 @@ def test_the_guest_never_has_less_than_the_smaller_of_old_and_new(
     facts = memory(2 * requested, 2 * current, available)
     decision = plan(facts, 2 * wanted)
     assert isinstance(decision, MemoryPlan)
-    assert decision.asked_bytes >= min(facts.plugged_bytes, 2 * wanted * MIB)
+    assert decision.requested_bytes >= min(facts.plugged_bytes, 2 * wanted * MIB)
     for change in decision.live:
         assert isinstance(change, SetRequested)
-        assert facts.boot_bytes + change.requested_bytes == decision.asked_bytes
+        assert facts.boot_bytes + change.requested_bytes == decision.requested_bytes
 
 
 class WholeDevices:

@@ -357,8 +357,8 @@ def after(view: VmFacts, found: PodObservation, step: VmStep) -> tuple[VmFacts, 
         case MarkSafe(quota_us=quota, limit_bytes=limit):
             assert holds(found, quota, limit), "the mark would be refused"
             return view, found
-        case ConfirmMemory(asked_bytes=asked_bytes):
-            return _moved(view, asked_bytes), found
+        case ConfirmMemory(requested_bytes=requested_bytes):
+            return _moved(view, requested_bytes), found
         case SetRequested() | WriteNote():
             return replace(view, memory=_changed_memory(view.memory, step)), found
         case PlugVcpus() | UnplugVcpus() | OnlineVcpus() | PersistVcpus() | ConfirmVcpus():
@@ -445,7 +445,7 @@ def test_every_prefix_is_safe_and_the_rest_is_what_is_planned_again(
     assert covered(view, found)
     plan = plan_vm_resize(view, found, target(*wanted), memory_first=memory_first)
     for done, step in enumerate(plan.steps):
-        if isinstance(step, ConfirmMemory) and step.asked_bytes != step.wanted_bytes:
+        if isinstance(step, ConfirmMemory) and step.requested_bytes != step.wanted_bytes:
             return  # the guest cannot give more, and here it ends
         if isinstance(step, ConfirmVcpus) and view.online_vcpus != step.count:
             assert view.online_vcpus is None, "a guest that is heard was told what to do"

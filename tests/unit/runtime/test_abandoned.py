@@ -14,7 +14,7 @@ import pytest
 
 from livesize.runtime.abandoned import (
     Abandoned,
-    PlacesLeft,
+    NodePaths,
     observe_abandoned,
     remove_abandoned,
 )
@@ -24,8 +24,8 @@ ROOT = "livesize/n-1.0123"
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> PlacesLeft:
-    return PlacesLeft(
+def places(tmp_path: Path) -> NodePaths:
+    return NodePaths(
         hierarchies=(str(tmp_path / "memory"), str(tmp_path / "cpu")),
         roots=(ROOT, f"{ROOT}-vms"),
         words=(str(tmp_path / "data/config.toml"),),
@@ -42,13 +42,13 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def test_of_a_machine_with_nothing_on_it_nothing_is_found(places: PlacesLeft) -> None:
+def test_of_a_machine_with_nothing_on_it_nothing_is_found(places: NodePaths) -> None:
     assert observe_abandoned(places) == Abandoned()
     remove_abandoned(places)
 
 
 def test_groups_are_found_in_every_hierarchy_and_removed_from_the_inside_out(
-    places: PlacesLeft, tmp_path: Path
+    places: NodePaths, tmp_path: Path
 ) -> None:
     for hierarchy in ("memory", "cpu"):
         for path in (f"{ROOT}/pod-a/c-app", f"{ROOT}-vms/pod-b", "livesize/n-1.4567/pod-c"):
@@ -60,7 +60,7 @@ def test_groups_are_found_in_every_hierarchy_and_removed_from_the_inside_out(
 
 
 def test_a_daemon_is_known_by_the_data_directory_and_ended(
-    places: PlacesLeft, started: list[subprocess.Popen[bytes]], tmp_path: Path
+    places: NodePaths, started: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     ours, other = (
         subprocess.Popen(["sh", "-c", "sleep 100; :", "sh", word], start_new_session=True)
@@ -76,7 +76,7 @@ def test_a_daemon_is_known_by_the_data_directory_and_ended(
 
 
 def test_a_child_of_a_daemon_ends_too_however_quickly_the_daemon_does(
-    places: PlacesLeft, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    places: NodePaths, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libvirtd names nothing of ours; without its parent it would not be known any more."""
     words = ["sh", "-c", "sleep 100 & echo $!; wait", "sh", places.words[0]]
@@ -102,7 +102,7 @@ def test_a_child_of_a_daemon_ends_too_however_quickly_the_daemon_does(
 
 
 def test_what_a_person_runs_in_a_terminal_is_not_a_daemon(
-    places: PlacesLeft, started: list[subprocess.Popen[bytes]]
+    places: NodePaths, started: list[subprocess.Popen[bytes]]
 ) -> None:
     """An editor, or a shell, that names a file of ours."""
     ours, theirs = os.openpty()
@@ -120,7 +120,7 @@ def test_what_a_person_runs_in_a_terminal_is_not_a_daemon(
 
 
 def test_a_process_that_is_not_in_the_group_is_not_killed(
-    places: PlacesLeft,
+    places: NodePaths,
     started: list[subprocess.Popen[bytes]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

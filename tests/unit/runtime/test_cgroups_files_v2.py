@@ -13,8 +13,8 @@ import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.runtime.cgroups import narrow as narrowing
+from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
-from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.v2 import CgroupsV2, parse_cpu_max
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
 
@@ -82,7 +82,9 @@ def test_a_group_is_read_whole(mount: Path) -> None:
 
 
 def test_limits_are_written_where_the_kernel_reads_them(mount: Path) -> None:
-    driver = CgroupsV2(str(mount), files=KeptFiles(0))  # plain files keep what is not overwritten
+    driver = CgroupsV2(
+        str(mount), files=GroupFileCache(0)
+    )  # plain files keep what is not overwritten
     driver.write_cpu(GROUP, 100, 20_000)
     driver.write_pids(GROUP, 4096)
     driver.write_memory(GROUP, 128 * MIB)

@@ -14,7 +14,7 @@ import pytest
 
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.containerd import execs as execs_module
-from livesize.runtime.containerd.execs import Execs, ExecSession
+from livesize.runtime.containerd.execs import CriExecSession, Execs
 from livesize.runtime.fake_streams import FakeSession
 from livesize.runtime.interface import RuntimeCallError
 
@@ -44,7 +44,7 @@ def run(sleepers: list[subprocess.Popen[bytes]], *words: str) -> subprocess.Pope
     return process
 
 
-async def begin(execs: Execs, *words: str) -> ExecSession:
+async def begin(execs: Execs, *words: str) -> CriExecSession:
     async def opened() -> Any:
         return FakeSession(words, "", None)
 

@@ -11,13 +11,13 @@ import pytest
 from livesize.api.kernel_units import CgroupVersion
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.containerd.containers import Containers
-from livesize.runtime.containerd.link import Link, RefusedError
-from livesize.runtime.containerd.places import Places
+from livesize.runtime.containerd.cri_client import CriClient, CriRefusedError
+from livesize.runtime.containerd.group_layout import GroupLayout
 from livesize.runtime.containerd.sandboxes import Sandboxes
 
 
 class Refusing:
-    """A link that refuses the first so many calls."""
+    """A client that refuses the first so many calls."""
 
     def __init__(self, refusals: int) -> None:
         self.left = refusals
@@ -28,31 +28,33 @@ class Refusing:
         self.graces.append(arguments["timeout"])
         if self.left:
             self.left -= 1
-            raise RefusedError("StopContainer: failed to stop container: ttrpc: closed")
+            raise CriRefusedError("StopContainer: failed to stop container: ttrpc: closed")
 
 
-def containers(link: Refusing) -> Containers:
-    return Containers(cast("Link", link), "n1", Path("/logs"), CgroupVersion.V2, SystemClock())
+def containers(client: Refusing) -> Containers:
+    return Containers(
+        cast("CriClient", client), "n1", Path("/logs"), CgroupVersion.V2, SystemClock()
+    )
 
 
 @pytest.mark.parametrize("grace_seconds", [0.0, 5.0])
 async def test_a_shim_that_ended_under_the_call_is_asked_for_again(grace_seconds: float) -> None:
-    link = Refusing(2)
-    await containers(link).stop("c1", grace_seconds)
-    assert link.graces[-1] == 0
-    assert len(link.graces) == 3
+    client = Refusing(2)
+    await containers(client).stop("c1", grace_seconds)
+    assert client.graces[-1] == 0
+    assert len(client.graces) == 3
 
 
 async def test_what_is_refused_again_and_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("livesize.runtime.containerd.ending.ENDING_DELAYS", (0.001, 0.001))
-    link = Refusing(100)
-    with pytest.raises(RefusedError, match="ttrpc: closed"):
-        await containers(link).stop("c1", 0.0)
-    assert len(link.graces) == 3
+    monkeypatch.setattr("livesize.runtime.containerd.shim_exit.ENDING_DELAYS", (0.001, 0.001))
+    client = Refusing(100)
+    with pytest.raises(CriRefusedError, match="ttrpc: closed"):
+        await containers(client).stop("c1", 0.0)
+    assert len(client.graces) == 3
 
 
 class RefusingSandbox:
-    """A link to a containerd with one sandbox, which it refuses to stop so many times."""
+    """A client to a containerd with one sandbox, which it refuses to stop so many times."""
 
     def __init__(self, refusals: int) -> None:
         self.left = refusals
@@ -62,13 +64,13 @@ class RefusingSandbox:
         self.calls.append(name)
         if name == "StopPodSandbox" and self.left:
             self.left -= 1
-            raise RefusedError("StopPodSandbox: failed to kill sandbox container: ttrpc: closed")
+            raise CriRefusedError("StopPodSandbox: failed to kill sandbox container: ttrpc: closed")
         return SimpleNamespace(items=[SimpleNamespace(id="s1")])
 
 
 async def test_so_is_a_sandbox_and_the_pod_is_removed() -> None:
-    link = RefusingSandbox(2)
-    places = cast("Places", None)  # it is not asked
-    sandboxes = Sandboxes(cast("Link", link), "n1", Path("/logs"), places, SystemClock())
+    client = RefusingSandbox(2)
+    layout = cast("GroupLayout", None)  # it is not asked
+    sandboxes = Sandboxes(cast("CriClient", client), "n1", Path("/logs"), layout, SystemClock())
     await sandboxes.remove("pod-one")
-    assert link.calls == ["ListPodSandbox", *["StopPodSandbox"] * 3, "RemovePodSandbox"]
+    assert client.calls == ["ListPodSandbox", *["StopPodSandbox"] * 3, "RemovePodSandbox"]

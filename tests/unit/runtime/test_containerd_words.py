@@ -19,8 +19,13 @@ from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import hierarchy_mounts
 from livesize.runtime.containerd import messages
 from livesize.runtime.containerd.containers import Containers
+from livesize.runtime.containerd.cri_client import (
+    CALL_SECONDS,
+    ContainerdUnreachableError,
+    CriClient,
+    plain_words,
+)
 from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
-from livesize.runtime.containerd.link import CALL_SECONDS, Link, UnreachableError, plain_words
 from livesize.runtime.containerd.requests import (
     CONFIG_ANNOTATION,
     HASH_LABEL,
@@ -101,7 +106,7 @@ def test_a_change_of_memory_touches_nothing_else(limit_bytes: int | None) -> Non
 
 
 class Listening:
-    """A link that only notes what it is asked."""
+    """A client that only notes what it is asked."""
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
@@ -113,9 +118,9 @@ class Listening:
 
 @pytest.mark.parametrize(("memory", "limit_bytes"), [(False, 0), (True, 64 * MIB)])
 async def test_cpu_and_memory_are_told_in_one_call(memory: bool, limit_bytes: int) -> None:
-    link = Listening()
+    client = Listening()
     containers = Containers(
-        cast("Link", link), "n1", Path("/logs"), CgroupVersion.V1, SystemClock()
+        cast("CriClient", client), "n1", Path("/logs"), CgroupVersion.V1, SystemClock()
     )
     await containers.tell_limits("c1", LIMITS, memory=memory, patient=False)
     told = messages.LinuxContainerResources(
@@ -124,19 +129,19 @@ async def test_cpu_and_memory_are_told_in_one_call(memory: bool, limit_bytes: in
         cpu_shares=512,
         memory_limit_in_bytes=limit_bytes,
     )
-    assert link.fields == {"container_id": "c1", "linux": told, "patient": False}
+    assert client.fields == {"container_id": "c1", "linux": told, "patient": False}
 
 
 async def test_who_is_not_patient_does_not_wait_for_a_containerd_that_is_away(
     tmp_path: Path,
 ) -> None:
-    link = Link(tmp_path / "nobody.sock", SystemClock())
+    client = CriClient(tmp_path / "nobody.sock", SystemClock())
     try:
         async with asyncio.timeout(CALL_SECONDS / 3):
-            with pytest.raises(UnreachableError):
-                await link.call("UpdateContainerResources", patient=False, container_id="c1")
+            with pytest.raises(ContainerdUnreachableError):
+                await client.call("UpdateContainerResources", patient=False, container_id="c1")
     finally:
-        await link.close()
+        await client.close()
 
 
 @pytest.mark.parametrize(("score", "sent"), [(None, 1), (0, 1), (-997, -997), (500, 500)])

@@ -18,7 +18,7 @@ from livesize.runtime.libvirt.emulator import (
     free_regions,
 )
 from livesize.runtime.libvirt.identity import DomainIdentity, pod_of
-from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
+from livesize.runtime.libvirt.model import Boot, DomainDisk, DomainKernel
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 from vms.sizes import with_devices
@@ -56,7 +56,7 @@ def test_the_guest_gets_its_size_and_has_room_for_its_maximum(
     maximum += odd_blocks * 2 * MIB
     vm = with_devices(VmConfig(1, 4, memory, maximum, boot, kernel="k"))
     model = compose_domain(
-        DomainIdentity("uid", "uid"), vm, KernelBoot("k"), "log", Accelerator.TCG
+        DomainIdentity("uid", "uid"), vm, DomainKernel("k"), "log", Accelerator.TCG
     )
     requested = sum(device.requested_bytes for device in model.devices)
     room = sum(device.size_bytes for device in model.devices)
@@ -68,7 +68,7 @@ def test_the_guest_gets_its_size_and_has_room_for_its_maximum(
 
 def test_a_vm_has_its_name_and_uuid_in_whichever_pod_it_runs() -> None:
     source, target = (
-        compose_domain(DomainIdentity("vm", pod), VM, KernelBoot("k"), "log", Accelerator.TCG)
+        compose_domain(DomainIdentity("vm", pod), VM, DomainKernel("k"), "log", Accelerator.TCG)
         for pod in ("a", "b")
     )
     assert (source.name, source.uuid) == (target.name, target.uuid)
@@ -86,7 +86,7 @@ def test_the_domain_of_an_earlier_version_has_the_same_uuid() -> None:
 
 def test_two_pods_never_share_a_domain() -> None:
     one, two = (
-        compose_domain(DomainIdentity(uid, uid), VM, KernelBoot("k"), "log", Accelerator.TCG)
+        compose_domain(DomainIdentity(uid, uid), VM, DomainKernel("k"), "log", Accelerator.TCG)
         for uid in ("a", "b")
     )
     assert one.uuid != two.uuid
@@ -96,17 +96,17 @@ def test_two_pods_never_share_a_domain() -> None:
 @pytest.mark.parametrize(
     ("boot", "accelerator", "changes"),
     [
-        (KernelBoot("k", "i", COMMAND_LINE), Accelerator.TCG, True),
-        (KernelBoot("k", "i", COMMAND_LINE), Accelerator.KVM, False),
-        (KernelBoot("k", "i", "one's own"), Accelerator.TCG, False),
-        (DiskBoot("d"), Accelerator.TCG, False),
+        (DomainKernel("k", "i", COMMAND_LINE), Accelerator.TCG, True),
+        (DomainKernel("k", "i", COMMAND_LINE), Accelerator.KVM, False),
+        (DomainKernel("k", "i", "one's own"), Accelerator.TCG, False),
+        (DomainDisk("d"), Accelerator.TCG, False),
     ],
 )
 def test_an_emulated_guest_of_ours_boots_on_one_vcpu(
     boot: Boot, accelerator: Accelerator, *, changes: bool
 ) -> None:
     found = compose_domain(DomainIdentity("a", "a"), VM, boot, "log", accelerator).boot
-    assert found == (KernelBoot("k", "i", f"{COMMAND_LINE} maxcpus=1") if changes else boot)
+    assert found == (DomainKernel("k", "i", f"{COMMAND_LINE} maxcpus=1") if changes else boot)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.connection import load_libvirt
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.files import resolve_image
-from livesize.runtime.libvirt.link import load_libvirt
 
 
 @pytest.fixture
@@ -55,20 +55,20 @@ def test_a_missing_image_names_the_way_to_get_one(images: Path) -> None:
     ],
 )
 def test_paths_are_translated_both_ways(tmp_path: Path, inside: str, outside: str) -> None:
-    daemon = Daemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
+    daemon = LibvirtDaemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
     assert daemon.outside(inside) == tmp_path / outside
     assert daemon.inside(tmp_path / outside) == inside
 
 
 def test_images_are_seen_inside_and_strangers_stay_where_they_are(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
+    daemon = LibvirtDaemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
     assert daemon.inside(tmp_path / "images/disk") == "/var/lib/libvirt/images/disk"
     assert daemon.inside(Path("/srv/disk")) == "/srv/disk"
     assert daemon.outside("/srv/disk") == Path("/srv/disk")
 
 
 def test_a_daemon_that_was_never_started_does_not_run_and_can_be_stopped(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
+    daemon = LibvirtDaemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
     assert daemon.pid() is None
     daemon.stop()
     (tmp_path / "root/run").mkdir(parents=True)

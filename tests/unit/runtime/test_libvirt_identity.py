@@ -14,14 +14,14 @@ from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.guest_bounds import GuestLimits
 from livesize.runtime.libvirt.identity import DomainIdentity
-from livesize.runtime.libvirt.model import DomainModel, KernelBoot, parse, render
+from livesize.runtime.libvirt.model import DomainKernel, DomainModel, parse, render
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import VmConfig
 
 MIB = 1024 * 1024
 OURS = DomainIdentity("vm-one", "pod-b")
 VM = VmConfig(1, 4, 512 * MIB, 512 * MIB, 512 * MIB, kernel="k")
-MODEL = compose_domain(OURS, VM, KernelBoot("k"), "log", Accelerator.TCG)
+MODEL = compose_domain(OURS, VM, DomainKernel("k"), "log", Accelerator.TCG)
 
 
 class LibvirtError(Exception):

@@ -19,9 +19,9 @@ from livesize.runtime.libvirt.facts import (
 )
 from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.model import (
-    DiskBoot,
+    DomainDisk,
+    DomainKernel,
     DomainModel,
-    KernelBoot,
     parse,
     render,
     render_note,
@@ -35,8 +35,10 @@ GOLDEN = Path(__file__).parent / "golden"
 MIB = 1024 * 1024
 UID = "0b6f0c5e-7b55-4a7f-9d53-0d2f0d6d7a01"
 IDENTITY = DomainIdentity(UID, UID)
-KERNEL = KernelBoot("/var/lib/libvirt/vms/x/kernel", "/var/lib/libvirt/vms/x/initrd", COMMAND_LINE)
-DISK = DiskBoot("/var/lib/libvirt/vms/x/disk.qcow2")
+KERNEL = DomainKernel(
+    "/var/lib/libvirt/vms/x/kernel", "/var/lib/libvirt/vms/x/initrd", COMMAND_LINE
+)
+DISK = DomainDisk("/var/lib/libvirt/vms/x/disk.qcow2")
 LOG = "/var/log/libvirt/vms/x/0.log"
 
 
@@ -108,8 +110,10 @@ models = st.builds(
     boot_memory_bytes=blocks,
     max_memory_bytes=blocks,
     boot=st.one_of(
-        st.builds(KernelBoot, words, st.one_of(st.just(""), words), st.one_of(st.just(""), words)),
-        st.builds(DiskBoot, words),
+        st.builds(
+            DomainKernel, words, st.one_of(st.just(""), words), st.one_of(st.just(""), words)
+        ),
+        st.builds(DomainDisk, words),
     ),
     console_log=words,
     channels=st.lists(words, max_size=3).map(tuple),

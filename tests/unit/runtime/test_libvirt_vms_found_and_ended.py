@@ -11,9 +11,9 @@ import pytest
 from livesize.api.kernel_units import KernelLimits
 from livesize.runtime.interface import PodConfig
 from livesize.runtime.libvirt import runtime as driver
+from livesize.runtime.libvirt.lifecycle import VmLifecycle
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import Folders
-from livesize.runtime.libvirt.vm import Vm
 
 POD = PodConfig("uid-1", "default", "db", KernelLimits(512, None, None), vm=True)
 
@@ -48,8 +48,9 @@ def test_a_domain_that_goes_while_it_is_looked_at_is_passed_over(
     monkeypatch.setattr(driver, "load_libvirt", lambda: SimpleNamespace(libvirtError=LibvirtError))
     connection = SimpleNamespace(listAllDomains=lambda: [Vanished()])
     runtime = object.__new__(driver.LibvirtRuntime)
-    link = SimpleNamespace(connection=lambda: connection)
-    monkeypatch.setattr(runtime, "_surroundings", SimpleNamespace(link=link), raising=False)
+    opened = SimpleNamespace(connection=lambda: connection)
+    environment = SimpleNamespace(connection=opened)
+    monkeypatch.setattr(runtime, "_environment", environment, raising=False)
     monkeypatch.setattr(runtime, "_pods", {}, raising=False)
     runtime._forget_strange_domains()
 
@@ -58,21 +59,21 @@ async def test_a_vm_whose_agent_hangs_is_ended_when_its_grace_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A question to its agent holds up all others to this VM, for longer than a grace may be."""
-    vm = object.__new__(Vm)
+    vm = object.__new__(VmLifecycle)
     vm.ended = asyncio.Event()
     removed: list[object] = []
 
-    async def hang(_: Vm) -> None:
+    async def hang(_: VmLifecycle) -> None:
         await asyncio.Event().wait()
 
     async def remove(group: object) -> None:
         removed.append(group)
 
-    monkeypatch.setattr(Vm, "is_running", property(lambda self: not self.ended.is_set()))
-    monkeypatch.setattr(Vm, "_shut_down", hang)
-    monkeypatch.setattr(Vm, "_kill", lambda self: self.ended.set())
-    around = SimpleNamespace(groups=SimpleNamespace(remove=remove))
-    monkeypatch.setattr(vm, "_around", around, raising=False)
+    monkeypatch.setattr(VmLifecycle, "is_running", property(lambda self: not self.ended.is_set()))
+    monkeypatch.setattr(VmLifecycle, "_shut_down", hang)
+    monkeypatch.setattr(VmLifecycle, "_kill", lambda self: self.ended.set())
+    environment = SimpleNamespace(groups=SimpleNamespace(remove=remove))
+    monkeypatch.setattr(vm, "_environment", environment, raising=False)
     monkeypatch.setattr(vm, "group", "its group", raising=False)
     await vm.stop(0.01)
     assert removed == ["its group"]

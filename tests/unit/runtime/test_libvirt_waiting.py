@@ -20,7 +20,17 @@ from livesize.runtime.libvirt.changes import DomainReading
 from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
 from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
-from livesize.runtime.libvirt.watching import Asking, Pulse, Throttle, may_hold
+from livesize.runtime.libvirt.wait_plan import (
+    Asking,
+    Look,
+    Pause,
+    Return,
+    WaitAction,
+    WaitObservation,
+    WaitPlan,
+    may_hold,
+)
+from livesize.runtime.libvirt.wakeups import Pulse, Throttle
 from livesize.runtime.vm import Accelerator, GuestView, VmView
 
 LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
@@ -114,6 +124,74 @@ def test_a_domain_is_looked_at_when_its_guest_has_said_what_is_waited_for(
         return has_memory or now.guest.vcpus_online == 2
 
     assert may_hold(holds, view) is worth_looking
+
+
+# What a wait does next.
+
+
+def is_whole(view: VmView) -> bool:
+    return view.plugged_memory_bytes == 1024 * MIB
+
+
+def whole(view: VmView) -> VmView:
+    (device,) = view.devices
+    moved = msgspec.structs.replace(device, current_bytes=512 * MIB)
+    return msgspec.structs.replace(view, devices=(moved,))
+
+
+def actions(*seen: WaitObservation, timeout_seconds: float = 60.0) -> list[WaitAction]:
+    plan = WaitPlan(is_whole, timeout_seconds, seen[0])
+    return [plan.next_action(one) for one in seen]
+
+
+MOVING = vm_view(seen_mib=400)
+
+
+def at(now: float, view: VmView | None = MOVING, said: int = 0, **more: bool) -> WaitObservation:
+    return WaitObservation(now, view, said, **{"speaks_up": True, **more})
+
+
+def test_a_guest_without_a_line_is_asked_first() -> None:
+    assert actions(at(0.0, None, speaks_up=False)) == [Look(ask_guest=True)]
+    assert actions(at(0.0, None)) == [Look(ask_guest=False)], "one that speaks up is left in peace"
+
+
+def test_what_the_guest_said_before_is_asked_again() -> None:
+    done = whole(MOVING)
+    assert actions(at(0.0, done), at(0.1, done), at(0.2, done, said=1)) == [
+        *(Look(ask_guest=True), Look(ask_guest=True), Return())
+    ]
+
+
+def test_pauses_grow_up_to_a_bound_and_end_in_a_look() -> None:
+    unheard = {"speaks_up": False}
+    seen = [at(0.1 * number, **unheard) for number in range(21)]
+    first, *rest = actions(*seen)
+    assert first == Look(ask_guest=True)
+    pauses = [one.seconds for one in rest if isinstance(one, Pause)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.02, 0.25)
+    assert [isinstance(one, Pause) for one in rest] == [True, False] * 10
+    assert Look(ask_guest=True) not in rest, "its memory is still on the way"
+
+
+def test_a_word_that_does_not_help_costs_no_look() -> None:
+    lagging = msgspec.structs.replace(MOVING, devices=())
+    woken = at(0.1, lagging, said=1, woken=True)
+    assert actions(at(0.0, lagging), woken) == [Pause(0.25), Pause(0.25)]
+    late = at(0.3, lagging, said=1, woken=True)
+    assert actions(at(0.0, lagging), late) == [Pause(0.25), Look(ask_guest=False)]
+
+
+def test_a_word_that_may_be_what_is_waited_for_is_followed_by_a_look() -> None:
+    spoke, looked = at(0.1, said=1, woken=True), at(0.12, whole(MOVING), said=1)
+    assert actions(at(0.0), spoke, looked) == [Pause(0.25), Look(ask_guest=False), Return()]
+
+
+def test_a_wait_is_over_with_its_time() -> None:
+    assert actions(at(0.0), at(0.1), at(0.2), timeout_seconds=0.2) == [
+        *(Pause(0.2), Look(ask_guest=False), Return())
+    ]
 
 
 # What is read back of a change.

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.machinery.clock import SystemClock
-from livesize.runtime.logs import keeping, times
+from livesize.runtime.logs import rotation as keeping
+from livesize.runtime.logs import times
 from livesize.runtime.logs.cri import log_files, read_cri, rotate
-from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import Growth, read_raw, shorten, times_path
+from livesize.runtime.logs.rotation import LogRotation
 from livesize.runtime.streams import LogLimits, LogLine, LogLines, LogQuery, NoLogError
 
 SECOND = 1_000_000_000
@@ -99,13 +100,13 @@ async def test_following_sees_what_comes_and_ends_with_the_container(
     monkeypatch.setattr(keeping, "CUT_SECONDS", 0.05)
     log, running = tmp_path / "0.log", True
     log.write_bytes(b"before\n")
-    keeper = LogKeeper(SystemClock(), LogLimits(16 * 1024, 2))
-    keeper.open()
-    keeper.begin(log)
+    rotation = LogRotation(SystemClock(), LogLimits(16 * 1024, 2))
+    rotation.open()
+    rotation.begin(log)
     seen: list[LogLine] = []
 
     async def follow() -> None:
-        async for lines in read_raw(log, query(), keeper.following(log, lambda: running)):
+        async for lines in read_raw(log, query(), rotation.following(log, lambda: running)):
             seen.extend(lines)
 
     expected = [b"before\n"]
@@ -118,24 +119,24 @@ async def test_following_sees_what_comes_and_ends_with_the_container(
                 file.write(b"".join(several))
                 await asyncio.sleep(0.03)
         running = False
-        keeper.end(log)
+        rotation.end(log)
     assert data(seen) == b"".join(expected)
     assert seen[0].time_ns <= seen[-1].time_ns
     assert times.Times(times_path(log)).start > 0, "it was rotated meanwhile"
-    keeper.close()
+    rotation.close()
 
 
 async def test_a_log_that_its_workload_has_emptied_begins_anew(tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     log.write_bytes(b"much of it\n" * 100)
-    keeper = LogKeeper(SystemClock(), LogLimits())
-    keeper.open()
-    keeper.begin(log)
+    rotation = LogRotation(SystemClock(), LogLimits())
+    rotation.open()
+    rotation.begin(log)
     log.write_bytes(b"anew\n")
-    keeper.end(log)
+    rotation.end(log)
     assert data(await collected(read_raw(log, query()))) == b"anew\n"
     assert times.Times(times_path(log)).end == 5
-    keeper.close()
+    rotation.close()
 
 
 # As CRI has them

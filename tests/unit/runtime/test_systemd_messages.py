@@ -18,14 +18,14 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.systemd.bus import Systemd
-from livesize.runtime.systemd.messages import Answer, read_answer
+from livesize.runtime.systemd.messages import BusReply, read_reply
 from livesize.runtime.systemd.properties import (
     INFINITY,
     cpu_list_properties,
     cpu_properties,
-    kept_quota_us,
     limit_properties,
     memory_properties,
+    stored_quota_us,
 )
 from livesize.runtime.systemd.slices import slice_name, slice_path
 
@@ -46,14 +46,14 @@ def answer_message(kind: int, serial: int, error: str = "", words: str = "") -> 
 @pytest.mark.parametrize(
     ("message", "answer"),
     [
-        (answer_message(2, 3), Answer(3)),
-        (answer_message(3, 1, NO_SUCH_UNIT, "not loaded"), Answer(1, NO_SUCH_UNIT, "not loaded")),
-        (answer_message(4, 0), Answer(0)),
+        (answer_message(2, 3), BusReply(3)),
+        (answer_message(3, 1, NO_SUCH_UNIT, "not loaded"), BusReply(1, NO_SUCH_UNIT, "not loaded")),
+        (answer_message(4, 0), BusReply(0)),
     ],
 )
-def test_an_answer_is_read(message: bytes, answer: Answer) -> None:
+def test_an_answer_is_read(message: bytes, answer: BusReply) -> None:
     (read,) = Parser().feed(message)
-    assert read_answer(read) == answer
+    assert read_reply(read) == answer
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_an_answer_is_read(message: bytes, answer: Answer) -> None:
     [(100_000, 100_000), (25_500, 26_000), (25_000, 25_000), (1, 1_000), (1_001, 2_000)],
 )
 def test_systemd_keeps_whole_percents(quota_us: int, kept_us: int) -> None:
-    assert kept_quota_us(quota_us) == kept_us
+    assert stored_quota_us(quota_us) == kept_us
     assert cpu_properties(None, quota_us) == [("CPUQuotaPerSecUSec", ("t", kept_us * 10))]
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 10**9))
 def test_what_systemd_keeps_is_never_less_and_hardly_more(quota_us: int) -> None:
-    assert 0 <= kept_quota_us(quota_us) - quota_us < 1_000
+    assert 0 <= stored_quota_us(quota_us) - quota_us < 1_000
 
 
 def test_no_limit_is_infinity() -> None:

@@ -69,11 +69,11 @@ DomainChange: TypeAlias = VcpuChange | DeviceChange | WriteNote
 
 
 def _nothing() -> None:
-    """Nobody keeps count."""
+    """The default: no caller counts."""
 
 
 @dataclass(frozen=True)
-class VmHands:
+class VmStepContext:
     """What the steps of one attempt share. ``failed`` hears of which resource, ``marked`` of which
     resource it is safe to change."""
 
@@ -85,14 +85,14 @@ class VmHands:
     onlookers: Onlookers
     failed: Callable[[str], None]
     marked: Callable[[str], None]
-    bind: Callable[[BindingStep], Step]  # of its group; whoever keeps CPUs does it
-    asked_online: Callable[[], None] = _nothing  # the guest was asked to use what it has
+    bind: Callable[[BindingStep], Step]  # of its group to CPUs
+    online_requested: Callable[[], None] = _nothing  # the guest was asked to use what it has
 
 
-def vm_steps(hands: VmHands, plan: VmPlan) -> list[Step]:
+def vm_steps(context: VmStepContext, plan: VmPlan) -> list[Step]:
     """The plan as steps for machinery.steps."""
     grown = [step for step in plan.steps if isinstance(step, SetGroup) and not shrinks(step)]
-    return [_step(hands, planned, grown) for planned in plan.steps]
+    return [_step(context, planned, grown) for planned in plan.steps]
 
 
 def unread_step(failure: RuntimeCallError) -> Step:
@@ -104,41 +104,41 @@ def unread_step(failure: RuntimeCallError) -> Step:
     return Step("vm:read", fail)
 
 
-def _step(hands: VmHands, planned: VmStep, grown: list[SetGroup]) -> Step:
+def _step(context: VmStepContext, planned: VmStep, grown: list[SetGroup]) -> Step:
     match planned:
         case SetGroup():
-            return group_step(hands.runtime, hands.uid, planned)
+            return group_step(context.runtime, context.uid, planned)
         case Bind() | NarrowPool():
-            return hands.bind(planned)
+            return context.bind(planned)
         case MarkSafe():
-            return Step(planned.name, lambda: _mark(hands, planned))
+            return Step(planned.name, lambda: _mark(context, planned))
         case OnlineMemory():
-            return Step(planned.name, lambda: _bring_online(hands))
+            return Step(planned.name, lambda: _bring_online(context))
         case ConfirmVcpus() | ConfirmMemory() | HoldMemory() | RefuseMemory():
-            return _looking_step(hands, planned)
+            return _looking_step(context, planned)
         case _:
-            return _domain_step(hands, planned, grown)
+            return _domain_step(context, planned, grown)
 
 
 def _looking_step(
-    hands: VmHands, planned: ConfirmVcpus | ConfirmMemory | HoldMemory | RefuseMemory
+    context: VmStepContext, planned: ConfirmVcpus | ConfirmMemory | HoldMemory | RefuseMemory
 ) -> Step:
     async def look() -> None:
         match planned:
             case ConfirmVcpus():
-                await _vcpus(hands, planned)
+                await _vcpus(context, planned)
             case ConfirmMemory():
-                await _memory(hands, planned)
+                await _memory(context, planned)
             case HoldMemory(why=why):
                 raise StepWaitsError(why)
             case RefuseMemory(refusal=refusal):
                 raise StepFailedError(memory_refused(refusal))
 
     resource = "vcpus" if isinstance(planned, ConfirmVcpus) else "memory"
-    return Step(planned.name, _telling(hands, resource, look))
+    return Step(planned.name, _reporting_failure(context, resource, look))
 
 
-def _domain_step(hands: VmHands, planned: DomainChange, grown: list[SetGroup]) -> Step:
+def _domain_step(context: VmStepContext, planned: DomainChange, grown: list[SetGroup]) -> Step:
     """``grown``: the groups that were widened in this plan."""
     name, is_vcpus = planned.name, isinstance(planned, VcpuChange)
     widened = [] if isinstance(planned, PinVcpus) else grown
@@ -149,21 +149,21 @@ def _domain_step(hands: VmHands, planned: DomainChange, grown: list[SetGroup]) -
 
     async def do() -> None:
         try:
-            await hands.runtime.change_vm(hands.uid, planned)
+            await context.runtime.change_vm(context.uid, planned)
         except GuestSilentError:
             raise
         except RuntimeCallError as refusal:
-            await _roll_back(hands, widened, refusal)
+            await _roll_back(context, widened, refusal)
             raise
 
     async def read_back() -> None:
-        view = hands.runtime.vm(hands.uid)  # as the change itself read it; the guest is left alone
+        view = context.runtime.vm(context.uid)  # as the change itself read it
         if view is None or not holds(view):
-            view = await hands.runtime.wait_vm(hands.uid, holds, hands.guest_seconds)
+            view = await context.runtime.wait_vm(context.uid, holds, context.guest_seconds)
         if not holds(view):
-            raise StepFailedError(f"{name} of pod {hands.uid} was done, but the domain differs")
+            raise StepFailedError(f"{name} of pod {context.uid} was done, but the domain differs")
 
-    return Step(name, _telling(hands, "vcpus" if is_vcpus else "memory", do), read_back)
+    return Step(name, _reporting_failure(context, "vcpus" if is_vcpus else "memory", do), read_back)
 
 
 def is_done(change: DomainChange, view: VmView) -> bool:
@@ -195,10 +195,10 @@ def _device_is_done(change: SetRequested | PlugDevice | UnplugDevice, view: VmVi
             return is_live or device is None
 
 
-async def _mark(hands: VmHands, planned: MarkSafe) -> None:
-    """Somebody may have narrowed a group since it was widened: then nothing may be plugged in."""
-    for group in (PodGroup(hands.uid), ContainerGroup(hands.uid, VM_NAME)):
-        limits = hands.runtime.read_limits(group)
+async def _mark(context: VmStepContext, planned: MarkSafe) -> None:
+    """Another program may have narrowed a group since: then nothing may be plugged in."""
+    for group in (PodGroup(context.uid), ContainerGroup(context.uid, VM_NAME)):
+        limits = context.runtime.read_limits(group)
         for needed, found in (
             (planned.quota_us, limits.cpu_quota_us),
             (planned.limit_bytes, limits.memory_limit_bytes),
@@ -208,40 +208,40 @@ async def _mark(hands: VmHands, planned: MarkSafe) -> None:
                     f"{planned.resource} may not be changed yet: {group} holds {found}, and"
                     f" {needed} is needed"
                 )
-    hands.marked(planned.resource)
+    context.marked(planned.resource)
 
 
-async def _bring_online(hands: VmHands) -> None:
+async def _bring_online(context: VmStepContext) -> None:
     """Once for each boot of the guest: one that refuses is not asked again and again."""
     try:
-        await hands.runtime.change_vm(hands.uid, OnlineMemory())
+        await context.runtime.change_vm(context.uid, OnlineMemory())
     except GuestSilentError:
         raise
     except RuntimeCallError as refusal:
-        log.warning("memory stays offline in a guest", pod=hands.uid, why=str(refusal))
-    hands.asked_online()
+        log.warning("memory stays offline in a guest", pod=context.uid, why=str(refusal))
+    context.online_requested()
 
 
-async def _vcpus(hands: VmHands, planned: ConfirmVcpus) -> None:
+async def _vcpus(context: VmStepContext, planned: ConfirmVcpus) -> None:
     def confirmed(view: VmView) -> bool:
         return view.guest is not None and view.guest.vcpus_online == planned.count
 
     def words(view: VmView) -> str:
         return vcpu_progress(view, planned.count)
 
-    view = await _wait(hands, confirmed, _Watched(planned.name, _online, words))
+    view = await _wait(context, confirmed, _Watched(planned.name, _online, words))
     if view.guest is None:
         raise StepWaitsError(vcpu_lacks(view, planned.count))
     if not confirmed(view):
         raise StepFailedError(vcpu_shortfall(view, planned.count))
 
 
-async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
-    shrinks_now = planned.asked_bytes < planned.plugged_before_bytes
+async def _memory(context: VmStepContext, planned: ConfirmMemory) -> None:
+    shrinks_now = planned.requested_bytes < planned.plugged_before_bytes
 
     def moved(view: VmView) -> bool:
-        asked = view.requested_memory_bytes == planned.asked_bytes  # read here for the first time
-        return asked and view.plugged_memory_bytes == planned.asked_bytes
+        requested, plugged = view.requested_memory_bytes, view.plugged_memory_bytes
+        return requested == plugged == planned.requested_bytes
 
     def confirmed(view: VmView) -> bool:
         return moved(view) and is_seen(memory_facts(view), planned.base)
@@ -252,17 +252,17 @@ async def _memory(hands: VmHands, planned: ConfirmMemory) -> None:
     def words(view: VmView) -> str:
         return lacks(view) if moved(view) else memory_progress(view, planned.wanted_bytes)
 
-    online = _Onlining(hands, wanted=lambda view: view.guest is not None and not confirmed(view))
+    online = _Onlining(context, wanted=lambda view: view.guest is not None and not confirmed(view))
     watched = _Watched(planned.name, _memory_reached, words, None if shrinks_now else online.bring)
-    view = await _wait(hands, confirmed, watched)
+    view = await _wait(context, confirmed, watched)
     if confirmed(view) and _is_rough(view, planned):
-        # Its last word may be a moment old: what is told as done is what it says in the end.
-        await hands.runtime.wait_vm(
-            hands.uid, lambda now: not _is_rough(now, planned), LAST_SECONDS
+        # Its last word may be a moment old: the report says what it says in the end.
+        await context.runtime.wait_vm(
+            context.uid, lambda now: not _is_rough(now, planned), LAST_SECONDS
         )
     if moved(view) and not confirmed(view):
         raise StepWaitsError(lacks(view))
-    if not confirmed(view) or planned.asked_bytes != planned.wanted_bytes:
+    if not confirmed(view) or planned.requested_bytes != planned.wanted_bytes:
         raise StepFailedError(memory_shortfall(view, planned.wanted_bytes))
 
 
@@ -285,7 +285,7 @@ class _Onlining:
     online, as often as there is some. Never while it gives memory back, which goes offline for
     that. ``refusal``: why that is not possible."""
 
-    hands: VmHands
+    context: VmStepContext
     wanted: Callable[[VmView], bool]
     refusal: str = ""
 
@@ -293,7 +293,7 @@ class _Onlining:
         if not self.wanted(view) or view.guest is None or not view.guest.agent:
             return
         try:
-            await self.hands.runtime.change_vm(self.hands.uid, OnlineMemory())
+            await self.context.runtime.change_vm(self.context.uid, OnlineMemory())
         except RuntimeCallError as failure:
             self.refusal = str(failure)
 
@@ -309,54 +309,58 @@ class _Watched:
     urge: Callable[[VmView], Awaitable[None]] | None = None
 
 
-async def _wait(hands: VmHands, holds: Callable[[VmView], bool], watched: _Watched) -> VmView:
+async def _wait(
+    context: VmStepContext, holds: Callable[[VmView], bool], watched: _Watched
+) -> VmView:
     """Until it holds, as long as there is progress; or until a newer request makes it void.
-    The domain's notifications wake it; how far it is, is told between them."""
-    begun = hands.runtime.vm(hands.uid)
+    The domain's notifications wake it; between them the observer is told how far it is."""
+    begun = context.runtime.vm(context.uid)
     first = None if begun is None else watched.reached(begun)
-    is_overtaken = hands.onlookers.is_overtaken
-    view = await hands.runtime.wait_vm(
-        hands.uid, holds, min(hands.look_seconds, hands.guest_seconds)
+    is_overtaken = context.onlookers.is_overtaken
+    view = await context.runtime.wait_vm(
+        context.uid, holds, min(context.look_seconds, context.guest_seconds)
     )
     idle_seconds, reached = 0.0, watched.reached(view)
-    while not holds(view) and idle_seconds < hands.guest_seconds and not is_overtaken():
+    while not holds(view) and idle_seconds < context.guest_seconds and not is_overtaken():
         moved = reached != first
         if watched.urge is not None:
             await watched.urge(view)
-        hands.onlookers.tell(Progress(watched.step, watched.words(view), moved))
-        view = await hands.runtime.wait_vm(
-            hands.uid, lambda view: holds(view) or is_overtaken(), hands.look_seconds
+        context.onlookers.tell(Progress(watched.step, watched.words(view), moved))
+        view = await context.runtime.wait_vm(
+            context.uid, lambda view: holds(view) or is_overtaken(), context.look_seconds
         )
-        idle_seconds += hands.look_seconds
+        idle_seconds += context.look_seconds
         if watched.reached(view) != reached:
             idle_seconds = 0.0
         reached = watched.reached(view)
     return view
 
 
-async def _roll_back(hands: VmHands, grown: list[SetGroup], refusal: RuntimeCallError) -> None:
+async def _roll_back(
+    context: VmStepContext, grown: list[SetGroup], refusal: RuntimeCallError
+) -> None:
     if not grown:
         return
     try:
-        view = await hands.runtime.refresh_vm(hands.uid)
-        narrowed = plan_roll_back(grown, vm_facts(view), hands.target.overhead_bytes)
+        view = await context.runtime.refresh_vm(context.uid)
+        narrowed = plan_roll_back(grown, vm_facts(view), context.target.overhead_bytes)
         for change in narrowed:
-            await group_step(hands.runtime, hands.uid, change).do()
+            await group_step(context.runtime, context.uid, change).do()
     except RuntimeCallError as failure:
         refusal.add_note(f"the groups stay wide: {failure}")
 
 
-def _telling(
-    hands: VmHands, resource: str, do: Callable[[], Awaitable[None]]
+def _reporting_failure(
+    context: VmStepContext, resource: str, do: Callable[[], Awaitable[None]]
 ) -> Callable[[], Awaitable[None]]:
-    async def told() -> None:
+    async def run() -> None:
         try:
             await do()
         except (RuntimeCallError, StepFailedError):
-            hands.failed(resource)
+            context.failed(resource)
             raise
 
-    return told
+    return run
 
 
 def _online(view: VmView) -> int | None:

@@ -95,11 +95,11 @@ class ConfirmVcpus(msgspec.Struct, frozen=True, tag=True):
 
 
 class ConfirmMemory(msgspec.Struct, frozen=True, tag=True):
-    """The guest has taken or given back memory until it holds ``asked_bytes``, and sees the
+    """The guest has taken or given back memory until it holds ``requested_bytes``, and sees the
     difference. Where that is more than ``wanted_bytes``, it cannot give the rest now."""
 
     wanted_bytes: int
-    asked_bytes: int
+    requested_bytes: int
     plugged_before_bytes: int
     base: MemoryBase | None
 
@@ -262,17 +262,17 @@ def _memory_steps(
 def _domain_memory_steps(
     facts: MemoryFacts, target: VmTarget, decision: MemoryPlan
 ) -> list[VmStep]:
-    wanted_bytes, asked_bytes = target.memory_bytes, decision.asked_bytes
+    wanted_bytes, requested_bytes = target.memory_bytes, decision.requested_bytes
     steps: list[VmStep] = [*decision.live]
     base = base_of(facts)
     is_under_way = facts.noted_bytes is not None
     if steps or facts.plugged_bytes != wanted_bytes or (is_under_way and not is_seen(facts, base)):
-        steps.append(ConfirmMemory(wanted_bytes, asked_bytes, facts.plugged_bytes, base))
+        steps.append(ConfirmMemory(wanted_bytes, requested_bytes, facts.plugged_bytes, base))
     steps += decision.persistent
     if steps and facts.noted_bytes != wanted_bytes:
         steps.insert(0, WriteNote(VmNote(wanted_bytes, base)))
     if decision.live:
-        steps.insert(0, MarkSafe("memory", limit_bytes=asked_bytes + target.overhead_bytes))
+        steps.insert(0, MarkSafe("memory", limit_bytes=requested_bytes + target.overhead_bytes))
     if steps or is_under_way:
         steps.append(WriteNote(VmNote()))
     return steps

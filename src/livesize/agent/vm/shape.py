@@ -17,7 +17,7 @@ from livesize.agent.pods.post import PodRecord
 from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, Onlookers, StartSize
-from livesize.agent.vm.apply import VmHands, unread_step, vm_steps
+from livesize.agent.vm.apply import VmStepContext, unread_step, vm_steps
 from livesize.agent.vm.plan import VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
 from livesize.agent.vm.words import NOT_HEARD, keeps_memory
@@ -83,7 +83,7 @@ class VmShape:
             memory_first=self._vcpus_failed,
             may_online=self._may_online(view),
         )
-        hands = VmHands(
+        context = VmStepContext(
             runtime=self._runtime,
             uid=entry.uid,
             target=target,
@@ -91,13 +91,13 @@ class VmShape:
             look_seconds=self._outside.settings.progress_seconds,
             onlookers=onlookers,
             failed=self._failed,
-            marked=_nobody if entry.settled else partial(self._marked, entry.generation),
+            marked=_not_reported if entry.settled else partial(self._marked, entry.generation),
             bind=lambda planned: self._bind(entry.uid, planned),
-            asked_online=lambda: self._asked_online(view),
+            online_requested=lambda: self._online_requested(view),
         )
         names = tuple(step.name for step in plan.changing)
         follows = _followed(plan, target)
-        steps = tuple(vm_steps(hands, plan))
+        steps = tuple(vm_steps(context, plan))
         return MachineWork(
             steps,
             names,
@@ -111,7 +111,7 @@ class VmShape:
         guest = view.guest
         return guest is not None and guest.agent and guest.boot_id != self._onlined_boot
 
-    def _asked_online(self, view: VmView) -> None:
+    def _online_requested(self, view: VmView) -> None:
         self._onlined_boot = "" if view.guest is None else view.guest.boot_id
 
     def _remark(self, uid: str) -> str:
@@ -120,19 +120,19 @@ class VmShape:
         return f"{MESSAGES[ResizePhase.DONE]} But {kept}." if kept else ""
 
     def _cpus(self, entry: Allocation, view: VmView) -> dict[str, Any]:
-        """What the target says of CPUs. Without the policy nobody is told any; pins that an agent
-        with it has left are widened to all."""
-        keeper, alone = self._outside.cpus, entry.cpus.get(VM_NAME, ())
-        if keeper is not None:
-            return {"cpus": alone or keeper.pool(), "alone": bool(alone)}
+        """What the target says of CPUs. Without the static policy there are none; pins that an
+        agent with it has left are widened to all."""
+        cpus, alone = self._outside.cpus, entry.cpus.get(VM_NAME, ())
+        if cpus is not None:
+            return {"cpus": alone or cpus.pool(), "alone": bool(alone)}
         return {} if view.pins == UNPINNED else {"cpus": self._runtime.cpus()}
 
     def _binding(self, entry: Allocation) -> tuple[BindingStep, ...]:
-        keeper = self._outside.cpus
-        return () if keeper is None or not entry.cpus else keeper.plan(entry, (VM_NAME,))
+        cpus = self._outside.cpus
+        return () if cpus is None or not entry.cpus else cpus.plan(entry, (VM_NAME,))
 
     def _bind(self, uid: str, planned: BindingStep) -> Step:
-        assert self._outside.cpus is not None, "who planned it"
+        assert self._outside.cpus is not None, "it planned the step"
         return self._outside.cpus.step(uid, planned)
 
     def _may_be_booting(self, snapshot: PodSnapshot) -> bool:
@@ -175,12 +175,12 @@ class VmShape:
 
 
 def _followed(plan: VmPlan, target: VmTarget) -> str:
-    """What a plan only follows, so that it is nobody's doing."""
+    """What a plan only follows: then no user asked for it."""
     if all(isinstance(step, OnlineMemory) for step in plan.changing):
         return "a boot of the guest"
     only_pins = all(isinstance(step, PinVcpus) for step in plan.changing)
     return "the shared CPUs" if only_pins and not target.alone else ""
 
 
-def _nobody(_resource: str) -> None:
-    """Of what was changed by hand and is driven back nobody asked to hear."""
+def _not_reported(_resource: str) -> None:
+    """What was changed by hand is driven back without an event."""

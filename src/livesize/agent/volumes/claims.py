@@ -29,7 +29,7 @@ from livesize.api.storage import (
 )
 from livesize.api.volume_choice import NodeFacts, reaches
 from livesize.client.interface import Client
-from livesize.runtime.volumes.interface import HostPath, KeptFolder
+from livesize.runtime.volumes.interface import ClaimFolder, HostPath
 
 CLAIMS, VOLUMES = PERSISTENT_VOLUME_CLAIMS.plural, PERSISTENT_VOLUMES.plural
 
@@ -59,7 +59,7 @@ async def _until_bound(client: Client, claim: Object) -> None:
 
 def claimed_volume(
     volume: Object, pod: Object, sources: Sources, folders: str
-) -> HostPath | KeptFolder:
+) -> HostPath | ClaimFolder:
     """What the claim of a pod's ``volume`` stands for; ``folders``: where this machine keeps them.
     ConfigError: there is nothing yet, or not here; the sentence says what to do."""
     name = str(lookup(volume, "persistentVolumeClaim", "claimName", default=""))
@@ -103,14 +103,16 @@ def _check_here(found: Object, pod: Object, sources: Sources) -> None:
         raise ConfigError(f"volume {name_of(found)}: this node has no volumeMode {mode_of(found)}")
 
 
-def _on_machine(name: str, found: Object, group: int | None, folders: str) -> HostPath | KeptFolder:
+def _on_machine(
+    name: str, found: Object, group: int | None, folders: str
+) -> HostPath | ClaimFolder:
     path = str(lookup(found, "spec", "local", "path", default=""))
     if is_ours(found):
         if path != f"{folders}/{name_of(found)}":
             raise ConfigError(
                 f"volume {name_of(found)} lies at {path}, and this node has {folders}"
             )
-        return KeptFolder(name, name_of(found), group)
+        return ClaimFolder(name, name_of(found), group)
     if path:
         return HostPath(name, path, "Directory")
     source = lookup(found, "spec", "hostPath", default={})

@@ -128,7 +128,7 @@ class PodVolumes:
                 raise
             sources = self._sources  # the API server is away: what was true before will do
         self._sources = sources
-        folders = self._outside.volumes.kept_root
+        folders = self._outside.volumes.claims_root
         return Surroundings(pod, sources, sizes, self._allocatable, folders)
 
     async def _source(

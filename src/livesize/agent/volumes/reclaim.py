@@ -53,7 +53,7 @@ class FolderReclaimer:
 
     def _plan(self, volume: Object) -> Rest | LetGo | RemoveFolder | Refuse:
         return plan_reclaim(
-            volume, self._outside.settings.node_name, self._outside.volumes.kept_root
+            volume, self._outside.settings.node_name, self._outside.volumes.claims_root
         )
 
     async def _reconcile(self, name: str) -> float | None:
@@ -90,7 +90,7 @@ class FolderReclaimer:
 
     async def _remove(self, volume: Object, folder: str) -> None:
         try:
-            await self._outside.volumes.remove_kept(folder)
+            await self._outside.volumes.remove_claim_folder(folder)
             log.info("folder removed", volume=folder)
         except RuntimeCallError as failure:
             self._outside.tell(volume, EventReason.VOLUME_FAILED_DELETE, str(failure))

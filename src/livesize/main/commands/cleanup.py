@@ -17,7 +17,7 @@ from livesize.main.wiring.folders import exclusive
 from livesize.main.wiring.ownership import node_locks, root_groups
 from livesize.runtime.abandoned import (
     Abandoned,
-    PlacesLeft,
+    NodePaths,
     ProcessLeft,
     observe_abandoned,
     remove_abandoned,
@@ -131,7 +131,7 @@ def _owner_of(locks: NodeLocks, directory: DataDirectory) -> NodeOwner:
 
 def _observe(owner: NodeOwner) -> LeftBehind:
     sandboxes = asyncio.run(_sandboxes(owner, remove=False)) if owner.endpoint else ()
-    return LeftBehind(owner, observe_abandoned(_places(owner)), sandboxes)
+    return LeftBehind(owner, observe_abandoned(_paths(owner)), sandboxes)
 
 
 def _remove(left: LeftBehind) -> None:
@@ -141,18 +141,18 @@ def _remove(left: LeftBehind) -> None:
         from livesize.runtime.rootless.namespaces import end_namespaces
 
         end_namespaces(DataDirectory(Path(owner.directory)).agent)
-    remove_abandoned(_places(owner))
+    remove_abandoned(_paths(owner))
     if left.sandboxes:
         asyncio.run(_sandboxes(owner, remove=True))
 
 
-def _places(owner: NodeOwner) -> PlacesLeft:
+def _paths(owner: NodeOwner) -> NodePaths:
     from livesize.runtime.containerd.daemon import socket_of
 
     directory = DataDirectory(Path(owner.directory))
     containerd = directory.containerd / "containerd"
     socket = socket_of(containerd)
-    return PlacesLeft(
+    return NodePaths(
         hierarchies=_hierarchies(),
         roots=root_groups(owner.identity),
         words=(str(containerd / "config.toml"), str(socket), str(directory.vms / "libvirt")),
@@ -170,23 +170,23 @@ def _hierarchies() -> tuple[str, ...]:
 
 async def _sandboxes(owner: NodeOwner, *, remove: bool) -> tuple[str, ...]:
     """Those labelled with the node's uid, in a containerd that is not its own."""
-    from livesize.runtime.containerd.link import Link
+    from livesize.runtime.containerd.cri_client import CriClient
     from livesize.runtime.containerd.messages import PodSandboxFilter
     from livesize.runtime.containerd.requests import NODE_LABEL
 
-    link = Link(Path(owner.endpoint), SystemClock())
+    client = CriClient(Path(owner.endpoint), SystemClock())
     try:
         ours = PodSandboxFilter(label_selector={NODE_LABEL: owner.identity.uid})
-        answer = await link.call("ListPodSandbox", filter=ours)
+        answer = await client.call("ListPodSandbox", filter=ours)
         found = tuple(str(item.id) for item in answer.items)
         for one in found if remove else ():
-            await link.call("StopPodSandbox", pod_sandbox_id=one)
-            await link.call("RemovePodSandbox", pod_sandbox_id=one)
+            await client.call("StopPodSandbox", pod_sandbox_id=one)
+            await client.call("RemovePodSandbox", pod_sandbox_id=one)
     except RuntimeCallError as failure:
         raise RuntimeCallError(
             f"the containerd at {owner.endpoint}, which ran pods of this node, cannot be asked:"
             f" {failure}"
         ) from failure
     finally:
-        await link.close()
+        await client.close()
     return found

@@ -97,12 +97,12 @@ async def _group_driver(socket: Path) -> str:
     import asyncio
 
     from livesize.machinery.clock import SystemClock
+    from livesize.runtime.containerd.cri_client import CriClient
     from livesize.runtime.containerd.group_driver import find_group_driver
-    from livesize.runtime.containerd.link import Link
 
-    link = Link(socket, SystemClock())
+    client = CriClient(socket, SystemClock())
     try:
         async with asyncio.timeout(_SECONDS):
-            return (await find_group_driver(link)).value
+            return (await find_group_driver(client)).value
     finally:
-        await link.close()
+        await client.close()

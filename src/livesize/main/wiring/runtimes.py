@@ -91,7 +91,7 @@ def rootless(choice: RuntimeChoice, directory: DataDirectory) -> Iterator[None]:
     if not choice.rootless:
         yield
         return
-    from livesize.runtime.process.records import Records
+    from livesize.runtime.process.records import ProcessRecords
     from livesize.runtime.rootless.delegation import find_delegation, require_delegation
     from livesize.runtime.rootless.namespaces import end_namespaces, enter_namespaces
 
@@ -100,7 +100,7 @@ def rootless(choice: RuntimeChoice, directory: DataDirectory) -> Iterator[None]:
     try:
         yield
     finally:
-        if not Records(directory.runtime).pod_uids():
+        if not ProcessRecords(directory.runtime).pod_uids():
             end_namespaces(directory.agent)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.runtime.cgroups.cpuset import CpusetV1, affinity_of
+from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.files import (
     call_failed,
     child_directories,
@@ -36,7 +37,6 @@ from livesize.runtime.cgroups.interface import (
     small_margin,
     whole_pages,
 )
-from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.interface import GoneError, MemoryInUseError, Reading
 
 REQUIRED_CONTROLLERS = ("cpu", "cpuacct", "memory", "pids")
@@ -55,7 +55,7 @@ class CgroupsV1:
             dict.fromkeys((self._cpu, self._cpuacct, self._memory, self._pids))
         )
         self._cpuset = CpusetV1(mounts.get("cpuset"))
-        self._files = KeptFiles()
+        self._files = GroupFileCache()
 
     @property
     def version(self) -> CgroupVersion:

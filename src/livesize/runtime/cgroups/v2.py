@@ -11,6 +11,7 @@ import os
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.runtime.cgroups.cpuset import CpusetV2, affinity_of
+from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.files import (
     call_failed,
     child_directories,
@@ -25,7 +26,6 @@ from livesize.runtime.cgroups.files import (
     write_text,
 )
 from livesize.runtime.cgroups.interface import Margin, shrink_margin, unreclaimable_bytes
-from livesize.runtime.cgroups.kept_files import KeptFiles
 from livesize.runtime.cgroups.narrow import mend, narrow
 from livesize.runtime.interface import GoneError, Reading, RuntimeCallError
 
@@ -36,12 +36,12 @@ class CgroupsV2:
     """``mount`` is where the tree is mounted, usually /sys/fs/cgroup."""
 
     def __init__(
-        self, mount: str, clock: Clock | None = None, files: KeptFiles | None = None
+        self, mount: str, clock: Clock | None = None, files: GroupFileCache | None = None
     ) -> None:
         self._mount = mount
         self._cpuset = CpusetV2(mount)
         self._clock = clock or SystemClock()
-        self._files = files or KeptFiles()
+        self._files = files or GroupFileCache()
 
     @property
     def version(self) -> CgroupVersion:

@@ -13,8 +13,11 @@ import msgspec
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import Clock
-from livesize.runtime.containerd.ending import ENDING_DELAYS, ask_until_noticed
-from livesize.runtime.containerd.link import Link, RefusedError, UnreachableError
+from livesize.runtime.containerd.cri_client import (
+    ContainerdUnreachableError,
+    CriClient,
+    CriRefusedError,
+)
 from livesize.runtime.containerd.messages import (
     CONTAINER_RUNNING,
     ContainerFilter,
@@ -30,6 +33,7 @@ from livesize.runtime.containerd.requests import (
     memory_resources,
 )
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
+from livesize.runtime.containerd.shim_exit import ENDING_DELAYS, ask_until_noticed
 from livesize.runtime.containerd.views import container_view, recorded_limits
 from livesize.runtime.interface import (
     CommandResult,
@@ -58,9 +62,9 @@ class Containers:
     """``logs``: the folder that has a folder of log files for each pod."""
 
     def __init__(
-        self, link: Link, node_uid: str, logs: Path, version: CgroupVersion, clock: Clock
+        self, client: CriClient, node_uid: str, logs: Path, version: CgroupVersion, clock: Clock
     ) -> None:
-        self._link = link
+        self._client = client
         self._node_uid = node_uid
         self._logs = logs
         self._version = version
@@ -71,7 +75,7 @@ class Containers:
     ) -> list[ListedContainer]:
         """Of this node, with these labels; oldest attempt first."""
         wanted = ContainerFilter(label_selector={NODE_LABEL: self._node_uid, **labels})
-        answer = await self._link.call("ListContainers", filter=wanted)
+        answer = await self._client.call("ListContainers", filter=wanted)
         found = [
             ListedContainer(
                 one.id,
@@ -102,19 +106,19 @@ class Containers:
             ),
         }
         try:
-            answer = await self._link.call("CreateContainer", **fields)
-        except RefusedError as refusal:
+            answer = await self._client.call("CreateContainer", **fields)
+        except CriRefusedError as refusal:
             if _RESERVED not in str(refusal):
                 raise
             # Left by an agent or a containerd that was killed while it made this very start.
             await self._remove_attempt(config)
-            answer = await self._link.call("CreateContainer", **fields)
+            answer = await self._client.call("CreateContainer", **fields)
         return str(answer.container_id)
 
     async def start(self, container_id: str) -> None:
         """Start it; where that fails it is gone again, unless it runs all the same."""
         try:
-            await self._link.call(
+            await self._client.call(
                 "StartContainer", seconds=START_SECONDS, container_id=container_id
             )
         except RuntimeCallError:
@@ -145,7 +149,7 @@ class Containers:
     async def stop(self, container_id: str, grace_seconds: float) -> None:
         """containerd counts whole seconds; we let it count more, and are exact ourselves."""
         if grace_seconds > 0:
-            with contextlib.suppress(TimeoutError, RefusedError):
+            with contextlib.suppress(TimeoutError, CriRefusedError):
                 async with asyncio.timeout(grace_seconds):
                     await self._stop(container_id, math.ceil(grace_seconds) + 1)
                     return
@@ -153,7 +157,7 @@ class Containers:
 
     async def remove(self, container_id: str) -> None:
         with contextlib.suppress(GoneError):
-            await self._link.call("RemoveContainer", container_id=container_id)
+            await self._client.call("RemoveContainer", container_id=container_id)
 
     async def set_cpu(self, container_id: str, weight: int | None, quota_us: int | None) -> None:
         await self._update(container_id, cpu_resources(weight, quota_us, self._version))
@@ -177,14 +181,14 @@ class Containers:
         seconds = math.ceil(timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
-                answer = await self._link.call(
+                answer = await self._client.call(
                     "ExecSync",
                     seconds=seconds + KILL_SECONDS,
                     container_id=container_id,
                     cmd=command,
                     timeout=seconds,
                 )
-        except (TimeoutError, UnreachableError) as failure:
+        except (TimeoutError, ContainerdUnreachableError) as failure:
             raise CommandTimeoutError(
                 f"{command[0]} did not end within {timeout_seconds:g} s"
             ) from failure
@@ -195,7 +199,7 @@ class Containers:
         await self._update(container_id, cpu_list_resources(cpus))
 
     async def _update(self, container_id: str, resources: Message, *, patient: bool = True) -> None:
-        await self._link.call(
+        await self._client.call(
             "UpdateContainerResources",
             patient=patient,
             container_id=container_id,
@@ -204,12 +208,12 @@ class Containers:
 
     async def _stop(self, container_id: str, grace: int) -> None:
         seconds = grace + KILL_SECONDS
-        await self._link.call(
+        await self._client.call(
             "StopContainer", seconds=seconds, container_id=container_id, timeout=grace
         )
 
     async def _status(self, container_id: str) -> Message:
-        return await self._link.call("ContainerStatus", container_id=container_id, verbose=True)
+        return await self._client.call("ContainerStatus", container_id=container_id, verbose=True)
 
     async def _runs(self, container_id: str) -> bool:
         try:

@@ -146,7 +146,7 @@ def find_programs() -> Programs:
     return Programs(*(shutil.which(name, path=path) or "" for name in names))
 
 
-class Daemon:
+class ContainerdDaemon:
     def __init__(
         self,
         root: Path,

@@ -25,7 +25,7 @@ END_SECONDS = 1.0
 _BECOMING_DELAYS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
-class ExecSession:
+class CriExecSession:
     """A session, and the process behind it as soon as that is known."""
 
     def __init__(self, session: Session, start: _Start) -> None:
@@ -133,7 +133,7 @@ class Execs:
 
     async def begin(
         self, container_id: str, command: tuple[str, ...], opened: Callable[[], Awaitable[Session]]
-    ) -> ExecSession:
+    ) -> CriExecSession:
         """The session that ``opened`` opens; when it is closed, what it began is ended."""
         while (before := self._starts.get(container_id)) is not None:
             await before.is_told(TOLD_SECONDS)
@@ -142,7 +142,7 @@ class Execs:
                 del self._starts[container_id]
         start = self._starts[container_id] = _Start(command)
         try:
-            return ExecSession(await opened(), start)
+            return CriExecSession(await opened(), start)
         except BaseException:
             self._drop(container_id, start)
             raise

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import json
 
+from livesize.runtime.containerd.cri_client import CriClient, CriRefusedError
 from livesize.runtime.containerd.daemon import GroupDriver
-from livesize.runtime.containerd.link import Link, RefusedError
 
 _SYSTEMD = 0  # CRI's CgroupDriver
 
 
-async def find_group_driver(link: Link) -> GroupDriver:
+async def find_group_driver(client: CriClient) -> GroupDriver:
     """Of the containerd at the other end."""
     try:
-        answer = await link.call("RuntimeConfig")
-    except RefusedError:  # it does not know the call
-        return await _from_settings(link)
+        answer = await client.call("RuntimeConfig")
+    except CriRefusedError:  # it does not know the call
+        return await _from_settings(client)
     if not answer.HasField("linux"):
-        return await _from_settings(link)
+        return await _from_settings(client)
     systemd = answer.linux.cgroup_driver == _SYSTEMD
     return GroupDriver.SYSTEMD if systemd else GroupDriver.CGROUPFS
 
 
-async def _from_settings(link: Link) -> GroupDriver:
+async def _from_settings(client: CriClient) -> GroupDriver:
     """As the default runtime's options say."""
-    status = await link.call("Status", verbose=True)
+    status = await client.call("Status", verbose=True)
     try:
         config = json.loads(status.info["config"])["containerd"]
         runtime = config["runtimes"][config["defaultRuntimeName"]]

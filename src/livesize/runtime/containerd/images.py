@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.machinery.clock import Clock
-from livesize.runtime.containerd.link import NAMESPACE, Link, RefusedError
+from livesize.runtime.containerd.cri_client import NAMESPACE, CriClient, CriRefusedError
 from livesize.runtime.containerd.messages import AuthConfig, ImageSpec, Message
 from livesize.runtime.image_export import IMAGE_LABEL, export_image
 from livesize.runtime.images import Image, ImageStore, normalise
@@ -35,9 +35,9 @@ class ContainerdImages:
     """``ctr``: the program that imports archives; it comes with containerd."""
 
     def __init__(
-        self, link: Link, store: ImageStore, ctr: str, in_thread: InThread, clock: Clock
+        self, client: CriClient, store: ImageStore, ctr: str, in_thread: InThread, clock: Clock
     ) -> None:
-        self._link = link
+        self._client = client
         self._clock = clock
         self._store = store
         self._ctr = ctr
@@ -74,10 +74,10 @@ class ContainerdImages:
         for login in logins or (None,):
             fields = {} if login is None else {"auth": AuthConfig(**msgspec.structs.asdict(login))}
             try:
-                await self._link.call(
+                await self._client.call(
                     "PullImage", seconds=PULL_SECONDS, image=ImageSpec(image=ref), **fields
                 )
-            except (RefusedError, GoneError) as refusal:
+            except (CriRefusedError, GoneError) as refusal:
                 refusals.append(str(refusal))
             else:
                 return
@@ -85,7 +85,7 @@ class ContainerdImages:
 
     async def names(self) -> tuple[str, ...]:
         """All that pods may name."""
-        listing = await self._link.call("ListImages")
+        listing = await self._client.call("ListImages")
         known = {tag for image in listing.images for tag in image.repo_tags}
         return tuple(sorted(known.union(self._store.names())))
 
@@ -115,7 +115,7 @@ class ContainerdImages:
         raise ImageMissingError(f"image {ref} was imported, but containerd does not show it")
 
     async def _status(self, ref: str) -> Message | None:
-        found = await self._link.call("ImageStatus", image=ImageSpec(image=ref), verbose=True)
+        found = await self._client.call("ImageStatus", image=ImageSpec(image=ref), verbose=True)
         return found if found.HasField("image") else None
 
     def _find(self, ref: str) -> Image | None:
@@ -128,7 +128,7 @@ class ContainerdImages:
         with tempfile.TemporaryDirectory(prefix="livesize-image-") as folder:
             archive = Path(folder, "image.tar")
             export_image(image, normalise(ref), archive)
-            command = [self._ctr, "--address", str(self._link.socket), "--namespace", NAMESPACE]
+            command = [self._ctr, "--address", str(self._client.socket), "--namespace", NAMESPACE]
             done = subprocess.run(
                 [*command, "images", "import", "--no-unpack", str(archive)],
                 capture_output=True,

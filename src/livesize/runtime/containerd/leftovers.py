@@ -17,7 +17,7 @@ from livesize.runtime.cgroups.pod_groups import REMOVE_DELAYS
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
 
-class Leftovers:
+class ContainerdLeftovers:
     def __init__(self, cgroups: CgroupDriver, clock: Clock) -> None:
         self._cgroups = cgroups
         self._clock = clock

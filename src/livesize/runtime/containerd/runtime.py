@@ -1,10 +1,10 @@
 """Runs containers through containerd, over CRI v1.
 
-The pod's group is ours (places.py). Of a container's limits containerd has a record, which is kept
-true: memory goes through it, of CPU it is told (resizing.py). What the limits are is read from the
-kernel's files alone. Pods and containers are known by labels in containerd: there is no second
-record, and the next agent finds what is there. Of a containerd that others use too, only sandboxes
-with this node's own label are ever looked at.
+The pod's group is ours (group_layout.py). containerd has a record of a container's limits, which
+stays true: memory goes through containerd, and it is told of CPU (resizer.py). The agent reads the
+limits from the kernel's files alone. Labels in containerd say which pods and containers are ours:
+there is no second record, and the next agent finds what is there. Of a containerd that others use
+too, the agent looks only at sandboxes with this node's own label.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, read_setting, safe_name
 from livesize.runtime.cgroups.oom_score import set_oom_scores
 from livesize.runtime.commands import with_variables
-from livesize.runtime.containerd.connecting import Connection, connect, find_ctr
+from livesize.runtime.containerd.connection import ContainerdConnection, connect, find_ctr
 from livesize.runtime.containerd.containers import KILL_SECONDS, Containers
 from livesize.runtime.containerd.daemon import CniFolders, GroupDriver
 from livesize.runtime.containerd.execs import Execs
-from livesize.runtime.containerd.image_cleaning import CleaningLimits, ImageCleaner
+from livesize.runtime.containerd.group_layout import DirectoryLayout, GroupLayout
+from livesize.runtime.containerd.image_garbage import CleaningLimits, ImageCleaner
 from livesize.runtime.containerd.images import ContainerdImages
+from livesize.runtime.containerd.limits_notifier import LimitsNotifier
 from livesize.runtime.containerd.messages import CONTAINER_CREATED, CONTAINER_RUNNING
-from livesize.runtime.containerd.places import Places, PlainPlaces
 from livesize.runtime.containerd.requests import with_image_user
-from livesize.runtime.containerd.resizing import Resizer
+from livesize.runtime.containerd.resizer import Resizer
 from livesize.runtime.containerd.sandboxes import Sandbox, Sandboxes
-from livesize.runtime.containerd.slice_places import SlicePlaces
-from livesize.runtime.containerd.streaming import Streaming
-from livesize.runtime.containerd.telling import Telling
-from livesize.runtime.containerd.watching import Watcher
+from livesize.runtime.containerd.slice_layout import SliceLayout
+from livesize.runtime.containerd.streams import Streaming
+from livesize.runtime.containerd.task_watch import TaskWatcher
 from livesize.runtime.events import EventFeed
 from livesize.runtime.folder_lock import FolderLock
 from livesize.runtime.images import ImageStore
@@ -138,7 +138,9 @@ class ContainerdRuntime:
         self._settings = settings
         self._cgroups: CgroupDriver = open_cgroups()
         self._cgroup_root = cgroup_root
-        self._places: Places = PlainPlaces(self._cgroups, cgroup_root, clock, self._group_removed)
+        self._layout: GroupLayout = DirectoryLayout(
+            self._cgroups, cgroup_root, clock, self._group_removed
+        )
         self._store = ImageStore(images or self._state_dir / "images")
         self._feed = feed or EventFeed()
         self._lock = FolderLock(self._state_dir)
@@ -148,8 +150,8 @@ class ContainerdRuntime:
         self._ended_early: dict[str, bool] = {}  # ids being started: has its end been told?
         self._stopped: set[str] = set()  # ids of those that we ended ourselves
         self._execs = Execs(clock)
-        self._connection: Connection | None = None
-        self._telling: Telling | None = None
+        self._connection: ContainerdConnection | None = None
+        self._notifier: LimitsNotifier | None = None
         self._watching = OwnedTasks()
 
     @property
@@ -184,40 +186,42 @@ class ContainerdRuntime:
                 clock,
             )
             if connection.group_driver is GroupDriver.SYSTEMD:
-                self._places.close()
-                self._places = SlicePlaces(self._cgroups, self._cgroup_root, clock)
-            link, logs = connection.link, self._state_dir / "logs"
-            self._images = ContainerdImages(link, self._store, ctr, self._in_thread, clock)
-            self._cleaner = ImageCleaner(link, clock, self._state_dir, settings.cleaning)
-            self._sandboxes = Sandboxes(link, node_uid, logs, self._places, self._clock)
-            self._containers = Containers(link, node_uid, logs, self.cgroup_version, clock)
-            self._streaming = Streaming(link, clock, settings.logs)
+                self._layout.close()
+                self._layout = SliceLayout(self._cgroups, self._cgroup_root, clock)
+            client, logs = connection.client, self._state_dir / "logs"
+            self._images = ContainerdImages(client, self._store, ctr, self._in_thread, clock)
+            self._cleaner = ImageCleaner(client, clock, self._state_dir, settings.cleaning)
+            self._sandboxes = Sandboxes(client, node_uid, logs, self._layout, self._clock)
+            self._containers = Containers(client, node_uid, logs, self.cgroup_version, clock)
+            self._streaming = Streaming(client, clock, settings.logs)
             if connection.group_driver is GroupDriver.CGROUPFS:
-                self._telling = Telling(self._containers, self._cgroups, clock)
-            self._resizer = Resizer(self._containers, self._cgroups, self._in_thread, self._telling)
+                self._notifier = LimitsNotifier(self._containers, self._cgroups, clock)
+            self._resizer = Resizer(
+                self._containers, self._cgroups, self._in_thread, self._notifier
+            )
             await self._keep_driver(connection.group_driver)
-            await self._places.open()
+            await self._layout.open()
             await self._find_pods()
-            await self._places.remove_strange(set(self._pods))
+            await self._layout.remove_strange(set(self._pods))
             self._image_names = await self._images.names()
         except BaseException:
             await self.close()
             raise
-        watcher = Watcher(link, connection.daemon, self, clock, settings.relist_seconds)
+        watcher = TaskWatcher(client, connection.daemon, self, clock, settings.relist_seconds)
         self._watching.start(watcher.run(), name="containerd watcher")
 
     async def close(self) -> None:
         await self._watching.close()
-        if self._telling is not None:
-            await self._telling.close()
+        if self._notifier is not None:
+            await self._notifier.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             # Where pods go on, so does containerd: it is what writes their logs.
             await connection.close(stop=not self._pods)
             if not self._pods:
-                await self._places.remove_root()
+                await self._layout.remove_root()
         self._feed.close()
-        self._places.close()
+        self._layout.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
 
@@ -240,10 +244,10 @@ class ContainerdRuntime:
 
     async def create_pod(self, config: PodConfig) -> None:
         known = config.uid in self._pods
-        if known and self._places.exists(config.uid):
+        if known and self._layout.exists(config.uid):
             return
         points = self._settings.points
-        await self._places.make(config.uid, config.limits, self._settings.pids_max)
+        await self._layout.make(config.uid, config.limits, self._settings.pids_max)
         points.reach("create-pod/group")
         if known:
             return  # its containers ask for the sandbox when they are started again
@@ -252,7 +256,7 @@ class ContainerdRuntime:
                 await self._images.require(BUILT_IN_IMAGE)  # a sandbox runs it
             sandbox = await self._sandboxes.run(config, attempt=0)
         except RuntimeCallError:
-            await self._places.remove(config.uid)
+            await self._layout.remove(config.uid)
             raise
         points.reach("create-pod/sandbox")
         self._pods[config.uid] = _Pod(sandbox)
@@ -316,7 +320,7 @@ class ContainerdRuntime:
         points = self._settings.points
         await self._sandboxes.remove(uid)
         points.reach("remove-pod/sandbox")
-        await self._places.remove(uid)
+        await self._layout.remove(uid)
         points.reach("remove-pod/groups")
         self._remove_logs(uid)
         del self._pods[uid]
@@ -337,7 +341,7 @@ class ContainerdRuntime:
     async def write(self, group: Group, change: GroupChange) -> None:
         match group:
             case PodGroup(pod_uid=uid):
-                await self._places.write(uid, change)
+                await self._layout.write(uid, change)
             case ContainerGroup(pod_uid=uid, container=name):
                 await self._resizer.write(
                     self._require_running(uid, name).id, self._path(group), change
@@ -447,7 +451,7 @@ class ContainerdRuntime:
         """What is there, from whichever agent. What was made and never started goes."""
         for sandbox in await self._sandboxes.newest():
             self._pods[sandbox.pod.uid] = _Pod(sandbox)
-            await self._places.find(sandbox.pod.uid)
+            await self._layout.find(sandbox.pod.uid)
         for one in await self._containers.listing():
             pod = self._pods.get(one.pod_uid)
             if pod is None or one.state == CONTAINER_CREATED:
@@ -523,9 +527,9 @@ class ContainerdRuntime:
     def _path(self, group: Group) -> str:
         match group:
             case PodGroup(pod_uid=uid):
-                return self._places.pod(uid)
+                return self._layout.pod(uid)
             case ContainerGroup(pod_uid=uid, container=name):
-                return self._places.container(uid, self._require_running(uid, name).id)
+                return self._layout.container(uid, self._require_running(uid, name).id)
 
     def _running(self, pod_uid: str, container: str) -> ContainerView | None:
         pod = self._pods.get(pod_uid)

@@ -25,8 +25,8 @@ from livesize.api.vm_changes import (
 )
 from livesize.api.vm_pins import VmPins
 from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.libvirt.connection import load_libvirt
 from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
-from livesize.runtime.libvirt.link import load_libvirt
 from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note, render_device
 from livesize.runtime.vm import check_pins, check_requested, require_device
 

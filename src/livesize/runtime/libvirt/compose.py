@@ -10,7 +10,7 @@ from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.identity import DomainIdentity
-from livesize.runtime.libvirt.model import Boot, DomainModel, KernelBoot
+from livesize.runtime.libvirt.model import Boot, DomainKernel, DomainModel
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
@@ -45,7 +45,7 @@ def _one_vcpu_first(boot: Boot) -> Boot:
     """Where QEMU emulates several vCPUs that a kernel starts together, the first now and then (one
     boot in forty) loses its timer and all interrupts of devices, and the guest stands still. Ours
     switches the others on itself when it has booted; a command line of one's own stays as it is."""
-    if isinstance(boot, KernelBoot) and boot.command_line == COMMAND_LINE:
+    if isinstance(boot, DomainKernel) and boot.command_line == COMMAND_LINE:
         return msgspec.structs.replace(boot, command_line=f"{COMMAND_LINE} maxcpus=1")
     return boot
 

@@ -132,7 +132,7 @@ def find_qemu_user() -> QemuUser:
     raise RuntimeCallError(f"none of the accounts {', '.join(QEMU_USERS)} and root exists here")
 
 
-class Daemon:
+class LibvirtDaemon:
     """Calls block; whoever uses it does so from one thread at a time."""
 
     def __init__(self, root: Path, images_dir: Path, *, use_kvm: bool) -> None:

@@ -41,6 +41,7 @@ from livesize.runtime.libvirt.changes import (
     unplug,
     write_note,
 )
+from livesize.runtime.libvirt.connection import LibvirtConnection, load_libvirt
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
     parse_facts,
@@ -49,7 +50,6 @@ from livesize.runtime.libvirt.facts import (
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, UnfitWordsError
 from livesize.runtime.libvirt.guest_talk import AGENT_SECONDS, GuestTalk, is_silence
 from livesize.runtime.libvirt.identity import DomainIdentity, pod_of
-from livesize.runtime.libvirt.link import Link, load_libvirt
 from livesize.runtime.libvirt.model import DomainModel, render, render_note
 from livesize.runtime.vm import GuestSilentError, GuestView
 
@@ -58,8 +58,10 @@ Call: TypeAlias = Callable[[Any], Correction]
 
 
 class Domain:
-    def __init__(self, link: Link, identity: DomainIdentity, limits: GuestLimits) -> None:
-        self._link = link
+    def __init__(
+        self, connection: LibvirtConnection, identity: DomainIdentity, limits: GuestLimits
+    ) -> None:
+        self._connection = connection
         self._limits = limits
         self._identity = identity
         self._what = f"the VM of pod {identity.pod_uid}"  # for sentences
@@ -244,7 +246,7 @@ class Domain:
     def _on_connection(self, what: str, call: Callable[[Any], T]) -> T:
         libvirt = load_libvirt()
         for last in (False, True):
-            connection = self._link.connection()
+            connection = self._connection.connection()
             try:
                 return call(connection)
             except libvirt.libvirtError as failure:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from livesize.runtime.interface import ImageMissingError, RuntimeCallError
-from livesize.runtime.libvirt.daemon import Daemon
-from livesize.runtime.libvirt.model import Boot, DiskBoot, KernelBoot
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
+from livesize.runtime.libvirt.model import Boot, DomainDisk, DomainKernel
 from livesize.runtime.libvirt.owners import VmOwner, give
 from livesize.runtime.logs.raw import times_path
 from livesize.runtime.vm_config import VmConfig
@@ -28,7 +28,7 @@ _FORMATS = ("raw", "qcow2")
 class VmFiles:
     """All files of one VM, which are its own user's; its folder goes with the pod."""
 
-    def __init__(self, daemon: Daemon, uid: str, owner: VmOwner) -> None:
+    def __init__(self, daemon: LibvirtDaemon, uid: str, owner: VmOwner) -> None:
         self._daemon = daemon
         self._owner = owner
         self._folder = daemon.root / "lib" / "vms" / uid
@@ -45,17 +45,17 @@ class VmFiles:
             give(folder, self._owner, 0o700)
         self._make_log(attempt)
         if vm.disk:
-            return DiskBoot(self._daemon.inside(self._disk(vm.disk)))
+            return DomainDisk(self._daemon.inside(self._disk(vm.disk)))
         return self._kernel(vm)
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.rmtree(self._logs, ignore_errors=True)
 
-    def _kernel(self, vm: VmConfig) -> KernelBoot:
+    def _kernel(self, vm: VmConfig) -> DomainKernel:
         kernel = self._copied(vm.kernel, "kernel")
         initrd = self._copied(vm.initrd, "initrd") if vm.initrd else ""
-        return KernelBoot(kernel, initrd, vm.command_line)
+        return DomainKernel(kernel, initrd, vm.command_line)
 
     def _copied(self, image: str, name: str) -> str:
         target = self._folder / name

@@ -18,6 +18,7 @@ import msgspec
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.compose import plan_switch
+from livesize.runtime.libvirt.connection import load_libvirt
 from livesize.runtime.libvirt.guest_bounds import (
     GuestLimits,
     UnfitWordsError,
@@ -26,7 +27,6 @@ from livesize.runtime.libvirt.guest_bounds import (
     guest_cpus,
     shown,
 )
-from livesize.runtime.libvirt.link import load_libvirt
 from livesize.runtime.vm import GuestSilentError, GuestView
 
 AGENT_SECONDS = 5

@@ -29,19 +29,19 @@ TB_CACHE_MIB = 128
 MEMORY_SLOTS = 16
 
 
-class KernelBoot(msgspec.Struct, frozen=True, tag=True):
+class DomainKernel(msgspec.Struct, frozen=True, tag=True):
     kernel: str
     initrd: str = ""
     command_line: str = ""
 
 
-class DiskBoot(msgspec.Struct, frozen=True, tag=True):
+class DomainDisk(msgspec.Struct, frozen=True, tag=True):
     """A qcow2 file of the VM's own."""
 
     path: str
 
 
-Boot: TypeAlias = KernelBoot | DiskBoot
+Boot: TypeAlias = DomainKernel | DomainDisk
 
 
 class DomainModel(msgspec.Struct, frozen=True):
@@ -280,13 +280,13 @@ def _operating_system(root: ET.Element, boot: Boot) -> None:
     system = ET.SubElement(root, "os")
     _text(system, "type", "hvm", arch="x86_64", machine="q35")
     match boot:
-        case KernelBoot(kernel=kernel, initrd=initrd, command_line=command_line):
+        case DomainKernel(kernel=kernel, initrd=initrd, command_line=command_line):
             _text(system, "kernel", kernel)
             if initrd:
                 _text(system, "initrd", initrd)
             if command_line:
                 _text(system, "cmdline", command_line)
-        case DiskBoot():
+        case DomainDisk():
             ET.SubElement(system, "boot", dev="hd")
 
 
@@ -318,7 +318,7 @@ def _cpu(root: ET.Element, model: DomainModel) -> None:
 
 def _devices(root: ET.Element, model: DomainModel) -> None:
     devices = ET.SubElement(root, "devices")
-    if isinstance(model.boot, DiskBoot):
+    if isinstance(model.boot, DomainDisk):
         disk = ET.SubElement(devices, "disk", type="file", device="disk")
         ET.SubElement(disk, "driver", name="qemu", type="qcow2", discard="unmap")
         ET.SubElement(disk, "source", file=model.boot.path)
@@ -366,7 +366,7 @@ def _memory_device(devices: ET.Element, device: VmDevice) -> None:
 def _parse_boot(root: ET.Element) -> Boot:
     kernel = root.findtext("os/kernel")
     if kernel is None:
-        return DiskBoot(str(required(root, "devices/disk/source").get("file")))
-    return KernelBoot(
+        return DomainDisk(str(required(root, "devices/disk/source").get("file")))
+    return DomainKernel(
         kernel, root.findtext("os/initrd", default=""), root.findtext("os/cmdline", default="")
     )

@@ -50,9 +50,11 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.libvirt.compose import check_sizes
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.connection import DomainEvent, LibvirtConnection, load_libvirt
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
+from livesize.runtime.libvirt.environment import VmEnvironment
 from livesize.runtime.libvirt.identity import node_of
-from livesize.runtime.libvirt.link import DomainEvent, Link, load_libvirt
+from livesize.runtime.libvirt.lifecycle import BURST_US
 from livesize.runtime.libvirt.owners import (
     VmOwner,
     choose_uid,
@@ -61,9 +63,9 @@ from livesize.runtime.libvirt.owners import (
     live_uids,
 )
 from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
-from livesize.runtime.libvirt.vm import BURST_US, Surroundings, Vm
-from livesize.runtime.logs.keeping import LogKeeper
+from livesize.runtime.libvirt.vm import Vm
 from livesize.runtime.logs.raw import read_raw
+from livesize.runtime.logs.rotation import LogRotation
 from livesize.runtime.process.machine_facts import boot_id, observe_machine, observe_usage
 from livesize.runtime.streams import (
     AttachRequest,
@@ -131,9 +133,9 @@ class LibvirtRuntime:
         self._groups = PodGroups(
             cgroups, cgroup_root, clock, self._group_removed, margin=small_margin
         )
-        self._keeper = LogKeeper(clock, settings.logs)
+        self._rotation = LogRotation(clock, settings.logs)
         self._pods: dict[str, _Pod] = {}
-        self._surroundings: Surroundings | None = None
+        self._environment: VmEnvironment | None = None
         self._choosing = asyncio.Lock()
         self._lock = FolderLock(self._state_dir)
 
@@ -155,7 +157,7 @@ class LibvirtRuntime:
     async def open(self) -> None:
         self._lock.take()
         self._groups.open()
-        self._keeper.open()
+        self._rotation.open()
         for uid in self._folders.uids():
             folder = self._folders.of(uid)
             config = folder.pod()
@@ -174,10 +176,10 @@ class LibvirtRuntime:
     async def close(self) -> None:
         for vm in self._vms():
             vm.close()
-        self._keeper.close()
-        if self._surroundings is not None:
-            link, daemon = self._surroundings.link, self._surroundings.daemon
-            await self._in_thread(link.close)
+        self._rotation.close()
+        if self._environment is not None:
+            connection, daemon = self._environment.connection, self._environment.daemon
+            await self._in_thread(connection.close)
             if not self._pods:
                 await self._in_thread(daemon.stop)
         if not self._pods and self._lock.is_held:
@@ -243,7 +245,7 @@ class LibvirtRuntime:
                 f"the VM of pod {config.pod_uid} still runs"
                 f" (attempt {before.record.config.attempt}); stop it first"
             )
-        around = await self._ready()
+        environment = await self._ready()
         group = ContainerGroup(config.pod_uid, VM_NAME)
         await self._groups.remove(group)  # of the start before, with its counters
         if before is not None:
@@ -252,14 +254,14 @@ class LibvirtRuntime:
         record = self._record(config)
         pod.folder.begin(record)
         self._settings.points.reach("vm-start/record")
-        vm = Vm(record, pod.folder, around, await self._owner(pod.folder))
+        vm = Vm(record, pod.folder, environment, await self._owner(pod.folder))
         try:
             await vm.start()
         except BaseException:
             vm.close()
             raise
         pod.vm = vm
-        self._keeper.begin(vm.console)
+        self._rotation.begin(vm.console)
         return vm.container_view()
 
     async def stop_container(self, pod_uid: str, container: str, grace_seconds: float) -> None:
@@ -300,7 +302,7 @@ class LibvirtRuntime:
         if query.previous:
             attempt = vm.record.config.attempt - 1
             return read_raw(vm.console.with_name(f"{attempt}.log"), query)
-        growth = self._keeper.following(vm.console, lambda: vm.is_running)
+        growth = self._rotation.following(vm.console, lambda: vm.is_running)
         return read_raw(vm.console, query, growth if query.follow else None)
 
     async def remove_pod(self, uid: str) -> None:
@@ -352,26 +354,26 @@ class LibvirtRuntime:
 
     # Inside.
 
-    async def _ready(self) -> Surroundings:
+    async def _ready(self) -> VmEnvironment:
         """Libraries, accelerator and libvirtd, made ready for the first VM."""
         if self._settings.why_not:
             raise RuntimeCallError(self._settings.why_not)
-        if self._surroundings is None:
+        if self._environment is None:
             load_libvirt()
-            self._surroundings = await self._surround()
-        await self._in_thread(self._surroundings.link.connection)
-        return self._surroundings
+            self._environment = await self._make_environment()
+        await self._in_thread(self._environment.connection.connection)
+        return self._environment
 
-    async def _surround(self) -> Surroundings:
+    async def _make_environment(self) -> VmEnvironment:
         accelerator = self._settings.accelerator
         if accelerator is None:
             found = await self._in_thread(find_accelerator, self._state_dir)
             accelerator = found.accelerator
             log.info("accelerator", accelerator=accelerator, why=found.why)
         use_kvm = accelerator is Accelerator.KVM
-        daemon = Daemon(self._state_dir / "libvirt", self._images_dir, use_kvm=use_kvm)
-        return Surroundings(
-            link=Link(daemon, self._heard, self._connected),
+        daemon = LibvirtDaemon(self._state_dir / "libvirt", self._images_dir, use_kvm=use_kvm)
+        return VmEnvironment(
+            connection=LibvirtConnection(daemon, self._heard, self._connected),
             daemon=daemon,
             groups=self._groups,
             clock=self._clock,
@@ -383,7 +385,7 @@ class LibvirtRuntime:
 
     async def _attach(self) -> None:
         """QEMU's processes first, which needs nobody; then, if it can be reached, libvirtd."""
-        self._surroundings = await self._surround()
+        self._environment = await self._make_environment()
         unwatched: list[Vm] = []
         for pod in self._pods.values():
             record = pod.folder.record()
@@ -391,18 +393,18 @@ class LibvirtRuntime:
                 pod.folder.forget_start()  # killed in the middle of a start
                 continue
             owner = await self._owner(pod.folder)
-            pod.vm = Vm(record, pod.folder, self._surroundings, owner)
+            pod.vm = Vm(record, pod.folder, self._environment, owner)
             known = pod.folder.outcome() is not None
             pod.vm.attach(boot_id())
-            self._keeper.begin(pod.vm.console)
+            self._rotation.begin(pod.vm.console)
             if not pod.vm.is_running:
-                self._keeper.end(pod.vm.console)
+                self._rotation.end(pod.vm.console)
             if not known and not pod.vm.is_running:
                 unwatched.append(pod.vm)
         try:
             await self._in_thread(self._forget_strange_domains)
             for vm in unwatched:
-                vm.learn_end(powered_off=await vm.was_shut_down())
+                await vm.learn_end()
             async with asyncio.TaskGroup() as tasks:
                 for vm in self._vms():
                     tasks.create_task(self._reconnect(vm))
@@ -417,10 +419,10 @@ class LibvirtRuntime:
 
     def _forget_strange_domains(self) -> None:
         """Domains of starts that were cut off, and of pods that are gone."""
-        assert self._surroundings is not None
+        assert self._environment is not None
         libvirt = load_libvirt()
         known = {vm.identity.uuid for vm in self._vms()}
-        for domain in self._surroundings.link.connection().listAllDomains():
+        for domain in self._environment.connection.connection().listAllDomains():
             with contextlib.suppress(libvirt.libvirtError):  # it may go while we look at it
                 if domain.UUIDString() in known or not self._is_ours(domain.XMLDesc()):
                     continue
@@ -452,8 +454,8 @@ class LibvirtRuntime:
                 uid = choose_uid(first_uid_of(self._state_dir), taken)
                 owner = VmOwner(uid, uid)
                 folder.save_owner(owner)
-        around = self._surroundings
-        group = kvm_group() if around and around.accelerator is Accelerator.KVM else None
+        environment = self._environment
+        group = kvm_group() if environment and environment.accelerator is Accelerator.KVM else None
         return owner if group is None else VmOwner(owner.uid, group)
 
     def _check(self, config: ContainerConfig) -> None:
@@ -479,7 +481,7 @@ class LibvirtRuntime:
     def _tell(self, uid: str) -> None:
         vm = self._pods[uid].vm if uid in self._pods else None
         if vm is not None and not vm.is_running:
-            self._keeper.end(vm.console)
+            self._rotation.end(vm.console)
         self._feed.publish(RuntimeEvent(uid, VM_NAME))
 
     def _group_removed(self, uid: str) -> None:

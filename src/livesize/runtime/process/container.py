@@ -30,7 +30,7 @@ from livesize.runtime.process.processes import (
     started_at_ticks,
 )
 from livesize.runtime.process.records import (
-    Attempt,
+    ContainerAttempt,
     ContainerRecord,
     Outcome,
     WorkloadPid,
@@ -41,10 +41,10 @@ log = get_logger("runtime.process")
 UNKNOWN_EXIT_CODE = 255  # it ended and nobody saw how
 
 
-class Container:
+class ProcessContainer:
     def __init__(
         self,
-        attempt: Attempt,
+        attempt: ContainerAttempt,
         record: ContainerRecord,
         group: str,
         cgroups: CgroupDriver,
@@ -54,7 +54,7 @@ class Container:
         self.record = record
         self.group = group
         self.ended = asyncio.Event()
-        self.on_end: Callable[[Container], None] = lambda _: None
+        self.on_end: Callable[[ProcessContainer], None] = lambda _: None
         self._cgroups = cgroups
         self._clock = clock
         self._outcome: Outcome | None = None

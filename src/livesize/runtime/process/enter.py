@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from livesize.runtime.process import launch
+    from livesize.runtime.process.container_users import LaunchError, find_user
 else:
     import launch
+    from container_users import LaunchError, find_user
 
 NAMESPACES = ("cgroup", "ipc", "uts", "net", "pid", "mnt")  # the last hides the others' files
 PR_SET_PDEATHSIG = 1
@@ -61,7 +63,7 @@ def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, t
     namespaces = [os.open(path, os.O_RDONLY) for path in theirs]
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         if file.read().rpartition(")")[2].split()[19] != start_ticks:
-            raise launch.LaunchError("the container has ended")
+            raise LaunchError("the container has ended")
     groups = [os.open(one, os.O_WRONLY | os.O_CLOEXEC) for one in config["join"]]
     launch.prctl(launch.PR_SET_DUMPABLE, 0)  # not to be looked into from within
     for namespace in namespaces:
@@ -98,7 +100,7 @@ def become(config: dict[str, Any], groups: list[int], told: socket.socket, termi
     try:
         run_command(config, groups, told, terminal)
     except BaseException as failure:  # noqa: BLE001 - it must not leave, whatever it is
-        missing = isinstance(failure, launch.LaunchError)
+        missing = isinstance(failure, LaunchError)
         launch.give_up(told.fileno(), failure, NOT_FOUND if missing else CANNOT_EXECUTE)
 
 
@@ -109,7 +111,7 @@ def run_command(
     launch.join(groups)
     launch.take_own_null()
     os.chdir("/")
-    uid, gid, home = launch.find_user(config)
+    uid, gid, home = find_user(config)
     environment = {"HOME": home, **config["env"]}
     if terminal >= 0:
         environment.setdefault("TERM", "xterm")

@@ -21,7 +21,7 @@ Every import counts here, json, re and enum alone doubled the time of a start: h
 marshalled, and neither pathlib, typing, signal nor contextlib is used.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH120, PTH123
+# ruff: noqa: PTH100, PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH113, PTH115, PTH116, PTH120, PTH123
 # ruff: noqa: PTH109, PTH211
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
+
+    from livesize.runtime.process.container_users import LaunchError, find_user
+else:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from container_users import LaunchError, find_user
+
+    del sys.path[0]
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
@@ -49,8 +55,6 @@ PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 4, 22, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER, CAPABILITY_VERSION_3 = 2, 0x20080522
 CLOSE_RANGE_CLOEXEC, LAST_DESCRIPTOR = 4, 0xFFFFFFFF
-MOST_TABLE_BYTES = 1 << 20  # of /etc/passwd and /etc/group
-NO_USER = 0xFFFFFFFF  # (uid_t) -1 names nobody
 SIGPIPE, SIGXFSZ = 13, 25
 START_FAILED = 128
 
@@ -71,10 +75,6 @@ DEVICE_LINKS = {
 }
 
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-class LaunchError(Exception):
-    """The sentence the caller gets."""
 
 
 class SockFprog(ctypes.Structure):
@@ -423,86 +423,6 @@ def take_own_null() -> None:
     for place in places:
         os.dup2(null, place)
     os.close(null)
-
-
-def find_user(config: dict[str, Any]) -> tuple[int, int, str]:
-    """uid, gid and home; a user given by the pod wins over the image's user and group."""
-    user, _, group = config["user"].partition(":")
-    if config["uid"] is not None:
-        user, group = str(config["uid"]), ""
-    uid, gid, home = lookup_user(user or "0")
-    if group:
-        gid = lookup_group(group)
-    gid = gid if config["gid"] is None else config["gid"]
-    if config.get("rootless") and (uid or gid or config["groups"]):
-        raise LaunchError(
-            f"user {uid} and group {gid} do not exist here: without root, containers run as user"
-            " and group 0 of a namespace of their own, which are who started livesize"
-        )
-    return uid, gid, home
-
-
-def lookup_user(user: str) -> tuple[int, int, str]:
-    """By name, or by number: what is a number is never a name."""
-    wanted = number(user)
-    for fields in table("/etc/passwd"):
-        if len(fields) < 6:
-            continue
-        uid, gid = number(fields[2]), number(fields[3])
-        if uid is None or gid is None:
-            continue
-        if uid == wanted or (wanted is None and fields[0] == user):
-            return uid, gid, fields[5] or "/"
-    if wanted is None:
-        raise LaunchError(f"the image has no user {user!r}")
-    return wanted, 0, "/" if wanted else "/root"
-
-
-def lookup_group(group: str) -> int:
-    wanted = number(group)
-    if wanted is not None:
-        return wanted
-    for fields in table("/etc/group"):
-        gid = number(fields[2]) if len(fields) >= 3 else None
-        if gid is not None and fields[0] == group:
-            return gid
-    raise LaunchError(f"the image has no group {group!r}")
-
-
-def number(word: str) -> int | None:
-    """A uid or gid; None: the word is none."""
-    if not word.isascii() or not word.isdigit() or len(word) > len(str(NO_USER)):
-        return None
-    return int(word) if int(word) < NO_USER else None
-
-
-def table(path: str) -> Iterator[list[str]]:
-    """The lines of a file of the container's, in fields; none where there is no such file."""
-    content = read_table(path)
-    start = 0
-    while start < len(content):
-        end = content.find(b"\n", start)
-        end = len(content) if end < 0 else end
-        yield content[start:end].decode("utf-8", "replace").split(":")
-        start = end + 1
-
-
-def read_table(path: str) -> bytes:
-    """A link may lead anywhere in the container: to a device without end, a pipe nobody fills."""
-    try:
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        descriptor = os.open(path, flags)
-    except OSError:
-        return b""
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise LaunchError(f"{path} of the container is not a regular file")
-        if found.st_size > MOST_TABLE_BYTES:
-            raise LaunchError(f"{path} of the container is larger than 1 MiB")
-        return os.read(descriptor, found.st_size)
-    finally:
-        os.close(descriptor)
 
 
 def enter_working_dir(path: str) -> None:

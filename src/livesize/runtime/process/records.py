@@ -57,7 +57,7 @@ class WorkloadPid(msgspec.Struct, frozen=True):
     started_at: float
 
 
-class Attempt:
+class ContainerAttempt:
     """The folder of one start."""
 
     def __init__(self, folder: Path, log: Path, trash: Trash) -> None:
@@ -124,7 +124,7 @@ class Attempt:
                 path.unlink(missing_ok=True)
 
 
-class Records:
+class ProcessRecords:
     """All folders below one state folder."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -163,15 +163,15 @@ class Records:
         folder = self._pods / uid / "containers"
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
-    def attempts(self, uid: str, name: str) -> list[Attempt]:
+    def attempts(self, uid: str, name: str) -> list[ContainerAttempt]:
         """Newest first."""
         folder = self._pods / uid / "containers" / name
         numbers = sorted((int(path.name) for path in folder.iterdir()), reverse=True)
         return [self.attempt(uid, name, number) for number in numbers]
 
-    def attempt(self, uid: str, name: str, number: int) -> Attempt:
+    def attempt(self, uid: str, name: str, number: int) -> ContainerAttempt:
         folder = self._pods / safe_name(uid) / "containers" / safe_name(name) / str(number)
-        return Attempt(folder, self._logs / uid / name / f"{number}.log", self._trash)
+        return ContainerAttempt(folder, self._logs / uid / name / f"{number}.log", self._trash)
 
 
 def write_whole(path: Path, content: bytes) -> None:

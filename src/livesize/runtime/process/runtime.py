@@ -45,15 +45,15 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
-from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import read_raw
+from livesize.runtime.logs.rotation import LogRotation
 from livesize.runtime.ports import connect_port
-from livesize.runtime.process.container import Container
+from livesize.runtime.process.container import ProcessContainer
 from livesize.runtime.process.machine_facts import observe_machine, observe_usage
-from livesize.runtime.process.records import Attempt, Records
+from livesize.runtime.process.records import ContainerAttempt, ProcessRecords
 from livesize.runtime.process.sessions import AttachSession, start_exec
 from livesize.runtime.process.shim import ENTRANCE
-from livesize.runtime.process.starting import (
+from livesize.runtime.process.startup import (
     DEFAULT_SETTINGS,
     KILL_SECONDS,
     ProcessSettings,
@@ -81,7 +81,7 @@ T = TypeVar("T")
 class _Pod:
     def __init__(self, config: PodConfig) -> None:
         self.config = config
-        self.containers: dict[str, Container] = {}
+        self.containers: dict[str, ProcessContainer] = {}
 
     def view(self) -> PodView:
         views = tuple(self.containers[name].view() for name in sorted(self.containers))
@@ -105,13 +105,13 @@ class ProcessRuntime:
         self._clock = clock = context.clock
         self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock, self._group_removed)
         self._settings = settings
-        self._records = Records(state_dir.absolute())
+        self._records = ProcessRecords(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
         self._feed = feed or EventFeed()
         self._starter = Starter(self._records, self._groups, clock, settings)
         self._pods: dict[str, _Pod] = {}
         self._lock = FolderLock(state_dir.absolute())
-        self._keeper = LogKeeper(clock, settings.logs)
+        self._rotation = LogRotation(clock, settings.logs)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-runtime")
 
     @property
@@ -136,7 +136,7 @@ class ProcessRuntime:
         self._records.open()
         self._starter.open()
         self._groups.open()
-        self._keeper.open()
+        self._rotation.open()
         for uid in self._records.pod_uids():
             config = self._records.load_pod(uid)
             if config is None:
@@ -153,7 +153,7 @@ class ProcessRuntime:
             for container in pod.containers.values():
                 container.close()
         self._starter.close()
-        self._keeper.close()
+        self._rotation.close()
         if not self._pods:
             await self._groups.remove_root()
         self._feed.close()
@@ -206,7 +206,7 @@ class ProcessRuntime:
         container = await self._starter.start(config, image)
         container.on_end = self._tell
         pod.containers[config.name] = container
-        self._keeper.begin(container.attempt.log)
+        self._rotation.begin(container.attempt.log)
         if before is not None and before.attempt.folder != container.attempt.folder:
             before.attempt.remove()
         if not container.is_running:
@@ -283,7 +283,7 @@ class ProcessRuntime:
         container = self._require_container(request.pod_uid, request.container)
         if not container.is_running:
             raise NotRunningError(f"container {request.container} does not run")
-        return AttachSession(container, self._keeper, stdin=request.stdin)
+        return AttachSession(container, self._rotation, stdin=request.stdin)
 
     async def connect(self, pod_uid: str, port: int) -> PortStreams:
         """Each container without the host's network has one of its own: the first that answers."""
@@ -306,7 +306,7 @@ class ProcessRuntime:
             before = self._records.attempt(query.pod_uid, query.container, attempt - 1)
             return read_raw(before.log, query)
         log = container.attempt.log
-        growth = self._keeper.following(log, lambda: container.is_running)
+        growth = self._rotation.following(log, lambda: container.is_running)
         return read_raw(log, query, growth if query.follow else None)
 
     def _attach_pod(self, config: PodConfig) -> _Pod:
@@ -321,9 +321,9 @@ class ProcessRuntime:
                 container.attach(self._starter.boot_id)
                 container.on_end = self._tell
                 pod.containers[name] = container
-                self._keeper.begin(attempt.log)
+                self._rotation.begin(attempt.log)
                 if not container.is_running:
-                    self._keeper.end(attempt.log)
+                    self._rotation.end(attempt.log)
         return pod
 
     async def _remove_strange_groups(self) -> None:
@@ -339,9 +339,9 @@ class ProcessRuntime:
                 if container is None or not container.is_running:
                     await self._groups.remove_path(f"{path}/{name}")
 
-    def _tell(self, container: Container) -> None:
+    def _tell(self, container: ProcessContainer) -> None:
         config = container.record.config
-        self._keeper.end(container.attempt.log)
+        self._rotation.end(container.attempt.log)
         self._feed.publish(RuntimeEvent(config.pod_uid, config.name))
 
     def _group_removed(self, uid: str) -> None:
@@ -354,7 +354,7 @@ class ProcessRuntime:
             raise GoneError(f"pod {uid} does not exist on this machine")
         return pod
 
-    def _require_container(self, pod_uid: str, name: str) -> Container:
+    def _require_container(self, pod_uid: str, name: str) -> ProcessContainer:
         container = self._require_pod(pod_uid).containers.get(name)
         if container is None:
             raise GoneError(f"container {name} of pod {pod_uid} was not started here")
@@ -365,6 +365,6 @@ class ProcessRuntime:
         return await loop.run_in_executor(self._threads, call, *arguments)
 
 
-def _was_started(attempt: Attempt) -> bool:
+def _was_started(attempt: ContainerAttempt) -> bool:
     """Had the shim come to life, or was the agent killed before?"""
     return attempt.shim_pid() is not None or attempt.outcome() is not None

@@ -17,9 +17,9 @@ import msgspec
 
 from livesize.runtime.descriptors import read_piece, wait_readable, write_all
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.logs.keeping import LogKeeper
 from livesize.runtime.logs.raw import read_raw
-from livesize.runtime.process.container import Container
+from livesize.runtime.logs.rotation import LogRotation
+from livesize.runtime.process.container import ProcessContainer
 from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.records import WorkloadPid
 from livesize.runtime.process.shim import parse_report
@@ -39,7 +39,7 @@ class _Ends(msgspec.Struct, frozen=True):
     terminal: int = -1
 
 
-class ExecSession:
+class ProcessExecSession:
     def __init__(self, pid: int, ends: _Ends) -> None:
         self._pid = pid
         self._ends = ends
@@ -113,15 +113,15 @@ class AttachSession:
     """What the container writes from now on, and its stdin where it has one (shim.py). That has no
     end: it waits for whoever is attached next."""
 
-    def __init__(self, container: Container, keeper: LogKeeper, *, stdin: bool) -> None:
+    def __init__(self, container: ProcessContainer, rotation: LogRotation, *, stdin: bool) -> None:
         self._container = container
-        self._keeper = keeper
+        self._rotation = rotation
         self._stdin = _open_stdin(container) if stdin else -1
 
     async def output(self) -> AsyncIterator[Output]:
         container = self._container
         config, log = container.record.config, container.attempt.log
-        growth = self._keeper.following(log, lambda: container.is_running)
+        growth = self._rotation.following(log, lambda: container.is_running)
         query = LogQuery(config.pod_uid, config.name, tail_lines=0)
         async with contextlib.aclosing(read_raw(log, query, growth)) as pieces:
             async for lines in pieces:
@@ -149,7 +149,7 @@ class AttachSession:
         await self.end_input()
 
 
-def _open_stdin(container: Container) -> int:
+def _open_stdin(container: ProcessContainer) -> int:
     try:
         return os.open(container.attempt.stdin, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -158,8 +158,8 @@ def _open_stdin(container: Container) -> int:
 
 
 async def start_exec(
-    container: Container, request: ExecRequest, entrance: Path, interpreter: Interpreter
-) -> ExecSession:
+    container: ProcessContainer, request: ExecRequest, entrance: Path, interpreter: Interpreter
+) -> ProcessExecSession:
     """``entrance``: enter.py, compiled (shim.py)."""
     workload = container.attempt.workload()
     if workload is None or not container.is_running:
@@ -186,7 +186,7 @@ async def start_exec(
 
 
 def _enter_arguments(
-    container: Container, request: ExecRequest, workload: WorkloadPid
+    container: ProcessContainer, request: ExecRequest, workload: WorkloadPid
 ) -> tuple[str, ...]:
     first = (str(workload.pid), str(workload.start_ticks))
     tty = "1" if request.tty else "0"
@@ -246,14 +246,14 @@ class _Spawned:
             raise RuntimeCallError(told.error or "it ended before it began, without a word")
         return terminal
 
-    def session(self, terminal: int) -> ExecSession:
+    def session(self, terminal: int) -> ProcessExecSession:
         self._channel.close()
         for descriptor in self._ours:
             os.set_blocking(descriptor, False)
         if self._tty:
-            return ExecSession(self._pid, _Ends(terminal, {terminal: STDOUT}, terminal))
+            return ProcessExecSession(self._pid, _Ends(terminal, {terminal: STDOUT}, terminal))
         outputs = {self._stdout: STDOUT, self._stderr: STDERR}
-        return ExecSession(self._pid, _Ends(self._stdin, outputs))
+        return ProcessExecSession(self._pid, _Ends(self._stdin, outputs))
 
     def give_up(self) -> None:
         self._channel.close()

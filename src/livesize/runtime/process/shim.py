@@ -17,7 +17,7 @@ import msgspec
 
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.process.interpreter import Interpreter
-from livesize.runtime.process.records import Attempt
+from livesize.runtime.process.records import ContainerAttempt
 
 # The shell's first child is the first process of the new pid namespace, and the shell cannot fork
 # again after that one has ended: what follows uses builtins only. The status counts when its line
@@ -34,8 +34,7 @@ exec 3>&2 2>/dev/null
 printf '%s\\n' "$?" > "$folder/exit"
 """
 _INTERPRETER = 9  # as the shell's children know it; a shell uses those above for itself
-_LAUNCHER = Path(__file__).with_name("launch.py")
-_ENTRANCE = Path(__file__).with_name("enter.py")
+_SCRIPTS = ("launch.py", "container_users.py", "enter.py")
 ENTRANCE = "enter.pyc"
 """Where compile_launcher puts it."""
 
@@ -107,12 +106,12 @@ def parse_report(received: bytes) -> LaunchReport:
 
 def compile_launcher(folder: Path) -> Path:
     """Python compiles a script each time it is run, which takes longer than the rest of it."""
-    for script in (_LAUNCHER, _ENTRANCE):
+    for script in (Path(__file__).with_name(name) for name in _SCRIPTS):
         py_compile.compile(str(script), cfile=str(folder / f"{script.stem}.pyc"), doraise=True)
     return folder / "launch.pyc"
 
 
-def spawn_shim(attempt: Attempt, launcher: Path, interpreter: Interpreter) -> int:
+def spawn_shim(attempt: ContainerAttempt, launcher: Path, interpreter: Interpreter) -> int:
     """Start the shim; returns its pid. The agent itself is not forked (posix_spawn)."""
     shell = ("/bin/sh", "-c", _SCRIPT, "livesize-shim", str(attempt.folder))
     launch = (*interpreter.command(_INTERPRETER, launcher), str(attempt.launch))

@@ -1,13 +1,13 @@
 """Makes this process root of a user namespace, in which mounts can be made without being root.
 
 Inside, the user is root and nobody else exists; outside, all of it is the user's. The namespaces
-belong to no agent: a keeper, a process that only sleeps, holds them while agents come and go, so
+belong to no agent: a holder, a process that only sleeps, holds them while agents come and go, so
 that the next one finds the memory volumes of its pods mounted and may enter their containers.
 
-    no keeper, or it has died   new namespaces, a new keeper
-    a keeper                    we join it, as its user may
+    no holder, or it has died   new namespaces, a new holder
+    a holder                    we join it, as its user may
 
-A keeper that died takes nothing from pods that run; only what needs their namespaces, commands and
+A holder that died takes nothing from pods that run; only what needs their namespaces, commands and
 ports, cannot be had of them until they are started again.
 """
 
@@ -37,7 +37,7 @@ _WHY_NOT = (
 )
 
 
-class Keeper(msgspec.Struct, frozen=True):
+class NamespaceHolder(msgspec.Struct, frozen=True):
     pid: int
     start_ticks: int
 
@@ -46,12 +46,12 @@ def enter_namespaces(folder: Path) -> None:
     """Be root of the namespaces of ``folder``. First thing in a process: it may have only one
     thread, and no other user's rights."""
     note = folder / "namespaces.json"
-    keeper = _load(note)
-    descriptor = None if keeper is None else _open(keeper)
+    holder = _load(note)
+    descriptor = None if holder is None else _open(holder)
     if descriptor is None:
         _make(os.geteuid(), os.getegid())
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(note, msgspec.json.encode(_spawn_keeper()))
+        write_whole(note, msgspec.json.encode(_spawn_holder()))
         return
     try:
         _call("setns", descriptor, _CLONE_NEWUSER | _CLONE_NEWNS)
@@ -62,11 +62,11 @@ def enter_namespaces(folder: Path) -> None:
 
 
 def end_namespaces(folder: Path) -> None:
-    """No pod needs them any more: end their keeper."""
+    """No pod needs them any more: end their holder."""
     note = folder / "namespaces.json"
-    keeper = _load(note)
-    if keeper is not None:
-        signal_process(keeper.pid, started_at_ticks(keeper.start_ticks), signal.SIGKILL)
+    holder = _load(note)
+    if holder is not None:
+        signal_process(holder.pid, started_at_ticks(holder.start_ticks), signal.SIGKILL)
         note.unlink(missing_ok=True)
 
 
@@ -81,7 +81,7 @@ def _make(user: int, group: int) -> None:
         raise RuntimeCallError(_WHY_NOT.format(failure=failure.strerror or failure)) from failure
 
 
-def _spawn_keeper() -> Keeper:
+def _spawn_holder() -> NamespaceHolder:
     """Our child, but in a session of its own and with nothing of ours open."""
     closed = [(os.POSIX_SPAWN_OPEN, one, os.devnull, os.O_RDWR, 0) for one in (0, 1, 2)]
     pid = os.posix_spawnp(
@@ -90,25 +90,25 @@ def _spawn_keeper() -> Keeper:
     start_ticks = read_start_ticks(pid)
     if start_ticks is None:
         raise RuntimeCallError("the process that keeps the user's namespaces ended at once")
-    return Keeper(pid, start_ticks)
+    return NamespaceHolder(pid, start_ticks)
 
 
-def _load(note: Path) -> Keeper | None:
+def _load(note: Path) -> NamespaceHolder | None:
     try:
-        return msgspec.json.decode(note.read_bytes(), type=Keeper)
+        return msgspec.json.decode(note.read_bytes(), type=NamespaceHolder)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _open(keeper: Keeper) -> int | None:
-    """A descriptor of the keeper; None: it has ended, or the machine was started anew and its
+def _open(holder: NamespaceHolder) -> int | None:
+    """A descriptor of the holder; None: it has ended, or the machine was started anew and its
     number is somebody else's."""
-    descriptor = open_process(keeper.pid, started_at_ticks(keeper.start_ticks))
+    descriptor = open_process(holder.pid, started_at_ticks(holder.start_ticks))
     if descriptor is None:
         return None
     try:
         inside = (
-            Path(f"/proc/{keeper.pid}/ns/user").readlink() != Path("/proc/self/ns/user").readlink()
+            Path(f"/proc/{holder.pid}/ns/user").readlink() != Path("/proc/self/ns/user").readlink()
         )
     except OSError:
         inside = False

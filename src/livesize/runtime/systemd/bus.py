@@ -16,7 +16,7 @@ from jeepney.low_level import Parser
 
 from livesize.machinery.clock import Clock
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.systemd.messages import Answer, Variant, encode_call, read_answer
+from livesize.runtime.systemd.messages import BusReply, Variant, encode_call, read_reply
 
 Property: TypeAlias = tuple[str, Variant]
 
@@ -51,7 +51,7 @@ class Systemd:
         answer = await self._ask("StopUnit", "ss", unit, "replace")
         return _check(f"stop {unit}", answer, _UNKNOWN)
 
-    async def _ask(self, member: str, signature: str, *body: Any) -> Answer:
+    async def _ask(self, member: str, signature: str, *body: Any) -> BusReply:
         call = encode_call(member, signature, body, _SERIAL)
         problem = ""
         for pause_seconds in _AGAIN_SECONDS:
@@ -65,7 +65,7 @@ class Systemd:
                 await self._clock.sleep(pause_seconds)
         raise RuntimeCallError(f"systemd does not answer at {self._socket}: {problem}")
 
-    async def _ask_once(self, call: bytes) -> Answer:
+    async def _ask_once(self, call: bytes) -> BusReply:
         async with asyncio.timeout(_SECONDS):
             reader, writer = await asyncio.open_unix_connection(self._socket)
             try:
@@ -88,11 +88,11 @@ async def _introduce(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
         raise ConnectionError(f"systemd does not let us in: {line.decode(errors='replace')}")
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer:
+async def _answer(reader: asyncio.StreamReader) -> BusReply:
     parser = Parser()
     while True:
         while (message := parser.get_next_message()) is not None:
-            answer = read_answer(message)
+            answer = read_reply(message)
             if answer.serial == _SERIAL:
                 return answer
         part = await reader.read(_PART_BYTES)
@@ -101,7 +101,7 @@ async def _answer(reader: asyncio.StreamReader) -> Answer:
         parser.add_data(part)
 
 
-def _check(what: str, answer: Answer, *expected: str) -> bool:
+def _check(what: str, answer: BusReply, *expected: str) -> bool:
     """Whether it was done; an error that is not ``expected`` is raised."""
     if not answer.error:
         return True

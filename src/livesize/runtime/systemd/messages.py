@@ -15,7 +15,7 @@ _NAME = "org.freedesktop.systemd1"
 _MANAGER = DBusAddress("/org/freedesktop/systemd1", _NAME, f"{_NAME}.Manager")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BusReply(msgspec.Struct, frozen=True):
     """``error`` empty: it was done. ``serial``: of the call it answers; 0 for what answers none."""
 
     serial: int
@@ -29,10 +29,10 @@ def encode_call(member: str, signature: str, body: tuple[Any, ...], serial: int)
     return bytes(message.serialise(serial))
 
 
-def read_answer(message: Message) -> Answer:
+def read_reply(message: Message) -> BusReply:
     fields = message.header.fields
     serial = int(fields.get(HeaderFields.reply_serial, 0))
     if message.header.message_type is not MessageType.error:
-        return Answer(serial)
+        return BusReply(serial)
     words = next(iter(message.body), "")
-    return Answer(serial, str(fields.get(HeaderFields.error_name, "")), str(words))
+    return BusReply(serial, str(fields.get(HeaderFields.error_name, "")), str(words))

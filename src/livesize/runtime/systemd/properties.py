@@ -57,7 +57,7 @@ def cpu_list_properties(cpus: tuple[int, ...]) -> list[Property]:
     return [("AllowedCPUs", ("ay", bytes(bits)))]
 
 
-def kept_quota_us(quota_us: int) -> int:
+def stored_quota_us(quota_us: int) -> int:
     """What systemd makes of a quota."""
     return _whole_percent(quota_us) * CPU_PERIOD_US // _SECOND_US
 

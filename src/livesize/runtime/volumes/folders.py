@@ -4,8 +4,8 @@
     UID/parts/NAME      a part of a volume, bound where no link can lead elsewhere
     UID/files/NAME      a file of the pod's own: /etc/hosts, what a container says of its end
 
-What is kept beyond pods lies beside it (kept.py). Both are for root alone: a container comes
-to its volumes by mounts, never by paths.
+The volumes of claims have a folder of their own next to it (claim_folders.py). Both are for root
+alone: a container comes to its volumes by mounts, never by paths.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import TypeVar
 
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.removal import remove_tree
+from livesize.runtime.volumes.claim_folders import ClaimFolders
 from livesize.runtime.volumes.files import write_files
 from livesize.runtime.volumes.interface import (
+    ClaimFolder,
     EmptyFolder,
     FileTree,
     HostPath,
-    KeptFolder,
     MemoryFolder,
     MemorySize,
     Volume,
     VolumeError,
 )
-from livesize.runtime.volumes.kept import KeptFolders
 from livesize.runtime.volumes.mounts import Mounts
 
 T = TypeVar("T")
@@ -55,16 +55,16 @@ _CHECKS: dict[str, Callable[[int], bool]] = {
 
 
 class FolderVolumes:
-    def __init__(self, root: Path, mounts: Mounts, kept: Path | None = None) -> None:
+    def __init__(self, root: Path, mounts: Mounts, claims: Path | None = None) -> None:
         self._root = root.absolute()
         self._mounts = mounts
-        self._kept = KeptFolders(kept or root.with_name("claims"), mounts)
+        self._claims = ClaimFolders(claims or root.with_name("claims"), mounts)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-volumes")
         self._patient = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-volumes-slow")
 
     @property
-    def kept_root(self) -> str:
-        return str(self._kept.root)
+    def claims_root(self) -> str:
+        return str(self._claims.root)
 
     def pods(self) -> tuple[str, ...]:
         if not self._root.is_dir():
@@ -137,14 +137,14 @@ class FolderVolumes:
     async def remove(self, pod_uid: str) -> None:
         await self._in_time("of the pod", lambda: self._remove(pod_uid))
 
-    async def remove_kept(self, folder: str) -> None:
-        await self._in_time(folder, lambda: self._kept.remove(folder))
+    async def remove_claim_folder(self, folder: str) -> None:
+        await self._in_time(folder, lambda: self._claims.remove(folder))
 
     def _prepare(self, pod_uid: str, volume: Volume) -> str:
         if isinstance(volume, HostPath):
             return _host_path(volume)
-        if isinstance(volume, KeptFolder):
-            return str(self._kept.make(volume.folder, volume.group))
+        if isinstance(volume, ClaimFolder):
+            return str(self._claims.make(volume.folder, volume.group))
         path = self._path(pod_uid, volume.name)
         self._make_private(pod_uid)
         fresh = not path.is_dir()

@@ -59,7 +59,7 @@ class FileTree(msgspec.Struct, frozen=True, tag=True):
     secret: bool = False
 
 
-class KeptFolder(msgspec.Struct, frozen=True, tag=True):
+class ClaimFolder(msgspec.Struct, frozen=True, tag=True):
     """A folder that outlives all pods; ``folder`` names it among those that are kept here."""
 
     name: str
@@ -67,7 +67,7 @@ class KeptFolder(msgspec.Struct, frozen=True, tag=True):
     group: int | None = None
 
 
-Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree | KeptFolder
+Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree | ClaimFolder
 
 
 class MemorySize(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class MemorySize(msgspec.Struct, frozen=True):
 
 class VolumeStore(Protocol):
     @property
-    def kept_root(self) -> str:
+    def claims_root(self) -> str:
         """Where kept folders are, each under its name."""
         ...
 
@@ -132,6 +132,6 @@ class VolumeStore(Protocol):
         kept."""
         ...
 
-    async def remove_kept(self, folder: str) -> None:
+    async def remove_claim_folder(self, folder: str) -> None:
         """Remove a kept folder and all that is in it; harmless where there is none."""
         ...

@@ -61,7 +61,9 @@ def smallest_safe_bytes(facts: MemoryFacts, wanted_bytes: int, step_bytes: int) 
     return facts.plugged_bytes - spare // step_bytes * step_bytes
 
 
-def askable_bytes(facts: MemoryFacts, wanted_bytes: int, most_bytes: int, step_bytes: int) -> int:
+def requestable_bytes(
+    facts: MemoryFacts, wanted_bytes: int, most_bytes: int, step_bytes: int
+) -> int:
     """What the guest may be asked for now; more than wanted only while a shrink is not safe. A
     guest that comes to need more meanwhile gets it back, up to ``most_bytes``."""
     if wanted_bytes >= facts.plugged_bytes:

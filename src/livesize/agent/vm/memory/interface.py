@@ -24,11 +24,12 @@ class MemoryTarget(msgspec.Struct, frozen=True):
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """``live``: the changes after which the guest holds ``asked_bytes``, in an order of which every
-    prefix leaves it the smaller of what it has and what it is to have. ``asked_bytes`` is more than
-    wanted while the guest cannot spare the rest. ``persistent``: those for its next start."""
+    """``live``: the changes after which the guest holds ``requested_bytes``, in an order of which
+    every prefix leaves it the smaller of what it has and what it is to have. ``requested_bytes`` is
+    more than wanted while the guest cannot spare the rest. ``persistent``: those for its next
+    start."""
 
-    asked_bytes: int
+    requested_bytes: int
     live: tuple[DeviceChange, ...] = ()
     persistent: tuple[DeviceChange, ...] = ()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from livesize.agent.vm.memory.facts import MemoryFacts, askable_bytes
+from livesize.agent.vm.memory.facts import MemoryFacts, requestable_bytes
 from livesize.agent.vm.memory.interface import (
     MemoryDecision,
     MemoryPlan,
@@ -40,11 +40,11 @@ class VirtioMem:
         refusal = _refusal(wanted_bytes, facts.boot_bytes, largest_bytes)
         if refusal is not None:
             return refusal
-        asked_bytes = askable_bytes(facts, wanted_bytes, target.most_bytes, MEMORY_BLOCK_BYTES)
-        asked_bytes = min(asked_bytes, largest_bytes)
+        safe_bytes = requestable_bytes(facts, wanted_bytes, target.most_bytes, MEMORY_BLOCK_BYTES)
+        requested_bytes = min(safe_bytes, largest_bytes)
         return MemoryPlan(
-            asked_bytes,
-            live=_changes(device, asked_bytes - facts.boot_bytes, Definition.LIVE),
+            requested_bytes,
+            live=_changes(device, requested_bytes - facts.boot_bytes, Definition.LIVE),
             persistent=_changes(
                 _device(facts.persistent_devices),
                 wanted_bytes - facts.boot_bytes,

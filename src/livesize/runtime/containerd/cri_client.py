@@ -64,11 +64,11 @@ _OPTIONS: list[tuple[str, str | int]] = [
 ]
 
 
-class UnreachableError(RuntimeCallError):
+class ContainerdUnreachableError(RuntimeCallError):
     """containerd does not answer."""
 
 
-class RefusedError(RuntimeCallError):
+class CriRefusedError(RuntimeCallError):
     """containerd answered, and the answer is no; the words are its own."""
 
 
@@ -81,7 +81,7 @@ class TaskEvent(msgspec.Struct, frozen=True):
     pid: int = 0
 
 
-class Link:
+class CriClient:
     """One connection. Must be made inside the event loop that uses it."""
 
     def __init__(self, socket: Path, clock: Clock) -> None:
@@ -131,7 +131,9 @@ class Link:
                 if event is not None:
                     yield event
         except grpc.aio.AioRpcError as failure:
-            raise UnreachableError(f"{self.socket}: no events: {failure.details()}") from failure
+            raise ContainerdUnreachableError(
+                f"{self.socket}: no events: {failure.details()}"
+            ) from failure
         finally:
             stream.cancel()
 
@@ -145,13 +147,15 @@ class Link:
             case grpc.StatusCode.NOT_FOUND:
                 return GoneError(f"{name}: {words}")
             case grpc.StatusCode.UNAVAILABLE:
-                return UnreachableError(f"containerd at {self.socket} does not answer: {words}")
+                return ContainerdUnreachableError(
+                    f"containerd at {self.socket} does not answer: {words}"
+                )
             case grpc.StatusCode.DEADLINE_EXCEEDED:
-                return UnreachableError(
+                return ContainerdUnreachableError(
                     f"containerd at {self.socket} did not finish {name} in {seconds:.0f} s"
                 )
             case _:
-                return RefusedError(f"{name}: {words}")
+                return CriRefusedError(f"{name}: {words}")
 
 
 def plain_words(details: str) -> str:

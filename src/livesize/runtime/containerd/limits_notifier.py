@@ -1,13 +1,13 @@
 """Tells containerd what a container's limits are already: CPU, which is written without it, and
 memory where containerd was asked for a change and could not be reached.
 
-The kernel has them at once; containerd, which starts a program for every update, hears of it while
-nobody waits. With each update it sets everything it knows again, and an update that fails sets back
-what was known before. So whoever changes a container has its turn: nothing is written while an
-update is under way, and what is not told yet is told before anything else is asked. What cannot be
-told is written once more, and told again for as long as the container has a group. Of memory it is
-told what the kernel has by then, since any other limit might kill. An agent that ends before is
-followed by one that compares.
+The kernel has them at once; containerd, which starts a program for every update, hears of it in the
+background. With each update it sets everything it knows again, and an update that fails sets back
+what it knew before. So every change of a container has its turn: nothing is written while an update
+is under way, and what containerd does not know yet it hears before any other request. What it
+refuses is written once more, and sent again for as long as the container has a group. Of memory it
+hears what the kernel has by then, since any other limit might kill. If the agent ends before, the
+next one compares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.containerd.containers import Containers
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
-log = get_logger("runtime.telling")
+log = get_logger("runtime.notifier")
 
 AGAIN_SECONDS = (0.05, 0.2, 1.0)
 CLOSE_SECONDS = 5.0
@@ -34,7 +34,7 @@ TOLD_AT_ONCE = 16
 """Each starts a program; after an absence of containerd's, all of them would."""
 
 
-class Telling:
+class LimitsNotifier:
     """``close`` before the connection is."""
 
     def __init__(self, containers: Containers, cgroups: CgroupDriver, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class Telling:
         self._untold: dict[str, _Untold] = {}
         self._tasks = OwnedTasks()
         self._under_way: set[str] = set()
-        self._places = asyncio.Semaphore(TOLD_AT_ONCE)
+        self._layout = asyncio.Semaphore(TOLD_AT_ONCE)
 
     def turn(self, container_id: str) -> asyncio.Lock:
         turn = self._turns.get(container_id)
@@ -96,7 +96,7 @@ class Telling:
                     delay = AGAIN_SECONDS[min(failures, len(AGAIN_SECONDS)) - 1]
                     await self._clock.sleep(delay)
                 failures += 1
-                async with self._places, self.turn(container_id):
+                async with self._layout, self.turn(container_id):
                     await self._tell_once(container_id, is_first=failures == 1)
         finally:
             self._under_way.discard(container_id)
@@ -112,7 +112,7 @@ class Telling:
                 log.warning("containerd not told", container=container_id, reason=str(failure))
         except Exception:
             if is_first:
-                log.exception("telling containerd failed", container=container_id)
+                log.exception("notifier containerd failed", container=container_id)
 
 
 class _Untold(msgspec.Struct, frozen=True):

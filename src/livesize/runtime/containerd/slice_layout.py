@@ -18,17 +18,17 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.cgroups.interface import CgroupDriver, safe_name
 from livesize.runtime.cgroups.pod_groups import REMOVE_DELAYS
-from livesize.runtime.containerd.leftovers import Leftovers
+from livesize.runtime.containerd.leftovers import ContainerdLeftovers
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.systemd.bus import Property, Systemd
 from livesize.runtime.systemd.properties import (
     INFINITY,
     cpu_list_properties,
     cpu_properties,
-    kept_quota_us,
     limit_properties,
     memory_properties,
     slice_properties,
+    stored_quota_us,
 )
 from livesize.runtime.systemd.slices import SLICE, slice_name, slice_path
 
@@ -38,7 +38,7 @@ _WRITTEN_DELAYS = (0.001, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 log = get_logger("runtime.slices")
 
 
-class SlicePlaces:
+class SliceLayout:
     """Slices below the one that ``root``, for instance livesize/NODE, stands for."""
 
     def __init__(
@@ -48,7 +48,7 @@ class SlicePlaces:
         self._parts = tuple(root.strip("/").split("/"))
         self._clock = clock
         self._systemd = systemd or Systemd(clock)
-        self._leftovers = Leftovers(cgroups, clock)
+        self._leftovers = ContainerdLeftovers(cgroups, clock)
         self._threads = ThreadPoolExecutor(_SHRINKS_AT_ONCE, thread_name_prefix="livesize-shrink")
 
     def pod(self, uid: str) -> str:
@@ -142,10 +142,10 @@ class SlicePlaces:
 
     async def _write_quota(self, path: str, quota_us: int | None) -> None:
         """The exact one, where systemd keeps another: it answers before it writes its own."""
-        if quota_us is None or kept_quota_us(quota_us) == quota_us:
+        if quota_us is None or stored_quota_us(quota_us) == quota_us:
             return
         for delay_seconds in _WRITTEN_DELAYS:
-            if self._cgroups.read_limits(path).cpu_quota_us == kept_quota_us(quota_us):
+            if self._cgroups.read_limits(path).cpu_quota_us == stored_quota_us(quota_us):
                 break
             await self._clock.sleep(delay_seconds)
         self._cgroups.write_cpu(path, None, quota_us)

@@ -1,7 +1,7 @@
 """Hears what happens to containers: by containerd's events, and by looking from time to time.
 
 Events say it at once. Looking again, seldom and after every lost connection, finds what happened
-while nobody listened. Nothing here decides anything: who listens is told which task to look at.
+meanwhile. Nothing here decides anything: the listener hears which task to look at.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Protocol
 
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.containerd.daemon import Daemon
-from livesize.runtime.containerd.link import Link, TaskEvent, UnreachableError
+from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, CriClient, TaskEvent
+from livesize.runtime.containerd.daemon import ContainerdDaemon
 from livesize.runtime.interface import RuntimeCallError
 
 log = get_logger("runtime.containerd")
@@ -26,7 +26,7 @@ _RESTART_SECONDS = (0.0, 0.1, 0.5, 2.0, 5.0)
 _STABLE_SECONDS = 0.5  # it takes less to start: one that lasts longer was killed, not broken
 
 
-class Listener(Protocol):
+class TaskListener(Protocol):
     async def task_ended(self, container_id: str) -> None: ...
 
     async def task_out_of_memory(self, container_id: str) -> None: ...
@@ -38,18 +38,18 @@ class Listener(Protocol):
         ...
 
 
-class Watcher:
+class TaskWatcher:
     """``daemon`` None: a containerd that somebody else keeps running."""
 
     def __init__(
         self,
-        link: Link,
-        daemon: Daemon | None,
-        listener: Listener,
+        client: CriClient,
+        daemon: ContainerdDaemon | None,
+        listener: TaskListener,
         clock: Clock,
         relist_seconds: float,
     ) -> None:
-        self._link = link
+        self._client = client
         self._daemon = daemon
         self._listener = listener
         self._clock = clock
@@ -66,8 +66,8 @@ class Watcher:
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
         while True:
-            with contextlib.suppress(UnreachableError):
-                async with contextlib.aclosing(self._link.events()) as events:
+            with contextlib.suppress(ContainerdUnreachableError):
+                async with contextlib.aclosing(self._client.events()) as events:
                     async for event in events:
                         if event is None:
                             self._connected.set()
@@ -97,7 +97,7 @@ class Watcher:
             async with asyncio.timeout(seconds):
                 await self._connected.wait()
 
-    async def _keep_running(self, daemon: Daemon) -> None:
+    async def _keep_running(self, daemon: ContainerdDaemon) -> None:
         failures = 0
         while True:
             began = self._clock.monotonic()

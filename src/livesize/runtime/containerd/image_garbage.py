@@ -1,4 +1,4 @@
-"""Removes images that nobody uses when the disk is nearly full; they are pulled again when needed.
+"""Removes unused images when the disk is nearly full; they are pulled again when needed.
 
 Only of a private containerd, and only what came from a registry: what was imported by hand could
 not be had again.
@@ -14,7 +14,7 @@ import msgspec
 
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.containerd.link import Link
+from livesize.runtime.containerd.cri_client import CriClient
 from livesize.runtime.containerd.messages import ImageSpec, Message
 from livesize.runtime.interface import RuntimeCallError
 
@@ -63,13 +63,13 @@ class ImageCleaner:
 
     def __init__(
         self,
-        link: Link,
+        client: CriClient,
         clock: Clock,
         folder: Path,
         limits: CleaningLimits,
         measure: Callable[[Path], DiskUse] | None = None,
     ) -> None:
-        self._link = link
+        self._client = client
         self._clock = clock
         self._folder = folder
         self._limits = limits
@@ -82,7 +82,7 @@ class ImageCleaner:
 
     async def clean(self, references: frozenset[str]) -> None:
         """``references``: ids and names of images that are used, or could not be had again."""
-        listing = await self._link.call("ListImages")
+        listing = await self._client.call("ListImages")
         now, unused = self._clock.now(), []
         for image in listing.images:
             if _names(image) & references:
@@ -97,7 +97,7 @@ class ImageCleaner:
 
     async def _remove(self, image_id: str) -> None:
         try:
-            await self._link.call("RemoveImage", image=ImageSpec(image=image_id))
+            await self._client.call("RemoveImage", image=ImageSpec(image=image_id))
         except RuntimeCallError as failure:
             log.warning("image not removed", image=image_id, reason=str(failure))
         else:

@@ -1,19 +1,13 @@
-"""Waiting for something to happen, without polling for it where it is told."""
+"""Wakes waiting tasks when something has happened, and bounds how often one is told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
-from livesize.runtime.vm import VmView
-
-_QUIET_SECONDS = 0.25
-
 
 class Pulse:
-    """Wakes everybody who waits, each time it beats."""
+    """Wakes every waiting task, each time it beats."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
@@ -32,7 +26,7 @@ class Pulse:
         return True
 
     async def rest(self, seconds: float, beats: int) -> None:
-        """Until it has not beaten for that long, or so often that nobody waits any longer."""
+        """Until it has not beaten for that long, or has beaten so often."""
         for _ in range(beats):
             if not await self.wait(seconds):
                 return
@@ -65,36 +59,3 @@ class Throttle:
         self._later = None
         self._next = asyncio.get_running_loop().time() + self._seconds
         self._call()
-
-
-class Asking:
-    """Decides when a guest is asked while somebody waits. Asking holds it up: one that speaks up
-    by itself is asked when its memory has come to rest, or when it has been quiet for long."""
-
-    def __init__(self, *, speaks_up: bool, now: float) -> None:
-        self._speaks_up = speaks_up
-        self._quiet_since = now
-        self._moved = False
-
-    def spoke(self, now: float) -> None:
-        self._quiet_since = now
-
-    def is_due(self, *, settled: bool, now: float) -> bool:
-        if not settled:
-            self._moved = True
-            return False
-        came_to_rest, self._moved = self._moved, False
-        if self._speaks_up and not came_to_rest and now - self._quiet_since < _QUIET_SECONDS:
-            return False
-        self._quiet_since = now
-        return True
-
-
-def may_hold(holds: Callable[[VmView], bool], known: VmView) -> bool:
-    """By what the guest has said, if the domain has done by now all that it was asked to: else
-    there is no use in looking at the domain yet."""
-    moved = tuple(
-        msgspec.structs.replace(one, current_bytes=one.requested_bytes) for one in known.devices
-    )
-    done = msgspec.structs.replace(known, devices=moved)
-    return holds(known) or holds(done)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from livesize.machinery.clock import SystemClock
-from livesize.runtime.containerd.link import TaskEvent, UnreachableError
-from livesize.runtime.containerd.watching import Watcher
+from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, TaskEvent
+from livesize.runtime.containerd.task_watch import TaskWatcher
 from livesize.runtime.interface import RuntimeCallError
 
 
 class Connection:
-    """Stands for a link: connections come one after the other, and each breaks when told to."""
+    """Stands for a client: connections come one after the other, and each breaks when told to."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[TaskEvent | None] = asyncio.Queue()
@@ -26,7 +26,7 @@ class Connection:
         yield None
         while (event := await self.queue.get()) is not None:
             yield event
-        raise UnreachableError("it broke")
+        raise ContainerdUnreachableError("it broke")
 
 
 class Followed:
@@ -76,8 +76,8 @@ def relist_seconds() -> float:
 async def _watching(
     connection: Connection, listener: Followed, relist_seconds: float
 ) -> AsyncIterator[None]:
-    link: Any = connection
-    watcher = Watcher(link, None, listener, SystemClock(), relist_seconds)
+    client: Any = connection
+    watcher = TaskWatcher(client, None, listener, SystemClock(), relist_seconds)
     task = asyncio.create_task(watcher.run())
     yield
     task.cancel()

@@ -28,7 +28,7 @@ _OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _GROUP_MODE = 0o2777  # what is made in there is the group's too
 
 
-class KeptFolders:
+class ClaimFolders:
     def __init__(self, root: Path, mounts: Mounts) -> None:
         self.root = root.absolute()
         self._mounts = mounts

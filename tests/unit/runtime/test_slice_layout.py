@@ -11,7 +11,7 @@ from livesize.api.group_changes import SetCpu, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.v2 import CgroupsV2
-from livesize.runtime.containerd.slice_places import SlicePlaces
+from livesize.runtime.containerd.slice_layout import SliceLayout
 from livesize.runtime.interface import MemoryInUseError
 
 UID = "0-1"
@@ -72,61 +72,61 @@ def cgroups(tmp_path: Path) -> CgroupsV2:
 
 
 @pytest.fixture
-def places(systemd: SystemdStandIn, cgroups: CgroupsV2) -> SlicePlaces:
+def layout(systemd: SystemdStandIn, cgroups: CgroupsV2) -> SliceLayout:
     asked: Any = systemd
-    return SlicePlaces(cgroups, "livesize/n-1", SystemClock(), asked)
+    return SliceLayout(cgroups, "livesize/n-1", SystemClock(), asked)
 
 
-def test_containerd_is_told_the_slice_and_makes_a_scope_in_it(places: SlicePlaces) -> None:
-    assert places.parent(UID) == UNIT
-    assert places.container(UID, "abc") == f"{PATH}/cri-containerd-abc.scope"
+def test_containerd_is_told_the_slice_and_makes_a_scope_in_it(layout: SliceLayout) -> None:
+    assert layout.parent(UID) == UNIT
+    assert layout.container(UID, "abc") == f"{PATH}/cri-containerd-abc.scope"
 
 
 async def test_a_new_pod_has_its_limits_in_systemd_and_in_its_files(
-    places: SlicePlaces, systemd: SystemdStandIn, cgroups: CgroupsV2
+    layout: SliceLayout, systemd: SystemdStandIn, cgroups: CgroupsV2
 ) -> None:
-    await places.make(UID, KernelLimits(10, 50_500, 64 * MIB), pids_max=100)
+    await layout.make(UID, KernelLimits(10, 50_500, 64 * MIB), pids_max=100)
     kept = systemd.units[UNIT]
     assert (kept["CPUQuotaPerSecUSec"], kept["MemoryMax"]) == (510_000, 64 * MIB)
     assert kept["TasksMax"] == 100
-    assert cgroups.read_limits(places.pod(UID)) == KernelLimits(10, 50_500, 64 * MIB)
+    assert cgroups.read_limits(layout.pod(UID)) == KernelLimits(10, 50_500, 64 * MIB)
 
 
 async def test_a_slice_that_was_left_over_gets_the_new_limits(
-    places: SlicePlaces, systemd: SystemdStandIn, cgroups: CgroupsV2
+    layout: SliceLayout, systemd: SystemdStandIn, cgroups: CgroupsV2
 ) -> None:
-    await places.make(UID, LIMITS, pids_max=100)
-    await places.make(UID, KernelLimits(20, 70_000, 128 * MIB), pids_max=100)
+    await layout.make(UID, LIMITS, pids_max=100)
+    await layout.make(UID, KernelLimits(20, 70_000, 128 * MIB), pids_max=100)
     assert systemd.units[UNIT]["MemoryMax"] == 128 * MIB
-    assert cgroups.read_limits(places.pod(UID)) == KernelLimits(20, 70_000, 128 * MIB)
+    assert cgroups.read_limits(layout.pod(UID)) == KernelLimits(20, 70_000, 128 * MIB)
 
 
 async def test_changes_are_told_and_read_back(
-    places: SlicePlaces, systemd: SystemdStandIn, cgroups: CgroupsV2
+    layout: SliceLayout, systemd: SystemdStandIn, cgroups: CgroupsV2
 ) -> None:
-    await places.make(UID, LIMITS, pids_max=100)
-    await places.write(UID, SetCpu(30, 25_500))
-    await places.write(UID, SetMemory(256 * MIB))
-    assert cgroups.read_limits(places.pod(UID)) == KernelLimits(30, 25_500, 256 * MIB)
+    await layout.make(UID, LIMITS, pids_max=100)
+    await layout.write(UID, SetCpu(30, 25_500))
+    await layout.write(UID, SetMemory(256 * MIB))
+    assert cgroups.read_limits(layout.pod(UID)) == KernelLimits(30, 25_500, 256 * MIB)
     assert systemd.units[UNIT]["CPUQuotaPerSecUSec"] == 260_000
     assert systemd.units[UNIT]["MemoryMax"] == 256 * MIB
 
 
 async def test_systemd_never_hears_of_a_limit_that_would_kill(
-    places: SlicePlaces, systemd: SystemdStandIn, cgroups: CgroupsV2
+    layout: SliceLayout, systemd: SystemdStandIn, cgroups: CgroupsV2
 ) -> None:
-    await places.make(UID, LIMITS, pids_max=100)
+    await layout.make(UID, LIMITS, pids_max=100)
     with pytest.raises(MemoryInUseError):
-        await places.write(UID, SetMemory(8 * MIB))
+        await layout.write(UID, SetMemory(8 * MIB))
     assert systemd.units[UNIT]["MemoryMax"] == 64 * MIB
-    assert cgroups.read_limits(places.pod(UID)) == LIMITS
+    assert cgroups.read_limits(layout.pod(UID)) == LIMITS
 
 
 async def test_an_agent_that_comes_back_tells_systemd_what_the_files_say(
-    places: SlicePlaces, systemd: SystemdStandIn, cgroups: CgroupsV2
+    layout: SliceLayout, systemd: SystemdStandIn, cgroups: CgroupsV2
 ) -> None:
-    await places.make(UID, LIMITS, pids_max=100)
-    cgroups.write_cpu(places.pod(UID), None, 33_300)  # killed before systemd was told
-    await places.find(UID)
+    await layout.make(UID, LIMITS, pids_max=100)
+    cgroups.write_cpu(layout.pod(UID), None, 33_300)  # killed before systemd was told
+    await layout.find(UID)
     assert systemd.units[UNIT]["CPUQuotaPerSecUSec"] == 340_000
-    assert cgroups.read_limits(places.pod(UID)).cpu_quota_us == 33_300
+    assert cgroups.read_limits(layout.pod(UID)).cpu_quota_us == 33_300

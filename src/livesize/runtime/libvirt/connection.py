@@ -20,7 +20,7 @@ import msgspec
 
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.daemon import Daemon
+from livesize.runtime.libvirt.daemon import LibvirtDaemon
 
 log = get_logger("libvirt")
 
@@ -51,12 +51,12 @@ def load_libvirt() -> Any:
     return libvirt
 
 
-class Link:
+class LibvirtConnection:
     """``on_event`` and ``on_connected`` are called on the loop; all else from other threads."""
 
     def __init__(
         self,
-        daemon: Daemon,
+        daemon: LibvirtDaemon,
         on_event: Callable[[DomainEvent], None],
         on_connected: Callable[[], None],
     ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.runtime.containerd.image_cleaning import (
+from livesize.runtime.containerd.image_garbage import (
     CleaningLimits,
     DiskUse,
     UnusedImage,

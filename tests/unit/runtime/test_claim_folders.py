@@ -12,7 +12,7 @@ import pytest
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
-from livesize.runtime.volumes.interface import KeptFolder, VolumeError
+from livesize.runtime.volumes.interface import ClaimFolder, VolumeError
 
 UID = "uid-1"
 
@@ -35,14 +35,14 @@ def _nothing_deep_is_left(tmp_path: Path) -> Iterator[None]:
 
 
 async def test_it_stays_when_its_pods_go(volumes: FolderVolumes, tmp_path: Path) -> None:
-    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
-    assert path == tmp_path / "kept/pvc-1" == Path(volumes.kept_root) / "pvc-1"
+    path = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-1")))
+    assert path == tmp_path / "kept/pvc-1" == Path(volumes.claims_root) / "pvc-1"
     assert path.stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
     (path / "file").write_text("kept")
     await volumes.let_go(UID)
     await volumes.remove(UID)
-    assert await volumes.prepare("uid-2", KeptFolder("other", "pvc-1")) == str(path)
+    assert await volumes.prepare("uid-2", ClaimFolder("other", "pvc-1")) == str(path)
     assert (path / "file").read_text() == "kept"
     assert volumes.pods() == ()
 
@@ -53,7 +53,7 @@ async def test_a_group_gets_all_of_it_and_links_stay_as_they_are(
     group, outside = os.getgid(), tmp_path / "outside"
     outside.write_text("mine")
     outside.chmod(0o600)
-    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
+    path = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-1")))
     (path / "deep").mkdir(mode=0o700)
     (path / "deep/file").touch(mode=0o600)
     (path / "link").symlink_to(outside)
@@ -63,7 +63,7 @@ async def test_a_group_gets_all_of_it_and_links_stay_as_they_are(
     else:
         path.chmod(0o755)
         os.chown(path, -1, max(os.getgroups()))
-    await volumes.prepare(UID, KeptFolder("data", "pvc-1", group))
+    await volumes.prepare(UID, ClaimFolder("data", "pvc-1", group))
     if path.stat().st_mode & 0o2000:  # it was not the group's before
         assert (path / "deep").stat().st_mode & 0o2070 == 0o2070
         assert (path / "deep/file").stat().st_mode & 0o777 == 0o660
@@ -77,13 +77,13 @@ async def test_removed_with_all_that_is_in_it_and_nothing_else(
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("mine")
-    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
+    path = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-1")))
     (path / "deep").mkdir()
     (path / "deep/link").symlink_to(outside)
     (path / "up").symlink_to("..")
-    other = Path(await volumes.prepare(UID, KeptFolder("other", "pvc-2")))
-    await volumes.remove_kept("pvc-1")
-    await volumes.remove_kept("pvc-1")
+    other = Path(await volumes.prepare(UID, ClaimFolder("other", "pvc-2")))
+    await volumes.remove_claim_folder("pvc-1")
+    await volumes.remove_claim_folder("pvc-1")
     assert not path.exists()
     assert other.exists()
     assert (outside / "file").read_text() == "mine"
@@ -94,12 +94,12 @@ async def test_what_was_cut_off_is_finished(volumes: FolderVolumes, tmp_path: Pa
     kept = tmp_path / "kept"
     (kept / ".making-pvc-1").mkdir(parents=True)
     (kept / ".going-pvc-2/half").mkdir(parents=True)
-    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
+    path = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-1")))
     assert path.stat().st_mode & 0o777 == 0o777
-    await volumes.remove_kept("pvc-2")
-    again = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-2")))
+    await volumes.remove_claim_folder("pvc-2")
+    again = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-2")))
     (kept / ".going-pvc-2/half").mkdir(parents=True)
-    await volumes.remove_kept("pvc-2")
+    await volumes.remove_claim_folder("pvc-2")
     assert not again.exists()
     assert [one.name for one in kept.iterdir()] == ["pvc-1"]
 
@@ -107,9 +107,9 @@ async def test_what_was_cut_off_is_finished(volumes: FolderVolumes, tmp_path: Pa
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "/etc", "../volumes"])
 async def test_a_name_is_one_part_of_a_path(volumes: FolderVolumes, name: str) -> None:
     with pytest.raises(RuntimeCallError):
-        await volumes.remove_kept(name)
+        await volumes.remove_claim_folder(name)
     with pytest.raises(RuntimeCallError):
-        await volumes.prepare(UID, KeptFolder("data", name))
+        await volumes.prepare(UID, ClaimFolder("data", name))
 
 
 async def test_links_and_mounts_are_refused(
@@ -119,19 +119,22 @@ async def test_links_and_mounts_are_refused(
     outside.mkdir()
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/pvc-1").symlink_to(outside)
-    for call in (volumes.remove_kept("pvc-1"), volumes.prepare(UID, KeptFolder("d", "pvc-1"))):
+    for call in (
+        volumes.remove_claim_folder("pvc-1"),
+        volumes.prepare(UID, ClaimFolder("d", "pvc-1")),
+    ):
         with pytest.raises(VolumeError, match="is no folder"):
             await call
     assert outside.exists()
-    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-2")))
+    path = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-2")))
     mounts.points[path / "disk"] = 0
     with pytest.raises(VolumeError, match="something is mounted"):
-        await volumes.remove_kept("pvc-2")
+        await volumes.remove_claim_folder("pvc-2")
     assert path.exists()
 
 
 async def test_folders_too_deep_to_be_walked_are_said_and_removed(volumes: FolderVolumes) -> None:
-    path = Path(await volumes.prepare(UID, KeptFolder("data", "pvc-1")))
+    path = Path(await volumes.prepare(UID, ClaimFolder("data", "pvc-1")))
     current = os.open(path, os.O_RDONLY)
     for _ in range(1100):
         os.mkdir("d", dir_fd=current)
@@ -141,6 +144,6 @@ async def test_folders_too_deep_to_be_walked_are_said_and_removed(volumes: Folde
     os.close(current)
     if os.geteuid() == 0:
         with pytest.raises(VolumeError, match="more than 500 deep"):
-            await volumes.prepare(UID, KeptFolder("data", "pvc-1", group=os.getgid() + 432))
-    await volumes.remove_kept("pvc-1")
+            await volumes.prepare(UID, ClaimFolder("data", "pvc-1", group=os.getgid() + 432))
+    await volumes.remove_claim_folder("pvc-1")
     assert not path.exists()

@@ -20,11 +20,16 @@ from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.cgroups.pod_groups import PodGroups
 from livesize.runtime.images import Image
 from livesize.runtime.interface import ContainerConfig, ContainerGroup, RuntimeCallError
-from livesize.runtime.process.container import Container
+from livesize.runtime.process.container import ProcessContainer
 from livesize.runtime.process.interpreter import Interpreter
 from livesize.runtime.process.launch_config import LaunchPaths, own_groups, plan_launch
 from livesize.runtime.process.machine_facts import boot_id
-from livesize.runtime.process.records import Attempt, ContainerRecord, Records, write_whole
+from livesize.runtime.process.records import (
+    ContainerAttempt,
+    ContainerRecord,
+    ProcessRecords,
+    write_whole,
+)
 from livesize.runtime.process.shim import LaunchReport, ReadyChannel, compile_launcher, spawn_shim
 from livesize.runtime.streams import LogLimits
 
@@ -44,7 +49,7 @@ DEFAULT_SETTINGS = ProcessSettings()
 
 class Starter:
     def __init__(
-        self, records: Records, groups: PodGroups, clock: Clock, settings: ProcessSettings
+        self, records: ProcessRecords, groups: PodGroups, clock: Clock, settings: ProcessSettings
     ) -> None:
         self._records = records
         self._groups = groups
@@ -61,12 +66,12 @@ class Starter:
     def close(self) -> None:
         self.interpreter.close()
 
-    def container(self, attempt: Attempt, record: ContainerRecord) -> Container:
+    def container(self, attempt: ContainerAttempt, record: ContainerRecord) -> ProcessContainer:
         group = ContainerGroup(record.config.pod_uid, record.config.name)
         path = self._groups.path(group)
-        return Container(attempt, record, path, self._groups.cgroups, self._clock)
+        return ProcessContainer(attempt, record, path, self._groups.cgroups, self._clock)
 
-    async def start(self, config: ContainerConfig, image: Image) -> Container:
+    async def start(self, config: ContainerConfig, image: Image) -> ProcessContainer:
         """It runs, or has run; where it could not even begin, nothing of it is left."""
         container = await self._prepare(config, image)
         try:
@@ -84,7 +89,7 @@ class Starter:
             container.attempt.save_note(container.record)
         return container
 
-    async def _prepare(self, config: ContainerConfig, image: Image) -> Container:
+    async def _prepare(self, config: ContainerConfig, image: Image) -> ProcessContainer:
         """Files and group of one start; nothing runs yet."""
         points = self._settings.points
         attempt = self._records.attempt(config.pod_uid, config.name, config.attempt)
@@ -126,7 +131,7 @@ class Starter:
         )
 
     def _write_launch(
-        self, attempt: Attempt, config: ContainerConfig, image: Image, group: str
+        self, attempt: ContainerAttempt, config: ContainerConfig, image: Image, group: str
     ) -> None:
         join = self._groups.cgroups.join_files(group)
         paths = LaunchPaths(
@@ -144,7 +149,7 @@ class Starter:
             raise RuntimeCallError(f"image {config.image} has no command, and neither has the pod")
         write_whole(attempt.launch, marshal.dumps(launch))
 
-    async def _launch(self, container: Container, config: ContainerConfig) -> LaunchReport:
+    async def _launch(self, container: ProcessContainer, config: ContainerConfig) -> LaunchReport:
         channel = ReadyChannel(container.attempt.ready)
         try:
             pid = spawn_shim(container.attempt, self._launcher, self.interpreter)
@@ -163,7 +168,9 @@ class Starter:
         self._settings.points.reach("start/started")
         return report
 
-    async def _start_failed(self, container: Container, report: LaunchReport) -> RuntimeCallError:
+    async def _start_failed(
+        self, container: ProcessContainer, report: LaunchReport
+    ) -> RuntimeCallError:
         """Clear everything away; the sentence says why."""
         config = container.record.config
         why = report.error or _last_words(container.attempt.log)
@@ -178,7 +185,7 @@ class Starter:
         )
 
 
-async def ends_within(container: Container, seconds: float) -> bool:
+async def ends_within(container: ProcessContainer, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await container.ended.wait()

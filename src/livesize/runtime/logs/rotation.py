@@ -1,7 +1,4 @@
-"""Looks after the logs that workloads write by themselves: when they grew, and how long they are.
-
-Whoever follows one waits here too.
-"""
+"""Rotates the logs that workloads write by themselves, and says when one has grown."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from pathlib import Path
 
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
+from livesize.runtime.logs.file_watch import FileWatch
 from livesize.runtime.logs.raw import Growth, shorten, times_path
 from livesize.runtime.logs.times import Times, note
-from livesize.runtime.logs.watching import FileWatch
 from livesize.runtime.streams import LogLimits
 
 _log = get_logger("runtime.logs")
@@ -25,7 +22,7 @@ _LOOK_SECONDS = 1.0
 """Where the kernel does not say that a log grew, it is looked at this often while followed."""
 
 
-class LogKeeper:
+class LogRotation:
     def __init__(self, clock: Clock, limits: LogLimits) -> None:
         self._clock = clock
         self._limits = limits

@@ -2,7 +2,7 @@
 
 containerd writes the groups of containers. What stands above them is ours: a directory that we
 make and write, or, where containerd leaves groups to systemd, a slice that systemd makes and is
-asked to limit (slice_places.py).
+asked to limit (slice_layout.py).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import POD_PREFIX, CgroupDriver
 from livesize.runtime.cgroups.pod_groups import PodGroups
-from livesize.runtime.containerd.leftovers import Leftovers
+from livesize.runtime.containerd.leftovers import ContainerdLeftovers
 from livesize.runtime.interface import PodGroup
 
 
-class Places(Protocol):
+class GroupLayout(Protocol):
     """Paths are below the hierarchy."""
 
     def pod(self, uid: str) -> str: ...
@@ -62,7 +62,7 @@ class Places(Protocol):
         ...
 
 
-class PlainPlaces:
+class DirectoryLayout:
     """Directories of our own below ``root``, written directly."""
 
     def __init__(
@@ -74,7 +74,7 @@ class PlainPlaces:
     ) -> None:
         watching = () if on_removed is None else (on_removed,)
         self._groups = PodGroups(cgroups, root, clock, *watching)
-        self._leftovers = Leftovers(cgroups, clock)
+        self._leftovers = ContainerdLeftovers(cgroups, clock)
 
     def pod(self, uid: str) -> str:
         return self._groups.path(PodGroup(uid))

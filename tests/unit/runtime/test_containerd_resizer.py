@@ -16,11 +16,11 @@ import pytest
 from livesize.api.group_changes import GroupChange, SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.machinery.clock import SystemClock
-from livesize.runtime.cgroups.kept_files import KeptFiles
+from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.v2 import CgroupsV2
-from livesize.runtime.containerd.link import RefusedError, UnreachableError
-from livesize.runtime.containerd.resizing import Resizer
-from livesize.runtime.containerd.telling import TOLD_AT_ONCE, Telling
+from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, CriRefusedError
+from livesize.runtime.containerd.limits_notifier import TOLD_AT_ONCE, LimitsNotifier
+from livesize.runtime.containerd.resizer import Resizer
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
 
 MIB = 1 << 20
@@ -97,7 +97,7 @@ class Containerd:
             if self.is_away:
                 if patient:
                     await self.patience_ends.wait()
-                raise UnreachableError("away")
+                raise ContainerdUnreachableError("away")
             await self.may_go_on.wait()
             self._do(changes)
         finally:
@@ -109,7 +109,7 @@ class Containerd:
         if self.does_a_part:
             self.kernel.put("cpu.weight", str(known.cpu_weight))
         if refusal:
-            raise RefusedError(refusal)
+            raise CriRefusedError(refusal)
         self.recorded = known
         self.kernel.have(known)
 
@@ -152,7 +152,7 @@ def containerd(kernel: Kernel) -> Containerd:
 
 @pytest.fixture
 def cgroups(tmp_path: Path, kernel: Kernel) -> CgroupsV2:
-    return CgroupsV2(str(tmp_path), files=KeptFiles(0))  # no kernel says which are gone
+    return CgroupsV2(str(tmp_path), files=GroupFileCache(0))  # no kernel says which are gone
 
 
 @pytest.fixture(params=list(CgroupVersion))
@@ -162,20 +162,20 @@ def each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-async def telling(
+async def notifier(
     containerd: Containerd, cgroups: CgroupsV2, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Telling]:
-    monkeypatch.setattr("livesize.runtime.containerd.telling.CLOSE_SECONDS", 0.2)
+) -> AsyncIterator[LimitsNotifier]:
+    monkeypatch.setattr("livesize.runtime.containerd.limits_notifier.CLOSE_SECONDS", 0.2)
     stand_in: Any = containerd
-    telling = Telling(stand_in, cgroups, QuickClock())
-    yield telling
-    await telling.close()
+    notifier = LimitsNotifier(stand_in, cgroups, QuickClock())
+    yield notifier
+    await notifier.close()
 
 
 @pytest.fixture
-def resizer(containerd: Containerd, cgroups: CgroupsV2, telling: Telling) -> Resizer:
+def resizer(containerd: Containerd, cgroups: CgroupsV2, notifier: LimitsNotifier) -> Resizer:
     stand_in: Any = containerd
-    return Resizer(stand_in, cgroups, at_once, telling)
+    return Resizer(stand_in, cgroups, at_once, notifier)
 
 
 @pytest.fixture
@@ -198,17 +198,17 @@ async def test_a_change_is_asked_of_containerd_and_nobody_else(
 
 
 async def test_cpu_is_written_at_once_and_told_afterwards(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
     assert containerd.asked == []
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [SetCpu(50, 20_000)]
 
 
 async def test_nothing_is_written_that_an_update_under_way_would_set_back(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     containerd.may_go_on.clear()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
@@ -219,7 +219,7 @@ async def test_nothing_is_written_that_an_update_under_way_would_set_back(
     assert not second.done()
     containerd.may_go_on.set()
     await second
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [SetCpu(50, 20_000), SetCpu(60, 30_000)]
     assert cgroups.read_limits(PATH) == KernelLimits(60, 30_000, 64 * MIB)
 
@@ -235,22 +235,22 @@ async def test_what_is_not_told_yet_is_told_before_anything_else_is_asked(
 
 
 async def test_what_could_not_be_told_is_told_again_and_only_as_it_is_by_then(
-    resizer: Resizer, telling: Telling, containerd: Containerd
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd
 ) -> None:
     containerd.refuses = lambda _: "no"
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
-    with pytest.raises(RefusedError):
+    with pytest.raises(CriRefusedError):
         await resizer.write(ID, PATH, SetMemory(128 * MIB))
     assert set(containerd.asked) == {SetCpu(50, 20_000)}, "it would have set the CPU back"
     await resizer.write(ID, PATH, SetCpu(60, 30_000))
     containerd.refuses = lambda _: ""
     containerd.asked.clear()
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [SetCpu(60, 30_000)]
 
 
 async def test_an_update_that_failed_and_set_the_cpu_back_changes_nothing(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     def set_back(_: object) -> str:
         containerd.kernel.have(LIMITS)
@@ -259,22 +259,22 @@ async def test_an_update_that_failed_and_set_the_cpu_back_changes_nothing(
 
     containerd.refuses = set_back
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [SetCpu(50, 20_000)] * 2
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
 
 
 async def test_of_a_container_that_is_gone_nothing_is_told(
-    resizer: Resizer, telling: Telling, containerd: Containerd, kernel: Kernel
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, kernel: Kernel
 ) -> None:
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     kernel.folder.rename(kernel.folder.with_name("elsewhere"))
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == []
 
 
 async def test_while_containerd_is_away_cpu_is_written_at_once_each_time(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     containerd.is_away = True
     for quota_us in (20_000, 30_000, 40_000):
@@ -285,42 +285,42 @@ async def test_while_containerd_is_away_cpu_is_written_at_once_each_time(
         assert SetCpu(50, quota_us) in containerd.asked, "it is tried each time"
     containerd.is_away = False
     containerd.asked.clear()
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [SetCpu(50, 40_000)]
 
 
 async def test_no_more_are_told_at_once_than_there_are_places(
-    telling: Telling, containerd: Containerd
+    notifier: LimitsNotifier, containerd: Containerd
 ) -> None:
     """After an absence of containerd's there may be hundreds."""
     containerd.may_go_on.clear()
     for number in range(2 * TOLD_AT_ONCE + 1):
-        telling.later(f"c{number}", PATH, LIMITS)
+        notifier.later(f"c{number}", PATH, LIMITS)
     await settle()
     assert containerd.under_way == TOLD_AT_ONCE
     containerd.may_go_on.set()
-    await telling.close()
+    await notifier.close()
     assert len(containerd.asked) == 2 * TOLD_AT_ONCE + 1
 
 
 async def test_cpu_is_written_at_once_also_of_one_that_waits_for_a_place(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     containerd.may_go_on.clear()
     for number in range(TOLD_AT_ONCE):
-        telling.later(f"c{number}", PATH, LIMITS)
+        notifier.later(f"c{number}", PATH, LIMITS)
     for quota_us in (20_000, 30_000):
         written = asyncio.ensure_future(resizer.write(ID, PATH, SetCpu(50, quota_us)))
         await settle()
         assert written.done()
         assert cgroups.cpu_limit(PATH) == (50, quota_us)
     containerd.may_go_on.set()
-    await telling.close()
+    await notifier.close()
     assert containerd.asked[TOLD_AT_ONCE:] == [SetCpu(50, 30_000)]
 
 
 async def test_a_bug_in_telling_is_no_end_of_it(
-    resizer: Resizer, telling: Telling, containerd: Containerd
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd
 ) -> None:
     def stumble(_: object) -> str:
         containerd.refuses = lambda _: ""
@@ -328,7 +328,7 @@ async def test_a_bug_in_telling_is_no_end_of_it(
 
     containerd.refuses = stumble
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [SetCpu(50, 20_000)] * 2
 
 
@@ -336,35 +336,35 @@ async def test_a_bug_in_telling_is_no_end_of_it(
 
 
 async def test_who_closes_does_not_wait_for_a_containerd_that_is_away(
-    resizer: Resizer, telling: Telling, containerd: Containerd
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd
 ) -> None:
     containerd.is_away = True
     before = asyncio.all_tasks()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     async with asyncio.timeout(5):
-        await telling.close()
-    assert asyncio.all_tasks() == before, "nobody goes on telling"
+        await notifier.close()
+    assert asyncio.all_tasks() == before, "nothing is told any more"
 
 
 async def test_an_update_that_is_cut_off_sets_nothing_back(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     containerd.may_go_on.clear()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     await settle()
     containerd.kernel.have(LIMITS)  # as runc does that fails
     async with asyncio.timeout(5):
-        await telling.close()
+        await notifier.close()
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
 
 
 async def test_what_begins_while_it_closes_ends_with_it(
-    resizer: Resizer, telling: Telling, containerd: Containerd
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd
 ) -> None:
     containerd.may_go_on.clear()
     before = asyncio.all_tasks()
-    telling.later("c0", PATH, LIMITS)
-    closing = asyncio.ensure_future(telling.close())
+    notifier.later("c0", PATH, LIMITS)
+    closing = asyncio.ensure_future(notifier.close())
     await settle()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     async with asyncio.timeout(5):
@@ -378,12 +378,12 @@ async def test_cpu_that_was_written_in_part_is_set_back(
     cgroups: CgroupsV2,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(_files: KeptFiles, path: str, text: str) -> None:
+    def refuse(_files: GroupFileCache, path: str, text: str) -> None:
         if text == "50":
             raise RuntimeCallError(f"cannot write {path}")
         Path(path).write_text(text)
 
-    monkeypatch.setattr(KeptFiles, "write_text", refuse)
+    monkeypatch.setattr(GroupFileCache, "write_text", refuse)
     with pytest.raises(RuntimeCallError):
         await resizer.write(ID, PATH, SetCpu(50, 20_000))
     assert cgroups.read_limits(PATH) == LIMITS
@@ -425,31 +425,31 @@ def given_back(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("given_back")
 async def test_memory_that_was_lowered_and_could_not_be_told_is_told_with_the_cpu(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     """Told of the CPU alone, containerd would raise it again."""
     containerd.is_away = True
     containerd.patience_ends.set()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(ContainerdUnreachableError):
         await resizer.write(ID, PATH, SetMemory(32 * MIB))
     assert cgroups.read_limits(PATH) == KernelLimits(39, 50_000, 32 * MIB)
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     containerd.is_away = False
     containerd.asked.clear()
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == [(SetCpu(50, 20_000), SetMemory(32 * MIB))]
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 32 * MIB)
 
 
 @pytest.mark.usefixtures("given_back")
 async def test_memory_is_told_as_the_kernel_has_it_by_then(
-    resizer: Resizer, telling: Telling, containerd: Containerd, kernel: Kernel
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, kernel: Kernel
 ) -> None:
     """The workload may have grown into what a failed update gave back: told what was wanted once,
     containerd would kill it."""
     containerd.is_away = True
     containerd.patience_ends.set()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(ContainerdUnreachableError):
         await resizer.write(ID, PATH, SetMemory(32 * MIB))
 
     def set_back(_: object) -> str:
@@ -460,12 +460,12 @@ async def test_memory_is_told_as_the_kernel_has_it_by_then(
 
     containerd.refuses = set_back
     containerd.is_away = False
-    await telling.close()
+    await notifier.close()
     assert containerd.asked[-1] == (SetCpu(39, 50_000), SetMemory(64 * MIB))
 
 
 async def test_a_limit_that_containerd_noted_and_did_not_set_is_not_set_later(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     """It is killed between the two: with the next change of CPU it would set that limit, though
     nobody may want it by then."""
@@ -474,11 +474,11 @@ async def test_a_limit_that_containerd_noted_and_did_not_set_is_not_set_later(
     await settle()
     containerd.recorded = KernelLimits(39, 50_000, 128 * MIB)
     containerd.patience_ends.set()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(ContainerdUnreachableError):
         await writing
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     containerd.is_away = False
-    await telling.close()
+    await notifier.close()
     assert containerd.asked[-1] == (SetCpu(50, 20_000), SetMemory(64 * MIB))
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
 
@@ -494,7 +494,7 @@ async def test_a_lower_limit_does_not_wait_for_a_containerd_that_is_away(
             await asyncio.sleep(0.001)
     assert cgroups.read_limits(PATH) == KernelLimits(39, 50_000, 48 * MIB)
     containerd.patience_ends.set()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(ContainerdUnreachableError):
         await writing
 
 
@@ -503,7 +503,7 @@ async def test_what_was_done_in_part_is_set_back(
 ) -> None:
     containerd.refuses = lambda change: "no" if change == SetCpu(50, 900) else ""
     containerd.does_a_part = True
-    with pytest.raises(RefusedError, match="no"):
+    with pytest.raises(CriRefusedError, match="no"):
         await asking.write(ID, PATH, SetCpu(50, 900))
     assert cgroups.read_limits(PATH) == LIMITS
 
@@ -513,7 +513,7 @@ async def test_what_was_done_in_part_is_set_back(
     [
         pytest.param("device or resource busy", 1 * MIB, MemoryInUseError, id="its words say so"),
         pytest.param("exit status 1", 200 * MIB, MemoryInUseError, id="the kernel says so"),
-        pytest.param("exit status 1", 1 * MIB, RefusedError, id="something else"),
+        pytest.param("exit status 1", 1 * MIB, CriRefusedError, id="something else"),
     ],
 )
 async def test_memory_in_use_is_told_from_other_refusals(
@@ -574,7 +574,7 @@ async def test_a_container_that_is_gone_is_told_as_gone(
 @pytest.mark.usefixtures("each_version")
 async def test_containerd_is_told_what_a_killed_agent_did_not_tell(
     resizer: Resizer,
-    telling: Telling,
+    notifier: LimitsNotifier,
     containerd: Containerd,
     limit: str,
     recorded: KernelLimits,
@@ -583,12 +583,12 @@ async def test_containerd_is_told_what_a_killed_agent_did_not_tell(
     containerd.kernel.put("memory.max", limit)
     containerd.recorded = recorded
     await resizer.tell_again(ID, PATH)
-    await telling.close()
+    await notifier.close()
     assert containerd.asked == told
 
 
 async def test_what_is_written_while_somebody_compares_is_not_set_back(
-    resizer: Resizer, telling: Telling, containerd: Containerd, cgroups: CgroupsV2
+    resizer: Resizer, notifier: LimitsNotifier, containerd: Containerd, cgroups: CgroupsV2
 ) -> None:
     containerd.recorded = KernelLimits(39, 40_000, 64 * MIB)
     containerd.may_go_on.clear()
@@ -598,6 +598,6 @@ async def test_what_is_written_while_somebody_compares_is_not_set_back(
     containerd.may_go_on.set()
     await comparing
     await writing
-    await telling.close()
+    await notifier.close()
     assert containerd.recorded == KernelLimits(50, 20_000, 64 * MIB)
     assert cgroups.read_limits(PATH) == containerd.recorded

@@ -1,4 +1,4 @@
-"""Files of control groups that are read and written again and again, kept open.
+"""Keeps files of control groups open that are read and written again and again.
 
 The way to such a file leads through eight folders, each of which the kernel looks up anew: opening
 it takes far longer than reading it. A file of a group that is gone answers ENODEV even if a new
@@ -13,18 +13,18 @@ import threading
 
 from livesize.runtime.cgroups.files import call_failed
 
-KEPT = 192
+LIMIT = 192
 """Of each way, reading and writing: together well below the 1,024 a process may have open."""
 _READ_BYTES = 4096
 
 
-class KeptFiles:
+class GroupFileCache:
     """Safe to use from several threads: a file that is let go of while another thread uses it is
     closed when that thread is done with it."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._reading = _Shelf(os.O_RDONLY, kept)
-        self._writing = _Shelf(os.O_WRONLY | os.O_TRUNC, kept)
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._reading = _OpenFiles(os.O_RDONLY, limit)
+        self._writing = _OpenFiles(os.O_WRONLY | os.O_TRUNC, limit)
 
     def read_number(self, path: str) -> int:
         return int(self._read(path))
@@ -86,12 +86,12 @@ class _Open:
             os.close(self._descriptor)
 
 
-class _Shelf:
+class _OpenFiles:
     """The files opened last; the oldest makes room."""
 
-    def __init__(self, flags: int, kept: int) -> None:
+    def __init__(self, flags: int, limit: int) -> None:
         self._flags = flags
-        self._kept = kept
+        self._limit = limit
         self._files: dict[str, _Open] = {}
         self._changing = threading.Lock()
 
@@ -103,7 +103,7 @@ class _Shelf:
         with self._changing:
             self._files.pop(path, None)
             self._files[path] = file
-            if len(self._files) > self._kept:
+            if len(self._files) > self._limit:
                 del self._files[next(iter(self._files))]
         return file
 

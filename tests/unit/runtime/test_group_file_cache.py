@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.runtime.cgroups.kept_files import KeptFiles
+from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
 
@@ -20,7 +20,7 @@ def opened(folder: Path) -> list[str]:
 
 
 def test_what_was_read_is_read_anew_each_time(tmp_path: Path) -> None:
-    files, path = KeptFiles(), tmp_path / "memory.max"
+    files, path = GroupFileCache(), tmp_path / "memory.max"
     for number in (4096, 8192, 1):
         path.write_text(f"{number}\n")
         assert files.read_number(str(path)) == number
@@ -29,7 +29,7 @@ def test_what_was_read_is_read_anew_each_time(tmp_path: Path) -> None:
 
 
 def test_no_more_are_kept_than_allowed_and_the_oldest_goes_first(tmp_path: Path) -> None:
-    files = KeptFiles(kept=3)
+    files = GroupFileCache(limit=3)
     for name in "abcde":
         (tmp_path / name).write_text("1")
         files.read_number(str(tmp_path / name))
@@ -39,7 +39,7 @@ def test_no_more_are_kept_than_allowed_and_the_oldest_goes_first(tmp_path: Path)
 
 
 def test_a_group_that_is_removed_is_let_go_of(tmp_path: Path) -> None:
-    files = KeptFiles()
+    files = GroupFileCache()
     for name in ("pod-a", "pod-ab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.max").write_text("1")
@@ -50,7 +50,7 @@ def test_a_group_that_is_removed_is_let_go_of(tmp_path: Path) -> None:
 
 
 def test_a_file_in_use_is_closed_only_when_it_is_done_with(tmp_path: Path) -> None:
-    files = KeptFiles()
+    files = GroupFileCache()
     (tmp_path / "memory.max").write_text("1")
     in_use = files._reading.open(str(tmp_path / "memory.max"))
     files.forget(str(tmp_path))
@@ -60,7 +60,7 @@ def test_a_file_in_use_is_closed_only_when_it_is_done_with(tmp_path: Path) -> No
 
 
 def test_what_is_not_there_is_said_and_found_later(tmp_path: Path) -> None:
-    files, path = KeptFiles(), tmp_path / "cpu.max"
+    files, path = GroupFileCache(), tmp_path / "cpu.max"
     with pytest.raises(GoneError, match=r"cannot read .*cpu.max"):
         files.read_text(str(path))
     with pytest.raises(GoneError, match=r"cannot write 5 to .*cpu.max"):

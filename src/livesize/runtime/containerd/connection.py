@@ -6,10 +6,15 @@ import asyncio
 from pathlib import Path
 
 from livesize.machinery.clock import Clock
-from livesize.runtime.containerd.daemon import CniFolders, Daemon, GroupDriver, find_programs
+from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, CriClient
+from livesize.runtime.containerd.daemon import (
+    CniFolders,
+    ContainerdDaemon,
+    GroupDriver,
+    find_programs,
+)
 from livesize.runtime.containerd.group_driver import find_group_driver
 from livesize.runtime.containerd.kubelet import has_kubelet_pods, kubelet_at
-from livesize.runtime.containerd.link import Link, UnreachableError
 from livesize.runtime.containerd.requests import NODE_LABEL
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.oci import BUILT_IN_IMAGE
@@ -18,19 +23,23 @@ _START_SECONDS = 30.0
 _FOREIGN_SECONDS = 10.0
 
 
-class Connection:
+class ContainerdConnection:
     """``daemon`` None: this containerd is not ours, and never stopped by us."""
 
     def __init__(
-        self, link: Link, daemon: Daemon | None, version: str, group_driver: GroupDriver
+        self,
+        client: CriClient,
+        daemon: ContainerdDaemon | None,
+        version: str,
+        group_driver: GroupDriver,
     ) -> None:
-        self.link = link
+        self.client = client
         self.daemon = daemon
         self.version = version
         self.group_driver = group_driver
 
     async def close(self, *, stop: bool) -> None:
-        await self.link.close()
+        await self.client.close()
         if self.daemon is not None:
             if stop:
                 await self.daemon.stop()
@@ -44,7 +53,7 @@ async def connect(
     cni: CniFolders,
     group_driver: GroupDriver | None,
     clock: Clock,
-) -> Connection:
+) -> ContainerdConnection:
     """Return when containerd answers. ``root``: where a private one keeps its files.
     ``group_driver`` None: what a foreign one says; a private one writes groups itself."""
     if endpoint is None:
@@ -54,22 +63,26 @@ async def connect(
 
 async def _connect_private(
     root: Path, cni: CniFolders, group_driver: GroupDriver, clock: Clock
-) -> Connection:
-    daemon = Daemon(root, clock, sandbox_image=BUILT_IN_IMAGE, cni=cni, group_driver=group_driver)
+) -> ContainerdConnection:
+    daemon = ContainerdDaemon(
+        root, clock, sandbox_image=BUILT_IN_IMAGE, cni=cni, group_driver=group_driver
+    )
     daemon.start()
     if daemon.has_old_settings():
         await daemon.stop()  # containers go on
         daemon.start()
-    link = Link(daemon.socket, clock)
+    client = CriClient(daemon.socket, clock)
     try:
-        return Connection(link, daemon, await _first_answer(link, daemon), group_driver)
+        return ContainerdConnection(
+            client, daemon, await _first_answer(client, daemon), group_driver
+        )
     except BaseException:
-        await link.close()
+        await client.close()
         daemon.let_go()
         raise
 
 
-async def _first_answer(link: Link, daemon: Daemon) -> str:
+async def _first_answer(client: CriClient, daemon: ContainerdDaemon) -> str:
     """Its version, or why it has ended."""
 
     async def until_ended() -> None:
@@ -79,7 +92,7 @@ async def _first_answer(link: Link, daemon: Daemon) -> str:
     try:
         async with asyncio.TaskGroup() as group:
             ended = group.create_task(until_ended())
-            version = await _version(link, _START_SECONDS)
+            version = await _version(client, _START_SECONDS)
             ended.cancel()
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
@@ -88,31 +101,31 @@ async def _first_answer(link: Link, daemon: Daemon) -> str:
 
 async def _connect_foreign(
     endpoint: Path, group_driver: GroupDriver | None, clock: Clock
-) -> Connection:
+) -> ContainerdConnection:
     socket = endpoint.absolute()
     if not socket.is_socket():
         raise RuntimeCallError(f"--runtime-endpoint {socket} is not a socket of a containerd")
-    link = Link(socket, clock)
+    client = CriClient(socket, clock)
     try:
-        version = await _version(link, _FOREIGN_SECONDS)
-        await _require_usable(link)
-        driver = group_driver or await find_group_driver(link)
+        version = await _version(client, _FOREIGN_SECONDS)
+        await _require_usable(client)
+        driver = group_driver or await find_group_driver(client)
     except BaseException:
-        await link.close()
+        await client.close()
         raise
-    return Connection(link, None, version, driver)
+    return ContainerdConnection(client, None, version, driver)
 
 
-async def _require_usable(link: Link) -> None:
-    refusal = await _why_not_ours(link)
+async def _require_usable(client: CriClient) -> None:
+    refusal = await _why_not_ours(client)
     if refusal:
-        raise RuntimeCallError(f"the containerd at {link.socket} cannot be used: {refusal}")
+        raise RuntimeCallError(f"the containerd at {client.socket} cannot be used: {refusal}")
 
 
-async def _why_not_ours(link: Link) -> str:
+async def _why_not_ours(client: CriClient) -> str:
     """Empty: nothing speaks against using it."""
-    kubelet = kubelet_at(link.socket)
-    sandboxes = await link.call("ListPodSandbox")
+    kubelet = kubelet_at(client.socket)
+    sandboxes = await client.call("ListPodSandbox")
     if not kubelet and has_kubelet_pods((dict(one.labels) for one in sandboxes.items), NODE_LABEL):
         kubelet = "it runs pods that a kubelet made"
     if kubelet:
@@ -120,10 +133,12 @@ async def _why_not_ours(link: Link) -> str:
     return ""
 
 
-async def _version(link: Link, seconds: float) -> str:
-    answer = await link.call("Version", seconds=seconds)
+async def _version(client: CriClient, seconds: float) -> str:
+    answer = await client.call("Version", seconds=seconds)
     if answer.runtime_name != "containerd":
-        raise UnreachableError(f"{link.socket} is {answer.runtime_name}, not containerd")
+        raise ContainerdUnreachableError(
+            f"{client.socket} is {answer.runtime_name}, not containerd"
+        )
     return str(answer.runtime_version)
 
 

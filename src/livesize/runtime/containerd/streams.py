@@ -8,7 +8,7 @@ from pathlib import Path
 
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
-from livesize.runtime.containerd.link import Link
+from livesize.runtime.containerd.cri_client import CriClient
 from livesize.runtime.interface import ContainerPhase, ContainerView, PodView, RuntimeCallError
 from livesize.runtime.logs.cri import read_cri, rotate
 from livesize.runtime.logs.raw import Growth
@@ -32,14 +32,14 @@ _log = get_logger("containerd.logs")
 
 
 class Streaming:
-    def __init__(self, link: Link, clock: Clock, limits: LogLimits) -> None:
-        self._link = link
+    def __init__(self, client: CriClient, clock: Clock, limits: LogLimits) -> None:
+        self._client = client
         self._clock = clock
         self._limits = limits
 
     async def exec(self, view: ContainerView, request: ExecRequest) -> Session:
         _require_running(view)
-        answer = await self._link.call(
+        answer = await self._client.call(
             "Exec",
             container_id=view.id,
             cmd=list(request.command),
@@ -52,7 +52,7 @@ class Streaming:
 
     async def attach(self, view: ContainerView, request: AttachRequest) -> Session:
         _require_running(view)
-        answer = await self._link.call(
+        answer = await self._client.call(
             "Attach",
             container_id=view.id,
             stdin=request.stdin,
@@ -87,7 +87,7 @@ class Streaming:
                 _log.warning("log not rotated", log=view.log_path, reason=str(failure))
 
     async def _reopen(self, container_id: str) -> None:
-        await self._link.call("ReopenContainerLog", container_id=container_id)
+        await self._client.call("ReopenContainerLog", container_id=container_id)
 
 
 def _streams(stdin: bool, tty: bool) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """Changes the limits of a container.
 
-CPU is written by our own hands, and containerd told afterwards (telling.py); except where systemd
-keeps the group, and has to hear of it first. Everything else goes through containerd. A lower
-memory limit is first set by our own hands as well: with a look at what is in use and, where the
-kernel would kill for a limit that is too low, in a window in which nobody can grow. Where
-containerd fails, the kernel's files say what is true now: what was changed in part is set back, so
-that a refused change has changed nothing.
+The agent writes CPU itself and tells containerd afterwards (limits_notifier.py); except where
+systemd owns the group, and has to hear of it first. Everything else goes through containerd. The
+agent also sets a lower memory limit itself first: it looks at what is in use and, where the kernel
+would kill for a limit that is too low, freezes the group meanwhile. Where containerd fails, the
+kernel's files say what is true: the agent sets back what was changed in part, so that a refused
+change has changed nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from livesize.api.group_changes import GroupChange, SetCpu, SetCpus, SetMemory
 from livesize.api.kernel_units import KernelLimits
 from livesize.runtime.cgroups.interface import PAGE_BYTES, CgroupDriver, whole_pages
 from livesize.runtime.containerd.containers import Containers
-from livesize.runtime.containerd.link import RefusedError, UnreachableError
-from livesize.runtime.containerd.telling import Telling
+from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, CriRefusedError
+from livesize.runtime.containerd.limits_notifier import LimitsNotifier
 from livesize.runtime.interface import MemoryInUseError, RuntimeCallError
 
 InThread: TypeAlias = Callable[..., Awaitable[Any]]
@@ -28,26 +28,26 @@ _IN_USE_WORDS = ("unable to set memory limit", "device or resource busy")
 
 
 class Resizer:
-    """``telling``: None where containerd is asked for CPU too."""
+    """``notifier``: None where containerd is asked for CPU too."""
 
     def __init__(
         self,
         containers: Containers,
         cgroups: CgroupDriver,
         in_thread: InThread,
-        telling: Telling | None,
+        notifier: LimitsNotifier | None,
     ) -> None:
         self._containers = containers
         self._cgroups = cgroups
         self._in_thread = in_thread
-        self._telling = telling
+        self._notifier = notifier
 
     async def write(self, container_id: str, path: str, change: GroupChange) -> None:
         """``path``: the container's group."""
-        telling = self._telling
-        if telling is not None and isinstance(change, SetCpu):
-            async with telling.turn(container_id):
-                telling.later(container_id, path, self._write_cpu(path, change))
+        notifier = self._notifier
+        if notifier is not None and isinstance(change, SetCpu):
+            async with notifier.turn(container_id):
+                notifier.later(container_id, path, self._write_cpu(path, change))
         else:
             async with self._turn(container_id):
                 await self._write_through(container_id, path, change)
@@ -70,15 +70,15 @@ class Resizer:
             await self._in_thread(self._cgroups.write_memory, path, change.limit_bytes)
         try:
             await self._ask(container_id, change)
-        except RefusedError as refusal:
+        except CriRefusedError as refusal:
             await self._set_back(container_id, path, change, before)
             if isinstance(change, SetMemory):
                 self._raise_if_in_use(path, change, before, str(refusal))
             raise
-        except UnreachableError:
+        except ContainerdUnreachableError:
             # It may have noted this limit or the one before, and sets that with its next update.
-            if isinstance(change, SetMemory) and self._telling is not None:
-                self._telling.later(container_id, path, before, memory=True)
+            if isinstance(change, SetMemory) and self._notifier is not None:
+                self._notifier.later(container_id, path, before, memory=True)
             raise
 
     async def tell_again(self, container_id: str, path: str) -> None:
@@ -90,20 +90,20 @@ class Resizer:
             recorded = await self._containers.recorded_limits(container_id)
             memory_bytes = limits.memory_limit_bytes
             is_lowered = memory_bytes is not None and memory_bytes != recorded.memory_limit_bytes
-            if self._telling is None:
+            if self._notifier is None:
                 if is_lowered:
                     await self._containers.set_memory(container_id, memory_bytes)
             elif is_lowered or _cpu(limits) != _cpu(recorded):
-                self._telling.later(container_id, path, limits, memory=is_lowered)
+                self._notifier.later(container_id, path, limits, memory=is_lowered)
 
     @contextlib.asynccontextmanager
     async def _turn(self, container_id: str) -> AsyncIterator[None]:
         """To ask containerd for something."""
-        if self._telling is None:
+        if self._notifier is None:
             yield
             return
-        async with self._telling.turn(container_id):
-            await self._telling.now(container_id)
+        async with self._notifier.turn(container_id):
+            await self._notifier.now(container_id)
             yield
 
     async def _ask(self, container_id: str, change: GroupChange) -> None:

@@ -1,0 +1,196 @@
+"""What one VM looks like: the newest reading of its domain, and what its guest says.
+
+Notifications of libvirt and words of the guest wake waiting tasks. What a wait does next is decided
+in wait_plan.py; this file looks and pauses as it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+
+from livesize.runtime.guest_channels import CHANNEL
+from livesize.runtime.interface import RuntimeCallError
+from livesize.runtime.libvirt.changes import Correction, DomainReading
+from livesize.runtime.libvirt.connection import DomainEvent
+from livesize.runtime.libvirt.domain import Domain
+from livesize.runtime.libvirt.environment import VmEnvironment, VmThread
+from livesize.runtime.libvirt.guest_bounds import GuestLimits
+from livesize.runtime.libvirt.guest_link import GuestCallbacks, GuestLink
+from livesize.runtime.libvirt.lifecycle import VmLifecycle
+from livesize.runtime.libvirt.wait_plan import Look, Pause, Return, WaitObservation, WaitPlan
+from livesize.runtime.libvirt.wakeups import Pulse, Throttle
+from livesize.runtime.vm import VmView
+from livesize.runtime.vm_config import VmConfig
+
+_MEMORY_MOVED = "MEMORY_DEVICE_SIZE_CHANGE"
+_ENDING_SECONDS = 1.0
+_GATHER_SECONDS = 0.02
+_GATHERED = 8  # a guest says more than one thing at a time: a word for each part of its memory
+_TELL_SECONDS = 0.2  # a guest may change its mind as often as it likes; a wait hears at once
+
+
+class VmObserver:
+    def __init__(
+        self,
+        size: VmConfig,
+        lifecycle: VmLifecycle,
+        domain: Domain,
+        thread: VmThread,
+        environment: VmEnvironment,
+    ) -> None:
+        uid = lifecycle.uid
+        self.reading: DomainReading | None = None
+        self._size = size
+        self._uid = uid
+        self._lifecycle = lifecycle
+        self._domain = domain
+        self._thread = thread
+        self._environment = environment
+        self._pulse = Pulse()
+        self._events = Throttle(_TELL_SECONDS, lambda: environment.on_change(uid))
+        limits = GuestLimits(size.max_vcpus, size.max_memory_bytes)
+        callbacks = GuestCallbacks(spoke=self._guest_spoke, dropped=self.tell)
+        self.guest = GuestLink(uid, domain, thread, limits, environment.clock, callbacks)
+        self._read_at = 0.0
+        self._is_reading = False
+        self._reads_again = False
+        self._waits = 0  # how many look by themselves
+        self._is_closed = False
+
+    def view(self) -> VmView | None:
+        """As read last; None before the first reading."""
+        reading = self.reading
+        if reading is None:
+            return None
+        live, is_running = reading.live, reading.is_running and self._lifecycle.is_running
+        return VmView(
+            pod_uid=self._uid,
+            running=is_running,
+            accelerator=live.accelerator,
+            max_vcpus=live.max_vcpus,
+            plugged_vcpus=live.vcpus,
+            persistent_vcpus=reading.persistent.vcpus,
+            boot_memory_bytes=live.boot_memory_bytes,
+            max_memory_bytes=min(self._size.max_memory_bytes, live.max_memory_bytes),
+            devices=live.devices,
+            persistent_devices=reading.persistent.devices,
+            guest=self.guest.view if is_running else None,
+            note=live.note,
+            read_at=self._read_at,
+            pins=live.pins.of(live.vcpus),
+            persistent_pins=reading.persistent.pins.of(live.vcpus),
+            keeps_memory=self._keeps_memory(),
+            dropped=self.guest.dropped,
+        )
+
+    async def look(self, *, ask_guest: bool) -> VmView:
+        """Read the domain, and ask the guest too or keep what it said last."""
+        self._lifecycle.require_running()
+        try:
+            reading = await self._thread.run(self._domain.read)
+        except RuntimeCallError:
+            # A QEMU on its way out answers in many ways; that it ends is the one that counts.
+            await self._lifecycle.ends_within(_ENDING_SECONDS)
+            self._lifecycle.require_running()
+            raise
+        self._lifecycle.require_running()  # it may have ended, or been let go, meanwhile
+        self.guest.agent_connected = reading.live.agent_connected
+        if not self.guest.is_open:
+            self._open_channel(reading)
+        if ask_guest:
+            await self.guest.ask()
+        return self._take(reading)
+
+    def correct(self, correction: Correction) -> None:
+        """By what a change has read back."""
+        assert self.reading is not None
+        self.reading = correction(self.reading)
+        self.wake()
+
+    async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
+        self._waits += 1
+        try:
+            return await self._wait(holds, timeout_seconds)
+        finally:
+            self._waits -= 1
+
+    async def _wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
+        seen = self._observation()
+        plan = WaitPlan(holds, timeout_seconds, seen)
+        while True:
+            woken = False
+            match plan.next_action(seen):
+                case Return():
+                    return self._last_view()
+                case Look(ask_guest=ask_guest):
+                    await self.look(ask_guest=ask_guest)
+                case Pause(seconds=seconds):
+                    woken = await self._pulse.wait(seconds)
+                    if woken:
+                        await self._pulse.rest(_GATHER_SECONDS, _GATHERED)
+            seen = self._observation(woken=woken)
+
+    def heard(self, event: DomainEvent) -> None:
+        """libvirt told something of this domain."""
+        if event.kind == _MEMORY_MOVED and self._waits and self.guest.speaks_up:
+            return  # the guest says it too, and is left in peace until then
+        if self._is_reading:
+            self._reads_again = True  # what is being read may be from before the event
+        elif self._lifecycle.is_running and not self._is_closed:
+            self._is_reading = True
+            future = self._thread.begin(self._domain.read)
+            future.add_done_callback(functools.partial(self._read_in_passing, event))
+
+    def wake(self) -> None:
+        """Have every wait look again."""
+        self._pulse.beat()
+
+    def tell(self) -> None:
+        """Wake every wait, and publish an event."""
+        self.wake()
+        self._environment.on_change(self._uid)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.guest.close()
+        self._events.close()
+
+    def _observation(self, *, woken: bool = False) -> WaitObservation:
+        now = self._environment.clock.monotonic()
+        return WaitObservation(now, self.view(), self.guest.said, self.guest.speaks_up, woken)
+
+    def _keeps_memory(self) -> bool:
+        guest, started = self.guest.view, self._lifecycle.started
+        return bool(guest and started and started.kept_memory_boot == guest.boot_id)
+
+    def _take(self, reading: DomainReading) -> VmView:
+        self.reading, self._read_at = reading, self._environment.clock.now()
+        self.guest.agent_connected = reading.live.agent_connected
+        return self._last_view()
+
+    def _last_view(self) -> VmView:
+        view = self.view()
+        assert view is not None
+        return view
+
+    def _open_channel(self, reading: DomainReading) -> None:
+        path = reading.live.channels.get(CHANNEL, "")
+        if path:
+            self.guest.open(self._environment.daemon.outside(path))
+
+    def _guest_spoke(self, is_news: bool) -> None:
+        if is_news:
+            self._events.soon()
+        self.wake()
+
+    def _read_in_passing(self, event: DomainEvent, future: asyncio.Future[DomainReading]) -> None:
+        self._is_reading = False
+        again, self._reads_again = self._reads_again, False
+        if future.cancelled() or future.exception() is not None or self._is_closed:
+            return
+        self._take(future.result())
+        self.tell()
+        if again:
+            self.heard(event)
