@@ -7,7 +7,7 @@ two of them can take the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -47,6 +47,8 @@ class Disputed(msgspec.Struct, frozen=True, tag=True):
 
 
 Verdict: TypeAlias = Unprotected | Charged | Protected | Disputed
+Judge: TypeAlias = Callable[[Object, Iterable[Object], str], Verdict]
+"""Whether a pod may be evicted: the pod, the budgets of its namespace, and the time as text."""
 
 
 def protects(budget: Object, pod: Object) -> bool:

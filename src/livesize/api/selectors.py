@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -187,3 +188,20 @@ def _unescaped(value: str) -> str:
                 f"the value {value!r} has a {character!r} without a backslash before it"
             )
     return _ESCAPED.sub(r"\1", value)
+
+
+def format_label_selector(selector: Mapping[str, Any]) -> str:
+    """A selector of an object (matchLabels, matchExpressions) as clients write it in a query."""
+    words = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for one in selector.get("matchExpressions") or ():
+        values = f"({','.join(sorted(one.get('values') or ()))})"
+        match one.get("operator"):
+            case "In":
+                words.append(f"{one['key']} in {values}")
+            case "NotIn":
+                words.append(f"{one['key']} notin {values}")
+            case "Exists":
+                words.append(str(one["key"]))
+            case _:
+                words.append(f"!{one['key']}")
+    return ",".join(words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livesize.api.defaults import default_object
-from livesize.api.dialects import check_derived, derive_dialects, strip_dialects
 from livesize.api.errors import (
     Cause,
     already_exists,
@@ -14,22 +13,13 @@ from livesize.api.errors import (
     not_found,
 )
 from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
-from livesize.api.objects import Object, lookup, name_of, without
-from livesize.api.resize_state import bind_allocated, is_bound
+from livesize.api.objects import Object, lookup, name_of
 from livesize.api.times import format_time
-from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.objects import validate_create
-from livesize.api.validation.unsupported import validate_supported
-from livesize.api.vm_as_container import fold_container
 from livesize.api.write_options import WriteOptions
-from livesize.apiserver.admission.filling import fill_pod
-from livesize.apiserver.admission.plan import Around, Attempt, Refusal
+from livesize.apiserver.admission.plan import Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
-from livesize.apiserver.admission.storage import fill_storage
-from livesize.apiserver.admission.trust import note_who_brings
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
@@ -37,6 +27,8 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.preparing import prepare_create
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
+from livesize.apiserver.strategies.lookup import strategy_of
+from livesize.apiserver.strategies.strategy import Strategy
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.store.interface import Check, ConflictError
@@ -52,8 +44,8 @@ class Creating:
         """Store a new object, if nothing of its name is there."""
         resource, namespace = target.resource, target.namespace
         access = target.access("create")
-        if resource == PODS and not self._ground.trusts_editors:
-            new = note_who_brings(identity, new)
+        if not self._ground.trusts_editors:
+            new = strategy_of(resource).signed(new, identity)
         with self._ground.books.lane(namespace) as lane:
             for _ in range(ATTEMPTS):
                 made = await self._create_once(identity, access, new, options, lane)
@@ -63,7 +55,8 @@ class Creating:
 
     def begin(self, resource: Resource, namespace: str, obj: Object) -> Object:
         """The new object, defaulted and valid."""
-        refuse_invalid(Target(resource, namespace, name_of(obj)), too_many_parts(resource, obj))
+        strategy = strategy_of(resource)
+        refuse_invalid(Target(resource, namespace, name_of(obj)), strategy.check_counts(obj))
         new = prepare_create(
             resource,
             namespace,
@@ -72,33 +65,21 @@ class Creating:
             now=format_time(self._ground.context.clock.now()),
             suffix="" if name_of(obj) else self._ground.context.ids.suffix(),
         )
-        if resource == PODS:
-            new, errors = fold_container(new, None)
-            refuse_invalid(Target(resource, namespace, name_of(new)), errors)
-        sent, new = new, default_object(resource, strip_dialects(new))
-        new = self._filled(resource, namespace, new)
         target = Target(resource, namespace, name_of(new))
+        new, errors = strategy.fold_new(new)
+        refuse_invalid(target, errors)
+        sent, new = new, default_object(resource, strategy.stripped(new))
+        new = self._filled(target, strategy, new)
         refuse_invalid(target, validate_create(resource, new))
-        if resource == PODS:
-            # Status and resizeRequest of a copied manifest are dropped, not judged.
-            sent = without(sent, ("spec", "resizeRequest"))
-            refuse_invalid(target, check_derived(sent, derive_dialects(new), from_own_node=False))
-            new = bind_allocated(new) if is_bound(new) else new
-        return new
+        refuse_invalid(target, strategy.check_derived(sent, new))
+        return strategy.completed(new)
 
-    def _filled(self, resource: Resource, namespace: str, obj: Object) -> Object:
+    def _filled(self, target: Target, strategy: Strategy, obj: Object) -> Object:
         """The object with what admission gives it before it is validated."""
-        access = Access("create", resource, "", namespace, name_of(obj))
-        around = self._ground.around(access)
-        if resource == PODS:
-            return self._filled_pod(access, obj, around)
-        return fill_storage(resource, obj, around.storage_classes)
-
-    def _filled_pod(self, access: Access, pod: Object, around: Around) -> Object:
-        filled = fill_pod(pod, around)
+        filled = strategy.fill(obj, self._ground.around(target.access("create")))
         if isinstance(filled, Refusal):
-            raise forbidden(PODS, access.name, filled.why, filled.causes)
-        return pod if filled is pod else default_object(PODS, filled)
+            raise forbidden(target.resource, target.name, filled.why, filled.causes)
+        return filled
 
     async def _create_once(
         self,
@@ -112,12 +93,12 @@ class Creating:
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
         admit_or_refuse(Attempt(identity, access, None, new, around=self._ground.around(access)))
-        if resource == PODS:
-            refuse_invalid(Target(resource, namespace, name), validate_supported(new))
+        refuse_invalid(
+            Target(resource, namespace, name), strategy_of(resource).check_supported(new)
+        )
         if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
-        if resource == RESOURCE_QUOTAS:
-            new = self._ground.books.counted(new)
+        new = self._ground.books.with_usage(resource, None, new)
         beside = await self._ground.charge(lane, Counted(resource, None, new, asked=True), name)
         if beside is None:
             return None
@@ -129,7 +110,7 @@ class Creating:
             if error.key == key_of(resource, namespace, name):
                 raise already_exists(resource, name) from None
             return None
-        return await self._ground.recounted(made) if resource == RESOURCE_QUOTAS else made
+        return await self._ground.recounted(made, None)
 
     async def _namespace_check(
         self, resource: Resource, namespace: str, new: Object

@@ -18,13 +18,13 @@ from livesize.apiserver.deletion import (
     Mark,
     Remove,
     check_preconditions,
-    grace_seconds_of,
     plan_delete,
 )
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
 from livesize.store.interface import ConflictError
 
@@ -71,7 +71,9 @@ class Deleting:
         evicting: Evicting | None,
     ) -> Deleted | None:
         """None: others came first, so look again."""
-        grace_seconds = grace_seconds_of(target, record.stored, options)
+        grace_seconds = strategy_of(target.resource).grace_seconds(
+            record.stored, options.grace_seconds
+        )
         now = format_time(self._ground.context.clock.now())
         budgets = () if evicting is None else evicting.charge(record, now)
         deadline = format_time(self._ground.context.clock.now() + grace_seconds)

@@ -22,7 +22,6 @@ from livesize.api.errors import (
     invalid,
 )
 from livesize.api.kinds.namespace import NAMESPACES
-from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of, version_of
 from livesize.api.validation.pod import MAX_GRACE_SECONDS
 from livesize.apiserver.asked import Target
@@ -33,7 +32,6 @@ PROPAGATION_FINALIZERS: Mapping[str, str] = {
     FOREGROUND: "foregroundDeletion",
     ORPHAN: "orphan",
 }
-DEFAULT_GRACE_SECONDS = 30
 LASTING_NAMESPACES = frozenset({"default", "kube-system", "kube-node-lease"})
 
 
@@ -114,20 +112,6 @@ def check_preconditions(target: Target, stored: Object, options: DeleteOptions) 
             f" ResourceVersion in object meta: {version_of(stored)}"
         )
         raise conflict(target.resource, target.name, why)
-
-
-def grace_seconds_of(target: Target, stored: Object, options: DeleteOptions) -> int:
-    """How long the object may still live; 0 for everything but pods that a node runs."""
-    if target.resource != PODS or not lookup(stored, "spec", "nodeName"):
-        return 0
-    if lookup(stored, "status", "phase") in ("Succeeded", "Failed"):
-        return 0
-    if options.grace_seconds is not None:
-        return options.grace_seconds
-    grace: int = lookup(
-        stored, "spec", "terminationGracePeriodSeconds", default=DEFAULT_GRACE_SECONDS
-    )
-    return grace
 
 
 def plan_delete(

@@ -9,11 +9,8 @@ import msgspec
 
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.plain_resize import Sizes, resize_plainly
-from livesize.api.resize_state import accepted_on_the_way, remember_request
 from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.write_options import FieldValidation, WriteOptions
@@ -37,6 +34,7 @@ from livesize.apiserver.ownership import (
 )
 from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
 from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
@@ -157,9 +155,7 @@ class Editing:
         knows = edit.knows_policies
         new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)
-        if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
-            return self._ground.books.counted(new)
-        return new
+        return self._ground.books.with_usage(target.resource, record.stored, new)
 
     async def _node_to_ask(self, access: Access, old: Object) -> Object | None:
         """The node a resize would concern, for admission; None where there is none."""
@@ -177,23 +173,19 @@ class Editing:
         self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
     ) -> Record:
         also = self._ground.books.unchanged(target.resource, target.namespace)
-        if target.resource == PODS:
-            new = remember_request(record.stored, new)
+        strategy = strategy_of(target.resource)
+        new = strategy.remembered(record.stored, new)
         if is_finished(target, new):
             return await self._ground.committer.remove(record, also, beside)
         made = await self._ground.committer.put(
-            target.resource, new, record, also, beside, _on_the_way(target, record.stored, new)
+            target.resource,
+            new,
+            record,
+            also,
+            beside,
+            strategy.passed(target.subresource, record.stored, new),
         )
-        if target.resource == RESOURCE_QUOTAS and new.get("spec") != record.stored.get("spec"):
-            return await self._ground.recounted(made)
-        return made
-
-
-def _on_the_way(target: Target, stored: Object, new: Object) -> Object | None:
-    """What is told between the two: a resize that was Done at once has been Accepted first."""
-    if (target.resource, target.subresource) != (PODS, "resizing"):
-        return None
-    return accepted_on_the_way(stored, new)
+        return await self._ground.recounted(made, record.stored)
 
 
 def merge_applied_part(edit: Edit, seen: Seen) -> Object:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livesize.api.disruption import Charged, Disputed, Protected, Unprotected, judge_eviction
+from livesize.api.disruption import Charged, Disputed, Judge, Protected, Unprotected
 from livesize.api.errors import Cause, StatusError, conflict
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
+from livesize.api.kinds.registry import REGISTRY, kind_of
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.committing import Beside
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -27,14 +28,22 @@ class Evicting:
     def charge(self, pod: Record, now: str) -> Sequence[Beside]:
         """The budget to be stored with the pod's deletion; raises StatusError where that has
         nothing left to give."""
-        budgets = self._cache.records(DISRUPTION_BUDGETS, pod.namespace)
-        match judge_eviction(pod.stored, [record.stored for record in budgets], now):
+        charged: list[Beside] = []
+        for resource in REGISTRY.stored():
+            judge = kind_of(resource).judge_eviction
+            if judge is not None:
+                charged += self._charge(resource, judge, pod, now)
+        return charged
+
+    def _charge(self, resource: Resource, judge: Judge, pod: Record, now: str) -> Sequence[Beside]:
+        budgets = self._cache.records(resource, pod.namespace)
+        match judge(pod.stored, [record.stored for record in budgets], now):
             case Unprotected():
                 return ()
             case Charged(budget=charged):
                 name = charged["metadata"]["name"]
                 before = next(record for record in budgets if record.name == name)
-                return (Beside(DISRUPTION_BUDGETS, charged, before),)
+                return (Beside(resource, charged, before),)
             case Protected(why=why, retry_seconds=seconds):
                 details = {"retryAfterSeconds": seconds} if seconds else {}
                 cause = Cause("DisruptionBudget", why)
@@ -43,5 +52,5 @@ class Evicting:
                 )
             case Disputed(budgets=names):
                 listed = ", ".join(names)
-                why = f"the pod has more than one PodDisruptionBudget ({listed}): leave it one"
+                why = f"the pod has more than one {resource.kind} ({listed}): leave it one"
                 raise conflict(PODS, pod.name, why)

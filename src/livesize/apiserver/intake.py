@@ -71,6 +71,21 @@ def take_object(
     return take_in(obj, expected, options, patch, patched)
 
 
+def take_sent(
+    target: Target,
+    body: Any,
+    options: WriteOptions,
+    patch: Any = None,
+    patched: Object | None = None,
+) -> Object:
+    """The same for what is sent to an object or to one of its subresources."""
+    sent = kind_of(target.resource).subresources.get(target.subresource)
+    if sent is None or not sent.kind:
+        return take_object(target.resource, body, options, patch, patched)
+    expected = ExpectedBody(sent.kind, sent.api_version, sent.schema)
+    return take_in(body, expected, options, patch, patched)
+
+
 def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: PatchType) -> Any:
     """``served`` with the patch applied; raises StatusError where it cannot be."""
     try:

@@ -29,18 +29,17 @@ from livesize.api.apply.owners import (
 )
 from livesize.api.apply.size_comparison import compare_sizes
 from livesize.api.defaults import default_object
-from livesize.api.dialects import strip_dialects
 from livesize.api.errors import Cause, StatusError, bad_request, invalid
-from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import kind_of
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
 from livesize.api.roles import Role
 from livesize.api.schema.fields import Field
-from livesize.api.vm_as_container import fold_part
 from livesize.api.write_options import WriteOptions
 from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.strategies.lookup import strategy_of
+from livesize.apiserver.subresources.scale import scale_paths
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 _MANAGED = ("metadata", "managedFields")
@@ -171,6 +170,10 @@ def owned_part(target: Target, obj: Object) -> Object:
             return {"status": kept} if kept else {}
         case "resize":
             return _resized_part(obj)
+        case "scale":
+            path = scale_paths(target.resource).replicas
+            replicas = lookup(obj, *path)
+            return {} if replicas is None else evolve({}, path, replicas)
         case _:
             owned = {
                 key: item
@@ -204,17 +207,15 @@ def _picked(item: Any) -> Any:
 
 
 def stripped(target: Target, obj: Object) -> Object:
-    return strip_dialects(obj) if target.resource == PODS else obj
+    return strategy_of(target.resource).stripped(obj)
 
 
 def _applied(target: Target, stored: Object | None, part: Object) -> Object:
     """What is applied, where it is stored."""
-    if target.resource != PODS:
-        return part
-    folded, errors = fold_part(part, stored)
+    applied, errors = strategy_of(target.resource).applied(part, stored)
     if errors:
         raise invalid(target.resource.kind, target.resource.group, target.name, errors)
-    return strip_dialects(folded)
+    return applied
 
 
 def _schema(target: Target) -> Field:

@@ -82,6 +82,11 @@ class QuotaBooks:
         own = key_of(RESOURCE_QUOTAS, namespace, name_of(quota))
         return recount(quota, [*self._others(namespace, own), (RESOURCE_QUOTAS, quota)])
 
+    def with_usage(self, resource: Resource, old: Object | None, new: Object) -> Object:
+        """``new`` with what is used of it, where it is a quota that sets limits."""
+        change = Counted(resource, old, new, asked=False)
+        return self.counted(new) if change.sets_limits else new
+
     def lane(self, namespace: str) -> Lane:
         return Lane(self._lanes, namespace)
 

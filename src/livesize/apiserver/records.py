@@ -1,4 +1,4 @@
-"""One object as the door keeps it: the stored form, the served form, and its bytes.
+"""One object as the API server keeps it: the stored form, the served form, and its bytes.
 
 The stored form has every fact once; the served form has all dialects (livesize.api.dialects).
 Both carry the resourceVersion, which is the revision of the commit that wrote the object and
@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 import orjson
 
-from livesize.api.dialects import derive_dialects
-from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, name_of, namespace_of, without
 from livesize.apiserver.keys import key_of
+from livesize.apiserver.strategies.lookup import strategy_of
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -35,7 +34,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def served_form(resource: Resource, stored: Object) -> Object:
-    return derive_dialects(stored) if resource == PODS else stored
+    return strategy_of(resource).served(stored)
 
 
 def make_record(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import livesize
+from livesize.api.kinds.registry import REGISTRY
 from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
@@ -90,6 +91,7 @@ class ApiServer:
         self._port = 0
         self._ready = False
         self._other_metrics: list[Callable[[], Iterable[Family]]] = []
+        REGISTRY.seal()  # routes, caches and documents are made from the list of kinds
         self._cache = ObjectsCache(store)
         self.service = Service(
             store,

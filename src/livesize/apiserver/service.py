@@ -17,17 +17,16 @@ from livesize.api.errors import (
     bad_request,
     conflict,
     method_not_allowed,
+    unsupported_media_type,
 )
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
-from livesize.api.vm_as_container import keep_machine
 from livesize.api.write_options import PLAIN_WRITE, WriteOptions
 from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
@@ -46,13 +45,12 @@ from livesize.apiserver.deletion import DeleteOptions
 from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part
 from livesize.apiserver.evicting import Evicting
 from livesize.apiserver.intake import (
-    ExpectedBody,
     apply_patch,
     names_policy,
     plain_sizes,
-    take_in,
     take_object,
     take_part,
+    take_sent,
 )
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
@@ -63,10 +61,11 @@ from livesize.apiserver.ownership import (
 )
 from livesize.apiserver.quotas import QuotaBooks
 from livesize.apiserver.reading import Page, open_watch, read_page
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import Record, encode
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
-from livesize.apiserver.subresources.rules import change_rule, post_rule
+from livesize.apiserver.subresources.rules import change_rule, is_readable, post_rule, view_of
 from livesize.apiserver.subresources.told import told_errors
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.writing import ATTEMPTS, Ground
@@ -74,7 +73,7 @@ from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store
 
-_READABLE = frozenset({"", "resize", "status"})
+_PATCHES_OF_VIEWS = (PatchType.JSON, PatchType.MERGE, PatchType.STRATEGIC)
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -103,11 +102,11 @@ class Service:
 
     async def get(self, identity: Identity, target: Target, *, any_age: bool = False) -> Record:
         await self._authorize_read(identity, target.access("get"))
-        if target.subresource not in _READABLE:
+        if not is_readable(target.resource, target.subresource):
             raise method_not_allowed()
         if not any_age:
             await self.cache.fresh()
-        return await self._ground.newest(target)
+        return _viewed(target, await self._ground.newest(target))
 
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
         name = selected_name(options.fields)
@@ -177,7 +176,7 @@ class Service:
         if resource.namespaced and not namespace:
             raise bad_request("an empty namespace may not be set during creation")
         obj = take_object(resource, obj, options)
-        if resource in (PODS, PERSISTENT_VOLUME_CLAIMS):
+        if strategy_of(resource).reads_cluster:
             await self.cache.fresh()  # what admission gives it comes from there
         new = self._creating.begin(resource, namespace, obj)
         target = Target(resource, namespace, name_of(new))
@@ -191,13 +190,13 @@ class Service:
     ) -> Record:
         edit = Edit.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
-        taken = take_object(target.resource, obj, options)
-        is_pod = target.resource == PODS
+        taken = take_sent(target, obj, options)
+        strategy = strategy_of(target.resource)
 
         def incoming(seen: Seen) -> Object:
-            return keep_machine(seen.stored, taken) if is_pod else taken
+            return strategy.replaced(seen.stored, taken)
 
-        return await self._editing.modify(edit, rule, incoming)
+        return _viewed(target, await self._editing.modify(edit, rule, incoming))
 
     async def patch(
         self,
@@ -211,20 +210,24 @@ class Service:
         knows = sizes is None and names_policy(patch)
         edit = Edit.of(identity, "patch", target, options, sizes=sizes, knows_policies=knows)
         rule = change_rule(target.resource, target.subresource)
-        with_owners = names_owners(patch)
+        with_owners, view = names_owners(patch), view_of(target.resource, target.subresource)
 
         def incoming(seen: Seen) -> Object:
             served = seen.record.served if with_owners else seen.served
+            if view is not None:
+                served = view(target.resource, served)
             made = apply_patch(target.resource, served, patch, patch_type)
-            return take_object(target.resource, made, options, patch=patch, patched=served)
+            return take_sent(target, made, options, patch=patch, patched=served)
 
-        return await self._editing.modify(edit, rule, incoming)
+        return _viewed(target, await self._editing.modify(edit, rule, incoming))
 
     async def apply(
         self, identity: Identity, target: Target, part: Any, options: WriteOptions
     ) -> Applied:
         """Make the object say what ``part`` says, and whatever of it others have said; create it
         where it is not there."""
+        if view_of(target.resource, target.subresource) is not None:
+            raise unsupported_media_type(PatchType.APPLY, _PATCHES_OF_VIEWS)
         part = take_part(target, part, options)
         edit = Edit.of(identity, "patch", target, options, applied=part, knows_policies=True)
         rule = change_rule(target.resource, target.subresource)
@@ -263,7 +266,7 @@ class Service:
         """POST to a subresource: binding, resizing."""
         edit = Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
-        taken = _take_posted(target, body, options)
+        taken = take_sent(target, body, options)
         events = self._events_told(identity, target, taken)
         return await self._editing.modify(edit, rule, lambda _: taken, events)
 
@@ -272,7 +275,7 @@ class Service:
     ) -> Deleted:
         """POST of pods/X/eviction: who may evict needs no right to delete."""
         authorize(identity, target.access("create"))
-        asked = parse_eviction(target, _take_posted(target, body, options), options)
+        asked = parse_eviction(target, take_sent(target, body, options), options)
         pod = Target(target.resource, target.namespace, target.name)
         return await self._deleting.delete(identity, pod, asked, Evicting(self.cache))
 
@@ -313,7 +316,10 @@ class Service:
         return [Beside(EVENTS, self._creating.begin(EVENTS, target.namespace, one)) for one in told]
 
 
-def _take_posted(target: Target, body: Any, options: WriteOptions) -> Object:
-    posted = kind_of(target.resource).subresources[target.subresource]
-    expected = ExpectedBody(posted.kind, posted.api_version, posted.schema)
-    return take_in(body, expected, options)
+def _viewed(target: Target, record: Record) -> Record:
+    """The record with what clients are shown at the subresource."""
+    view = view_of(target.resource, target.subresource)
+    if view is None:
+        return record
+    shown = view(target.resource, record.served)
+    return msgspec.structs.replace(record, served=shown, encoded=encode(shown))

@@ -60,8 +60,11 @@ class Ground:
         beside = self.books.charge(change, name)
         return None if beside and await lane.must_look_again() else beside
 
-    async def recounted(self, quota: Record) -> Record:
-        """The quota, whose limits are new, with what was stored while it was counted."""
+    async def recounted(self, quota: Record, old: Object | None) -> Record:
+        """A quota whose limits are new, with what was stored while it was counted; any other
+        object as it is."""
+        if not Counted(quota.resource, old, quota.stored, asked=False).sets_limits:
+            return quota
         for _ in range(ATTEMPTS):
             differing = self.books.recounted(quota)
             if differing is None:

@@ -10,8 +10,6 @@ import msgspec
 from livesize.api.columns import Column as PrintedColumn
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.lease import LEASES
-from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import kind_of
@@ -187,7 +185,6 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("KERNEL", _text("status", "nodeInfo", "kernelVersion"), wide=True),
         TableColumn("RUNTIME", _text("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
     ),
-    NAMESPACES: (_NAME, TableColumn("STATUS", _text("status", "phase", default="Active")), _AGE),
     EVENTS: (
         TableColumn("LAST SEEN", _age("lastTimestamp")),
         TableColumn("TYPE", _text("type")),
@@ -196,5 +193,4 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("COUNT", _text("count", default="1"), wide=True),
         TableColumn("MESSAGE", _text("message")),
     ),
-    LEASES: (_NAME, TableColumn("HOLDER", _text("spec", "holderIdentity")), _AGE),
 }

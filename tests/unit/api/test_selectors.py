@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from livesize.api.selectors import (
     FieldRequirement,
     SelectorError,
+    format_label_selector,
     parse_field_selector,
     parse_label_selector,
 )
@@ -177,3 +178,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         except SelectorError:
             continue
         assert selector.matches({}) in {True, False}
+
+
+def test_a_selector_of_an_object_as_clients_write_it() -> None:
+    selector = {
+        "matchLabels": {"b": "2", "a": "1"},
+        "matchExpressions": [
+            {"key": "c", "operator": "In", "values": ["y", "x"]},
+            {"key": "d", "operator": "NotIn", "values": ["z"]},
+            {"key": "e", "operator": "Exists"},
+            {"key": "f", "operator": "DoesNotExist"},
+        ],
+    }
+    written = format_label_selector(selector)
+    assert written == "a=1,b=2,c in (x,y),d notin (z),e,!f"
+    assert parse_label_selector(written).matches({"a": "1", "b": "2", "c": "x", "e": ""})

@@ -12,6 +12,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
+from livesize.api.quota_rule import counted_as
 from livesize.api.roles import EDITED, READ, Role
 from livesize.api.schema.fields import Type, boolean, map_of, string_map
 from livesize.api.schema.meta import TypedObject
@@ -52,6 +53,7 @@ CONFIG_MAP = Kind(
     shape=ConfigMap,
     validate=validate_config_map,
     validate_update=validate_config_map_update,
+    quota=counted_as("configmaps"),
     roles={**EDITED, Role.NODE: {"": READ}},
     columns=(NAME, Column("Data", entries("data", "binaryData"), "integer"), AGE),
 )

@@ -79,7 +79,7 @@ EVENT = Kind(
     validate=validate_event,
     status=StatusWrites.ANY,
     tracks_updates=False,
-    counted=False,
+    quota=None,
     collected=False,
     roles={
         Role.VIEWER: {"": READ},

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from livesize.api.columns import AGE, NAME, Column
+from livesize.api.disruption import Judge
 from livesize.api.errors import FieldError
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.subresource import Scale, Subresource
+from livesize.api.kinds.subresource import Subresource
 from livesize.api.objects import Object
+from livesize.api.quota_rule import COUNTED, QuotaRule
 from livesize.api.roles import Grants
 from livesize.api.schema.fields import Message, Schema, schema_of
 from livesize.api.schema.meta import TypedObject
@@ -38,8 +40,10 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     answer to each request.
 
     ``roles``: what each role may do. ``has_generation``: a change of the spec counts it up.
-    ``tracks_updates``: managedFields say who updated what. ``counted``: quotas count its objects.
-    ``update_rule`` names what the API server does with a PUT, a PATCH or an apply of the object.
+    ``tracks_updates``: managedFields say who updated what. ``quota``: how quotas count its
+    objects; None: they do not. ``judge_eviction``: whether its objects let a pod be evicted, from
+    the pod, all of them in its namespace, and the time.
+    ``strategy`` names what else the API server does with its objects.
     ``collected``: the garbage collector follows its owner references."""
 
     resource: Resource
@@ -50,14 +54,14 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     name_rule: DnsRule = DnsRule.SUBDOMAIN
     columns: tuple[Column, ...] = (NAME, AGE)
     subresources: Mapping[str, Subresource] = {}
-    scale: Scale | None = None
-    update_rule: str = "object"
+    strategy: str = ""
     roles: Grants = {}
     selectable_fields: tuple[str, ...] = ()
     status: StatusWrites = StatusWrites.CREATE
     has_generation: bool = False
     tracks_updates: bool = True
-    counted: bool = True
+    quota: QuotaRule | None = COUNTED
+    judge_eviction: Judge | None = None
     collected: bool = True
     is_stored: bool = True
 

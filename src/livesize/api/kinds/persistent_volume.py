@@ -173,6 +173,7 @@ def _claim_cell(volume: Object, _now: float) -> str:
 VOLUME = Kind(
     PERSISTENT_VOLUMES,
     shape=PersistentVolume,
+    strategy="volume",
     defaults=default_volume,
     validate=validate_volume,
     validate_update=validate_volume_update,

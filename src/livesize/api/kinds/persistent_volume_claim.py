@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from livesize.api import roles
 from livesize.api.columns import (
     AGE,
@@ -16,7 +18,8 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
-from livesize.api.quantity import canonical_quantities, parse_quantity
+from livesize.api.quantity import NANO, canonical_quantities, parse_quantity
+from livesize.api.quota_rule import QuotaRule, Usage
 from livesize.api.schema.fields import (
     Message,
     Type,
@@ -32,6 +35,7 @@ from livesize.api.schema.meta import LabelSelector, TypedObject
 from livesize.api.schema.references import TypedLocalObjectReference, TypedObjectReference
 from livesize.api.schema.resources import VolumeResourceRequirements
 from livesize.api.storage import (
+    class_of,
     requested,
     volume_name,
 )
@@ -176,14 +180,26 @@ def _validate_limit(spec: Object, field: str) -> list[FieldError]:
     return errors
 
 
+def _usage(claim: Object, _names: Iterable[str]) -> Usage:
+    """Of all claims, and of those of one class."""
+    used = {PERSISTENT_VOLUME_CLAIMS.plural: NANO, "requests.storage": requested(claim)}
+    if class_of(claim):
+        of_class = f"{class_of(claim)}.storageclass.storage.k8s.io"
+        used[f"{of_class}/requests.storage"] = requested(claim)
+        used[f"{of_class}/persistentvolumeclaims"] = NANO
+    return used
+
+
 CLAIM = Kind(
     PERSISTENT_VOLUME_CLAIMS,
     shape=PersistentVolumeClaim,
+    strategy="claim",
     defaults=default_claim,
     validate=validate_claim,
     validate_update=validate_claim_update,
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,
+    quota=QuotaRule(_usage),
     roles=roles.combine(roles.EDITED, roles.STATUS, {roles.Role.NODE: {"": roles.READ}}),
     columns=(
         NAME,

@@ -17,6 +17,7 @@ from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.subresource import Subresource, posted, streamed
 from livesize.api.objects import Object, lookup
+from livesize.api.pod_quota import POD_QUOTA
 from livesize.api.pod_template import default_pod
 from livesize.api.pod_words import pod_status_word, resources_words
 from livesize.api.resize_state import allocated_sizes
@@ -147,7 +148,8 @@ POD = Kind(
     },
     status=StatusWrites.SUBRESOURCE,
     has_generation=True,
-    update_rule="pod",
+    strategy="pod",
+    quota=POD_QUOTA,
     roles=_ROLES,
     selectable_fields=(
         "spec.nodeName",

@@ -11,7 +11,7 @@ from livesize.api.columns import (
     NAME,
     Column,
 )
-from livesize.api.disruption import ALWAYS_ALLOW, IF_HEALTHY_BUDGET
+from livesize.api.disruption import ALWAYS_ALLOW, IF_HEALTHY_BUDGET, judge_eviction
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
@@ -106,6 +106,7 @@ DISRUPTION_BUDGET = Kind(
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,
     has_generation=True,
+    judge_eviction=judge_eviction,
     roles=roles.combine(
         roles.EDITED, roles.STATUS, {roles.Role.CONTROLLER: {"status": roles.COLLECT}}
     ),

@@ -16,6 +16,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities, parse_quantity
+from livesize.api.quota_rule import counted_as
 from livesize.api.schema.fields import Message, list_of, object_of, quantities, string, strings
 from livesize.api.schema.meta import TypedObject
 from livesize.api.validation.choices import required_one_of
@@ -189,6 +190,7 @@ RESOURCE_QUOTA = Kind(
     validate_update=validate_quota_update,
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,
+    quota=counted_as("resourcequotas"),
     roles=roles.combine(roles.RULING, roles.STATUS),
     columns=(
         NAME,

@@ -15,6 +15,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
+from livesize.api.quota_rule import counted_as
 from livesize.api.roles import ALL, COLLECT, READ, Role
 from livesize.api.schema.fields import Type, boolean, map_of, string, string_map
 from livesize.api.schema.meta import TypedObject
@@ -71,6 +72,7 @@ SECRET = Kind(
     defaults=default_secret,
     validate=validate_secret,
     validate_update=validate_secret_update,
+    quota=counted_as("secrets"),
     roles={Role.EDITOR: {"": ALL}, Role.NODE: {"": READ}, Role.CONTROLLER: {"": COLLECT}},
     selectable_fields=("type",),
     columns=(

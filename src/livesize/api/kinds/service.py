@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from livesize.api.columns import (
@@ -15,6 +16,8 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
+from livesize.api.quantity import NANO
+from livesize.api.quota_rule import QuotaRule, Usage
 from livesize.api.roles import EDITED
 from livesize.api.schema.fields import (
     Message,
@@ -152,12 +155,23 @@ def _selector_cell(service: Object, _now: float) -> str:
     return ",".join(f"{key}={selector[key]}" for key in sorted(selector)) or NONE
 
 
+def _usage(service: Object, _names: Iterable[str]) -> Usage:
+    kind = lookup(service, "spec", "type", default="ClusterIP")
+    ports = len(lookup(service, "spec", "ports", default=[]))
+    return {
+        SERVICES.plural: NANO,
+        "services.loadbalancers": NANO if kind == "LoadBalancer" else 0,
+        "services.nodeports": ports * NANO if kind in ("LoadBalancer", "NodePort") else 0,
+    }
+
+
 SERVICE = Kind(
     SERVICES,
     shape=Service,
     defaults=default_service,
     validate=validate_service,
     name_rule=DnsRule.LABEL,
+    quota=QuotaRule(_usage),
     roles=EDITED,
     selectable_fields=("spec.clusterIP", "spec.type"),
     columns=(

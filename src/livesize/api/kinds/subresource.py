@@ -7,9 +7,9 @@ import enum
 import msgspec
 
 from livesize.api.objects import Path
-from livesize.api.schema import scale
 from livesize.api.schema.fields import Message, Schema, schema_of
 from livesize.api.schema.meta import TypedObject
+from livesize.api.schema.scale import Scale
 
 
 class Transfer(enum.Enum):
@@ -23,6 +23,15 @@ class Transfer(enum.Enum):
     """It talks to the node of the pod; nothing is stored."""
 
 
+class ScalePaths(msgspec.Struct, frozen=True):
+    """Where a kind has the fields of autoscaling/v1 Scale. ``selector`` is a text or a selector of
+    labels."""
+
+    replicas: Path = ("spec", "replicas")
+    status_replicas: Path = ("status", "replicas")
+    selector: Path = ("spec", "selector")
+
+
 class Subresource(msgspec.Struct, frozen=True):
     """``rule`` names what the API server does (livesize.apiserver.subresources.rules). ``kind``,
     ``api_version`` and ``shape`` are those of what is sent there; where ``kind`` is empty, the
@@ -34,6 +43,7 @@ class Subresource(msgspec.Struct, frozen=True):
     transfer: Transfer = Transfer.CHANGE
     verbs: tuple[str, ...] = ("get", "patch", "update")
     shape: type[Message] = TypedObject
+    paths: ScalePaths | None = None
 
     @property
     def schema(self) -> Schema:
@@ -48,17 +58,14 @@ class Subresource(msgspec.Struct, frozen=True):
         return self.api_version.rpartition("/")[2]
 
 
-class Scale(msgspec.Struct, frozen=True):
-    """Where a kind has the fields of autoscaling/v1 Scale."""
-
-    replicas: Path = ("spec", "replicas")
-    status_replicas: Path = ("status", "replicas")
-    selector: Path = ("spec", "selector")
-
-
 STATUS = Subresource("status")
 """A status that the client writes as it is."""
-SCALE = Subresource("scale", "Scale", "autoscaling/v1", shape=scale.Scale)
+
+
+def scale(paths: ScalePaths | None = None) -> Subresource:
+    """The number of replicas, for `kubectl scale` and autoscalers."""
+    paths = paths or ScalePaths()
+    return Subresource("scale", "Scale", "autoscaling/v1", shape=Scale, paths=paths)
 
 
 def posted(rule: str, shape: type[Message], api_version: str = "v1") -> Subresource:

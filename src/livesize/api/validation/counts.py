@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.kinds.pod_resource import PODS
-from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 
 MAX_CONTAINERS = 256
@@ -20,9 +18,9 @@ _OF_A_POD = {
 _OF_A_CONTAINER = {"env": 5000, "envFrom": 500, "ports": 1000, "volumeMounts": 1000}
 
 
-def too_many_parts(resource: Resource, obj: Object) -> list[FieldError]:
+def too_many_parts(pod: Object) -> list[FieldError]:
     """The first list that is too long, if there is one."""
-    first = next(_long_lists(obj), None) if resource == PODS else None
+    first = next(_long_lists(pod), None)
     return [] if first is None else [first]
 
 

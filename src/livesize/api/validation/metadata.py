@@ -29,7 +29,7 @@ def validate_metadata(obj: Object, *, namespaced: bool, rule: DnsRule) -> list[F
     elif namespace:
         detail = "not allowed on this type"
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "metadata.namespace", detail))
-    return errors + _validate_written(obj)
+    return errors + validate_written(obj)
 
 
 def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
@@ -40,10 +40,10 @@ def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
         if given is not None and given != current:
             field, detail = f"metadata.{key}", "field is immutable"
             errors.append(FieldError(FieldErrorKind.INVALID, field, detail, given))
-    return errors + _validate_written(new)
+    return errors + validate_written(new)
 
 
-def _validate_written(obj: Object) -> list[FieldError]:
+def validate_written(obj: Object) -> list[FieldError]:
     """What users write into the metadata of any object."""
     errors: list[FieldError] = []
     metadata = obj.get("metadata")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from livesize.api import resize_wish
 from livesize.api.duration import parse_duration
 from livesize.api.errors import FieldError, FieldErrorKind
@@ -13,6 +15,7 @@ from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.hooks import validate_hooks
 from livesize.api.validation.lifecycle import validate_lifecycle
+from livesize.api.validation.metadata import validate_written
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.placement import validate_placement
 from livesize.api.validation.pod_parts import validate_pod_parts, validate_termination
@@ -43,6 +46,12 @@ def validate_pod(pod: Object) -> list[FieldError]:
     if not errors and is_vm(pod):
         return validate_vm_overhead(pod["spec"])
     return errors
+
+
+def validate_pod_template(template: Object, field: str) -> list[FieldError]:
+    """Everything wrong with the template of a kind that makes pods; ``field`` says where it is."""
+    errors = [*validate_written(template), *validate_pod(template)]
+    return [msgspec.structs.replace(one, field=f"{field}.{one.field}") for one in errors]
 
 
 def validate_pod_sizes(pod: Object) -> list[FieldError]:

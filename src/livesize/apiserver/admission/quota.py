@@ -10,12 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, name_of
 from livesize.api.quota import (
-    Usage,
     format_used,
     hard_of,
     unspecified,
@@ -23,6 +21,7 @@ from livesize.api.quota import (
     used_of,
     with_status,
 )
+from livesize.api.quota_rule import Usage
 from livesize.apiserver.admission.plan import Refusal
 
 
@@ -71,8 +70,8 @@ def _delta(quota: Object, change: Counted) -> Usage:
 
 
 def _refuse(quota: Object, change: Counted, delta: Usage) -> Refusal | None:
-    if change.resource == PODS and change.old is None and change.new is not None:
-        silent = unspecified(quota, change.new)
+    if change.old is None and change.new is not None:
+        silent = unspecified(quota, change.resource, change.new)
         if silent:
             return Refusal(f"failed quota: {name_of(quota)}: must specify {'; '.join(silent)}")
     hard, used = hard_of(quota), used_of(quota)

@@ -8,40 +8,32 @@
 
 from __future__ import annotations
 
-from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
-from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
-from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of, without
 from livesize.api.storage import (
     CLAIM_PROTECTION,
     FOLDER_FINALIZER,
     NODE_LABEL,
-    VOLUME_PROTECTION,
     class_of,
     default_class,
     requested,
 )
 
-_PROTECTIONS = {
-    PERSISTENT_VOLUME_CLAIMS: CLAIM_PROTECTION,
-    PERSISTENT_VOLUMES: VOLUME_PROTECTION,
-}
 _FINALIZERS = ("metadata", "finalizers")
 
 
-def fill_storage(resource: Resource, obj: Object, classes: tuple[Object, ...]) -> Object:
-    """``obj`` was defaulted."""
-    protection = _PROTECTIONS.get(resource)
-    if protection is None:
-        return obj
-    finalizers = lookup(obj, *_FINALIZERS, default=[])
-    if protection not in finalizers:
-        obj = evolve(obj, _FINALIZERS, [*finalizers, protection])
-    unnamed = lookup(obj, "spec", "storageClassName") is None
-    if resource != PERSISTENT_VOLUME_CLAIMS or not unnamed or not obj.get("spec"):
-        return obj
+def fill_claim(claim: Object, classes: tuple[Object, ...]) -> Object:
+    """``claim`` was defaulted."""
+    claim = protected(claim, CLAIM_PROTECTION)
+    if lookup(claim, "spec", "storageClassName") is not None or not claim.get("spec"):
+        return claim
     default = default_class(classes)
-    return evolve(obj, ("spec", "storageClassName"), default) if default else obj
+    return evolve(claim, ("spec", "storageClassName"), default) if default else claim
+
+
+def protected(obj: Object, protection: str) -> Object:
+    """``obj`` with the finalizer that keeps it while it is in use."""
+    finalizers = lookup(obj, *_FINALIZERS, default=[])
+    return obj if protection in finalizers else evolve(obj, _FINALIZERS, [*finalizers, protection])
 
 
 def forbids_growth(old: Object, new: Object, classes: tuple[Object, ...]) -> str:

@@ -51,6 +51,7 @@ from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.reading import Page
 from livesize.apiserver.records import Record
 from livesize.apiserver.service import Service
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.watchers import Delivery
 from livesize.machinery.clock import Clock
@@ -299,7 +300,7 @@ async def _delete_options(request: Request) -> DeleteOptions:
 def _deleted_answer(deleted: Deleted) -> Response:
     """The object where it is still there, or is a pod; otherwise a Status, as Kubernetes does."""
     record = deleted.record
-    if not deleted.gone or record.resource.plural == "pods":
+    if not deleted.gone or strategy_of(record.resource).answers_deleted:
         return Response(200, record.encoded)
     details: Object = {"name": record.name, "kind": record.resource.plural}
     if record.resource.group:

@@ -18,6 +18,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Subresource, Transfer
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
+from livesize.api.schema.fields import Schema
 from livesize.apiserver.http.documents import Document, make_document
 from livesize.apiserver.http.openapi_schemas import definitions, reference
 from livesize.apiserver.http.openapi_v2 import V2_PATH, to_v2
@@ -105,20 +106,27 @@ def _paths(resource: Resource) -> Object:
             }
         else:
             paths[f"{item}/{name}"] = {
-                "get": _operation(resource, "get"),
-                "put": _operation(resource, "put", _queries(_WRITING)),
-                "patch": _patch_operation(resource),
+                "get": _operation(resource, "get", view=subresource),
+                "put": _operation(resource, "put", _queries(_WRITING), view=subresource),
+                "patch": _patch_operation(resource, view=subresource),
                 "parameters": _place(resource, with_name=True),
             }
     return paths
 
 
-def _operation(resource: Resource, action: str, parameters: list[Object] | None = None) -> Object:
-    schema = reference(kind_of(resource).schema)
+def _operation(
+    resource: Resource,
+    action: str,
+    parameters: list[Object] | None = None,
+    view: Subresource | None = None,
+) -> Object:
+    """``view``: the subresource, which may show something else than the object."""
+    shown: Resource | Subresource = view if view is not None and view.kind else resource
+    schema = reference(shown.schema if isinstance(shown, Subresource) else kind_of(shown).schema)
     answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     operation: Object = {
         "x-kubernetes-action": action,
-        _GVK: _gvk(resource),
+        _GVK: _gvk(shown),
         "parameters": parameters or [],
         "responses": {"200": answer},
     }
@@ -127,8 +135,8 @@ def _operation(resource: Resource, action: str, parameters: list[Object] | None 
     return operation
 
 
-def _patch_operation(resource: Resource) -> Object:
-    operation = _operation(resource, "patch", _queries(_WRITING | {"force": "boolean"}))
+def _patch_operation(resource: Resource, view: Subresource | None = None) -> Object:
+    operation = _operation(resource, "patch", _queries(_WRITING | {"force": "boolean"}), view)
     content = {kind.value: {"schema": _patch_schema(kind)} for kind in PatchType}
     return {**operation, "requestBody": {"content": content, "required": True}}
 
@@ -141,10 +149,8 @@ def _patch_schema(kind: PatchType) -> Object:
 
 def _post_operation(resource: Resource, posted: Subresource) -> Object:
     operation = _operation(resource, "post", _queries(_WRITING))
-    gvk = {"group": posted.group, "version": posted.version, "kind": posted.kind}
-    schema = {"type": "object"}
-    body = {"content": {"*/*": {"schema": schema}}, "required": True}
-    return {**operation, _GVK: gvk, "requestBody": body}
+    body = {"content": {"*/*": {"schema": {"type": "object"}}}, "required": True}
+    return {**operation, _GVK: _gvk(posted), "requestBody": body}
 
 
 _WRITING = {"dryRun": "string", "fieldManager": "string", "fieldValidation": "string"}
@@ -182,13 +188,21 @@ def _place(resource: Resource, *, with_name: bool) -> list[Object]:
     ]
 
 
-def _gvk(resource: Resource) -> Object:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+def _gvk(sent: Resource | Subresource) -> Object:
+    return {"group": sent.group, "version": sent.version, "kind": sent.kind}
 
 
 def _schemas(resources: Sequence[Resource]) -> Object:
     """What these resources need, each kind with its group and version."""
-    schemas = definitions(kind_of(one).schema for one in resources)
-    for one in resources:
-        schemas[kind_of(one).schema.full_name][_GVK] = [_gvk(one)]
+    sent: list[tuple[Resource | Subresource, Schema]] = []
+    for resource in resources:
+        sent.append((resource, kind_of(resource).schema))
+        sent += [
+            (one, one.schema)
+            for one in kind_of(resource).subresources.values()
+            if one.kind and one.transfer is Transfer.CHANGE
+        ]
+    schemas = definitions(schema for _, schema in sent)
+    for of, schema in sent:
+        schemas[schema.full_name][_GVK] = [_gvk(of)]
     return schemas

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.api.quota import Usage, add_usage, with_status
+from livesize.api.quota import add_usage, with_status
+from livesize.api.quota_rule import Usage
 
 
 class QuotaCount:

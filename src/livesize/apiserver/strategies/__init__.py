@@ -1,0 +1,1 @@
+"""What the API server does with objects of one kind beyond what it does with all of them."""

@@ -1,0 +1,21 @@
+"""Claims and volumes: protected while they are in use, and a claim gets the default class. Pure."""
+
+from __future__ import annotations
+
+from livesize.api.objects import Object
+from livesize.api.storage import VOLUME_PROTECTION
+from livesize.apiserver.admission.plan import Around
+from livesize.apiserver.admission.storage import fill_claim, protected
+from livesize.apiserver.strategies.strategy import Strategy
+
+
+class ClaimStrategy(Strategy):
+    reads_cluster = True
+
+    def fill(self, new: Object, around: Around) -> Object:
+        return fill_claim(new, around.storage_classes)
+
+
+class VolumeStrategy(Strategy):
+    def fill(self, new: Object, _around: Around) -> Object:
+        return protected(new, VOLUME_PROTECTION)

@@ -1,0 +1,63 @@
+"""A kind is one module: who else names it can be counted on one hand."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import livesize
+from livesize.api.kinds.kind import Kind
+from livesize.api.kinds.registry import kind_of
+
+SOURCES = Path(livesize.__file__).parent
+# Besides its own module: the controller of the kind, or the one part that is about it.
+ROOMS = {
+    "PodDisruptionBudget": ("DISRUPTION_BUDGETS", ("controllers/disruption/",)),
+    "LimitRange": ("LIMIT_RANGES", ("apiserver/surroundings.py",)),
+    "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/furnishing.py",)),
+    "Service": ("SERVICES", ("apiserver/furnishing.py",)),
+    "ResourceQuota": (
+        "RESOURCE_QUOTAS",
+        (
+            "apiserver/admission/quota.py",
+            "apiserver/quotas.py",
+            "apiserver/writing.py",
+            "controllers/quota/",
+        ),
+    ),
+    "StorageClass": (
+        "STORAGE_CLASSES",
+        (
+            "api/kinds/persistent_volume",
+            "apiserver/furnishing.py",
+            "apiserver/surroundings.py",
+            "controllers/claims/",
+            "scheduler/loop.py",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ROOMS)
+def test_a_kind_is_named_in_its_rooms_only(kind: str) -> None:
+    constant, rooms = ROOMS[kind]
+    own = "api/kinds/" + re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower() + ".py"
+    named = re.compile(rf'\b{constant}\b|"{kind}"')
+    found = {
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        if named.search(path.read_text())
+    }
+    assert own in found
+    assert [one for one in sorted(found - {own}) if not one.startswith(rooms)] == []
+
+
+def test_the_registry_has_every_kind_of_every_module() -> None:
+    for path in (SOURCES / "api/kinds").glob("*.py"):
+        module = importlib.import_module(f"livesize.api.kinds.{path.stem}")
+        for kind in vars(module).values():
+            if isinstance(kind, Kind):
+                assert kind_of(kind.resource) is kind, f"{path.stem}: add it to the registry"
