@@ -47,7 +47,7 @@ test: check test-machine ## check, then every machine test: real API server, cgr
 test-machine: setup
 	@$(BIN)/pytest --tier machine || { code=$$?; [ $$code = 5 ] && echo "no machine tests yet"; }
 
-test-all: setup ## everything, long matrices too; AREA=simulation|door|security|containers|cgroup_v2|vms|workloads|screens
+test-all: setup ## everything, long matrices too; AREA=simulation|apiserver|security|containers|cgroup_v2|vms|workloads|screens
 	@$(BIN)/pytest --matrix $(if $(AREA),--tier $(AREA))
 
 bench: setup ## measure, and compare with the raw calls underneath

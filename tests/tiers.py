@@ -38,7 +38,7 @@ class Tier(NamedTuple):
 
 TIERS = (
     Tier("simulation", 1.5, needs_root=False),
-    Tier("door", 3, needs_root=False),
+    Tier("apiserver", 3, needs_root=False),
     Tier("security", 1.5, needs_root=True),
     Tier("containers", 4, needs_root=True),
     Tier("cgroup_v2", 2, needs_root=True),

@@ -121,7 +121,7 @@ async def own_client(request: pytest.FixtureRequest, shared: Server) -> AsyncIte
 
 
 @pytest_asyncio.fixture(
-    params=[*CLIENTS, pytest.param("kubernetes", marks=pytest.mark.door)], loop_scope="module"
+    params=[*CLIENTS, pytest.param("kubernetes", marks=pytest.mark.apiserver)], loop_scope="module"
 )
 async def client(request: pytest.FixtureRequest, shared: Server) -> AsyncIterator[Client]:
     if request.param == "kubernetes":

@@ -39,7 +39,7 @@ from livesize.store.interface import (
     StoreUnavailableError,
 )
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 CLOCK = SystemClock()
 
 

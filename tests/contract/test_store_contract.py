@@ -64,7 +64,7 @@ STORES: dict[str, Callable[[Path, pytest.FixtureRequest], Awaitable[Store]]] = {
 
 def _param(name: str) -> object:
     """Only the store in memory is fast enough for every `make check`."""
-    return name if name == "memory" else pytest.param(name, marks=pytest.mark.door)
+    return name if name == "memory" else pytest.param(name, marks=pytest.mark.apiserver)
 
 
 @pytest.fixture(params=[_param(name) for name in STORES])

@@ -30,7 +30,7 @@ from livesize.store.etcd.store import EtcdStore
 from livesize.store.interface import Store
 from livesize.store.sqlite import SqliteStore
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 BEFORE, AFTER = "store/commit/before", "store/commit/after"
 DURING_COMPACTION = "store/compact/during"

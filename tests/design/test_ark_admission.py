@@ -1,4 +1,4 @@
-"""ARK, "Affected Components": the admission controllers, on the real door and agent.
+"""ARK, "Affected Components": the admission controllers, on the real API server and agent.
 
 Each test quotes the sentence it checks. The machine is the fake one: what is refused here must not
 reach it, what is granted must.

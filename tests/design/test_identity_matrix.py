@@ -158,7 +158,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def attempt(rig: Rig, token: str, verb: str, resource: Resource, subresource: str) -> Any:
-    """Do it without leaving a trace; the code of the answer, None where there is no such door."""
+    """Do it without leaving a trace; the code of the answer; None: no such endpoint."""
     namespace, body = OBJECTS[resource.plural]
     name = body["metadata"]["name"]
     path = resource.path(namespace, name, subresource)
@@ -204,7 +204,7 @@ async def test_each_identity_each_verb_each_kind(rig: Rig, token: str) -> None:
     for resource, subresource in TARGETS:
         for verb in METHODS:
             if subresource in ("status", "resize") and verb == "delete":
-                continue  # no such door
+                continue  # no such endpoint
             code = await attempt(rig, token, verb, resource, subresource)
             if code is None:
                 continue

@@ -1,4 +1,4 @@
-"""Decisions 7 on the real door and a real agent: two hundred resizes at once against one quota.
+"""Decisions 7 on a real API server and a real agent: 200 resizes at once against one quota.
 
 "ResourceQuota counts, per pod, max(desired, allocated, actual)": a resize that the node defers
 keeps its place in the quota, so that granting it later exceeds nothing. The store's history is the
@@ -30,7 +30,7 @@ from livesize.apiserver.keys import key_of, prefix_of
 from livesize.store.epochs import first_revision
 from livesize.store.interface import ChangeKind, Store
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 PODS_COUNT = 200
 NAME = "requests.cpu"

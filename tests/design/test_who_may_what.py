@@ -183,7 +183,7 @@ async def test_the_door_keeps_to_the_table(rig: Rig, role: Role) -> None:
             target = target_name(resource, subresource)
             said = str(answer.json.get("message"))
             if answer.status in (404, 405) and "requested resource" in said:
-                continue  # no such door for anybody
+                continue  # no such endpoint for anybody
             refused = f'cannot {verb} resource "{target}"' in said
             limited = role is Role.NODE and resource.plural in LIMITED
             allowed = verb in EXPECTED[role, target] - (READ if limited else set())

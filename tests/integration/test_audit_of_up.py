@@ -16,7 +16,7 @@ from livesize.main.wiring.accounts import Account
 from livesize.main.wiring.apiserver_setup import prepare_audit_log
 from system.up import Up
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 ABSENT = "/api/v1/namespaces/default/pods/absent-"
 

@@ -20,7 +20,7 @@ from clients.javascript_client import FOLDER
 from livesize.api.usage import USAGE_ANNOTATION, NodeUsage, Usage, format_usage
 from system.up import IMAGE, Up
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 # Imported when they are used: two of them take seconds.
 LIBRARIES = {

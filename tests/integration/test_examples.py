@@ -129,7 +129,7 @@ CHECKS: dict[str, Callable[[Up, str], None]] = {
 WITH_SETTINGS = ("static-cpu.yaml", "virtual-machine.yaml")
 
 
-@pytest.mark.door
+@pytest.mark.apiserver
 @pytest.mark.parametrize("example", CHECKS)
 def test_what_an_example_says_can_be_tried(up: Up, example: str) -> None:
     with tried(up, example) as told:
@@ -160,7 +160,7 @@ def test_a_virtual_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
         guest.check(1, 512)
 
 
-@pytest.mark.door
+@pytest.mark.apiserver
 def test_every_example_is_tried_here() -> None:
     assert sorted([*CHECKS, *WITH_SETTINGS]) == sorted(
         path.name for path in EXAMPLES.glob("*.yaml")

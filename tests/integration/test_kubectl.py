@@ -11,7 +11,7 @@ import pytest
 from system.groups import group_of
 from system.up import Up, container
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 
 def manifest(name: str, cpu: str = "200m", memory: str = "64Mi", **labels: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from system.groups import group_of
 from system.up import Up, container
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 
 def manifest(cpu: str = "200m", **labels: str) -> str:

@@ -1,4 +1,4 @@
-"""kubectl auth can-i, can-i --list and whoami against a real door; their bodies are protobuf."""
+"""kubectl auth can-i, can-i --list and whoami on a real API server; their bodies are protobuf."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from integration.test_door_kubectl import Cluster
+from integration.test_apiserver_kubectl import Cluster
 from livesize.api.roles import Role
 from livesize.apiserver.auth.records import read_tokens, write_tokens
 from livesize.apiserver.auth.tokens import issue_token
 from livesize.apiserver.server import ApiServer
 from livesize.client.kubeconfig import write_kubeconfig
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 
 class Person:

@@ -9,7 +9,7 @@ import pytest
 
 from system.up import IMAGE, Up
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 # Others share the machine, and their pods stay.
 LABELS = {"leaves": "with-the-node"}

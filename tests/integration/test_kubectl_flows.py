@@ -17,7 +17,7 @@ import yaml
 
 from system.up import IMAGE, Up
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 SIZE = {"cpu": "200m", "memory": "64Mi"}
 
@@ -165,7 +165,7 @@ def cpu_patch(kind: str, cpu: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "cpu", "door"),
+    ("kind", "cpu", "endpoint"),
     [
         ("strategic", "210m", []),
         ("json", "220m", []),
@@ -173,10 +173,10 @@ def cpu_patch(kind: str, cpu: str) -> str:
     ],
 )
 def test_every_type_of_patch_resizes(
-    up: Up, web: str, kind: str, cpu: str, door: list[str]
+    up: Up, web: str, kind: str, cpu: str, endpoint: list[str]
 ) -> None:
     patch = cpu_patch(kind, cpu)
-    assert "patched" in say(up, "patch", "pod", web, *door, "--type", kind, "--patch", patch)
+    assert "patched" in say(up, "patch", "pod", web, *endpoint, "--type", kind, "--patch", patch)
     up.wait_until(lambda: limit_of(up, "cpu") == cpu, "it has happened")
 
 

@@ -1,4 +1,4 @@
-"""kubectl 1.32 with quotas, config maps, priorities, claims and owners, at the door over TLS."""
+"""kubectl 1.32 with quotas, config maps, priorities, claims and owners, over TLS."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from integration.test_door_kubectl import Cluster
+from integration.test_apiserver_kubectl import Cluster
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
 from livesize.controllers.claims.reconcile import claims_controller
 from livesize.controllers.garbage.reconcile import garbage_controller
 from unit.controllers.at_work import at_work
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from livesize.api.architecture import architecture_of
 from system.up import Up
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 SMALL, LARGE = {"cpu": "1", "memory": "512Mi"}, {"cpu": "2", "memory": "1Gi"}
 NAME = "guest1"

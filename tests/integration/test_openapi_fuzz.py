@@ -21,7 +21,7 @@ from design.test_identity_matrix import OBJECTS
 from livesize.api.kinds.registry import REGISTRY
 from system.up import Up
 
-pytestmark = [pytest.mark.door, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.filterwarnings("ignore")]
 
 QUARTER = 1500
 NAMES = ("a", "b", "c")

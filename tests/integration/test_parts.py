@@ -27,7 +27,7 @@ from livesize.client.node_join import renewal_time
 from system.parts import Cluster
 from system.up import LIVESIZE, container
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -8,7 +8,7 @@ import pytest
 
 from system.up import Up, container
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 
 def node(up: Up, patch: dict[str, Any]) -> None:

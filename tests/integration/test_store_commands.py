@@ -19,7 +19,7 @@ from livesize.main.entry import cli
 from livesize.store.sqlite import SqliteStore
 from system.up import LIVESIZE, Up, running_up
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 PATH = LEASES.path("default")
 

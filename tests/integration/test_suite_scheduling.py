@@ -13,7 +13,7 @@ from livesize.api.quantity import cpu_milli, format_cpu, format_memory
 from livesize.runtime.fake import FAKE_IMAGE
 from system.up import Up
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 Object = dict[str, Any]
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -12,7 +12,7 @@ import pytest
 
 from system.up import Up, container
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 POD = json.dumps(
     {
@@ -51,7 +51,7 @@ def test_kubectl_over_http2_and_after_a_kill(tmp_path: Path) -> None:
         size = {"requests": {"cpu": "300m"}, "limits": {"cpu": "300m"}}
         patch = json.dumps({"spec": {"containers": [{"name": "app", "resources": size}]}})
         resize = ("patch", "pod", "web", "--subresource", "resize", "--patch", patch)
-        assert "patched" in up.kubectl(*resize).stdout, "it waits while the door is restarted"
+        assert "patched" in up.kubectl(*resize).stdout, "it waits while the API server is restarted"
         up.wait_resized("web")
         up.stop()
     finally:

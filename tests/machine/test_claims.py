@@ -131,7 +131,7 @@ class Life:
 @pytest.mark.parametrize("up", ["process"], indirect=True)  # no runtime has a part in it
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_the_control_plane_dies_at_each_write(up: Up, arm: Path, side: str) -> None:
-    begin(up, arm, f"door/commit/{side}")
+    begin(up, arm, f"apiserver/commit/{side}")
     for count in itertools.count(1):
         assert count < MOST_WRITES
         set_arm(arm, count)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from system.books import check_the_books
+from system.accounts import check_accounts
 from system.groups import GroupFiles, group_of, start_time
 from system.up import Up, container
 
@@ -73,7 +73,7 @@ class Scene:
         (status,) = pod["status"]["containerStatuses"]
         assert status["resources"] == pod["spec"]["containers"][0]["resources"]
         assert status["restartCount"] == 0
-        check_the_books(self.up)
+        check_accounts(self.up)
 
 
 def containerd_pid(up: Up) -> int:

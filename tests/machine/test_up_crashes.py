@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from system.books import check_the_books
+from system.accounts import check_accounts
 from system.groups import GroupFiles, group_of, start_time
 from system.up import Up, container
 
@@ -26,18 +26,18 @@ STEPS = (
     "report",
 )
 AGENT_POINTS = [f"resize/{step}/{side}" for step in STEPS for side in ("before", "after")]
-DOOR_POINTS = ["door/commit/before", "door/commit/after"]
+SERVER_POINTS = ["apiserver/commit/before", "apiserver/commit/after"]
 
 # Daily: nothing promised, promised and not applied, half applied, applied and not told.
 DAILY_STEPS = ("checkpoint", "pod:cpu", "container:app:memory", "report")
 DAILY_AGENT_POINTS = [f"resize/{step}/before" for step in DAILY_STEPS]
 # The first and the third commit of a resize: not yet asked, done (or an event).
-DAILY_DOOR_CRASHES = [("door/commit/before", 1), ("door/commit/after", 3)]
-RARE_DOOR_CRASHES = [
+DAILY_SERVER_CRASHES = [("apiserver/commit/before", 1), ("apiserver/commit/after", 3)]
+RARE_SERVER_CRASHES = [
     (point, count)
-    for point in DOOR_POINTS
+    for point in SERVER_POINTS
     for count in range(1, 6)
-    if (point, count) not in DAILY_DOOR_CRASHES
+    if (point, count) not in DAILY_SERVER_CRASHES
 ]
 
 
@@ -92,7 +92,7 @@ class Scene:
         status = pod["status"]["containerStatuses"][0]
         assert status["resources"] == pod["spec"]["containers"][0]["resources"]
         assert status["restartCount"] == 0
-        check_the_books(self.up)
+        check_accounts(self.up)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_these_are_all_the_crash_points_of_a_resize(scene: Scene) -> None:
     scene.up.wait_resized("db")
     reached = scene.reached.read_text().split()
     assert sorted({name for name in reached if name.startswith("resize/")}) == sorted(AGENT_POINTS)
-    assert set(DOOR_POINTS) <= set(reached)
+    assert set(SERVER_POINTS) <= set(reached)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_the_agent_dies_and_the_resize_completes(scene: Scene, point: str) -> No
 @pytest.mark.parametrize(
     ("point", "count"),
     [
-        *DAILY_DOOR_CRASHES,
-        *(pytest.param(*crash, marks=pytest.mark.matrix) for crash in RARE_DOOR_CRASHES),
+        *DAILY_SERVER_CRASHES,
+        *(pytest.param(*crash, marks=pytest.mark.matrix) for crash in RARE_SERVER_CRASHES),
     ],
 )
 def test_the_control_plane_dies_and_the_resize_completes(

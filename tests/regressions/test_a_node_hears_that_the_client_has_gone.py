@@ -97,10 +97,10 @@ async def test_a_client_that_reads_nothing_is_not_waited_for_for_ever(
         writer.write(b"x")
         writer.close()
 
-    door = await asyncio.start_unix_server(accept, tmp_path / "door")
+    endpoint = await asyncio.start_unix_server(accept, tmp_path / "endpoint")
     node = await asyncio.start_unix_server(speak, tmp_path / "node")
     client = socket.socket(socket.AF_UNIX)
-    client.connect(str(tmp_path / "door"))
+    client.connect(str(tmp_path / "endpoint"))
     streams = await accepted.get()
     while not streams[1].transport.get_write_buffer_size():  # type: ignore[attr-defined]
         streams[1].write(bytes(16 * 1024))
@@ -118,5 +118,5 @@ async def test_a_client_that_reads_nothing_is_not_waited_for_for_ever(
     assert streams[1].get_extra_info("socket").fileno() < 0
     stream.node[1].close()
     client.close()
-    door.close()
+    endpoint.close()
     node.close()

@@ -18,7 +18,7 @@ from unit.apiserver.conftest import ADMIN, NOW, Rig
 
 @pytest.fixture
 async def kept(rig: Rig) -> AsyncIterator[Rig]:
-    """A door whose events live 100 s, at most 20 of them."""
+    """An API server whose events live 100 s, at most 20 of them."""
     committer = Committer(rig.store, rig.cache)
     terms = EventTerms(life_seconds=100.0, maximum=20)
     keeper = asyncio.create_task(EventKeeper(rig.cache, committer, rig.clock, terms).run())

@@ -36,15 +36,15 @@ async def test_a_policy_that_restarts_is_refused_when_the_pod_is_made(
     assert made.status == 201, made.json
 
 
-@pytest.mark.parametrize("door", ["", "/resize"])
+@pytest.mark.parametrize("endpoint", ["", "/resize"])
 @pytest.mark.parametrize("policy", RESTARTING)
-async def test_and_when_it_is_changed(rig: Rig, policy: Any, door: str) -> None:
+async def test_and_when_it_is_changed(rig: Rig, policy: Any, endpoint: str) -> None:
     await rig.add_node("n1")
     made = await rig.request("POST", PODS, never())
     assert made.status == 201, made.json
     change = {"name": "app", "resources": {"resizePolicy": policy}}
     patch = {"spec": {"containers": [change]}}
-    refused = await rig.patch(f"{PODS}/web{door}", patch, "strategic")
+    refused = await rig.patch(f"{PODS}/web{endpoint}", patch, "strategic")
     assert refused.status == 422, refused.json
     assert (await rig.get(f"{PODS}/web")).json == made.json
 

@@ -24,14 +24,14 @@ async def _make(rig: Rig, path: tuple[str | int, ...], policy: Any) -> Any:
     return made.json
 
 
-@pytest.mark.parametrize("door", ["", "/resize"])
+@pytest.mark.parametrize("endpoint", ["", "/resize"])
 @pytest.mark.parametrize(("path", "policy"), [(LIST, ARK), (MAP, IBM)], ids=["list", "map"])
 async def test_put_without_the_policy_keeps_it(
-    rig: Rig, door: str, path: tuple[str | int, ...], policy: Any
+    rig: Rig, endpoint: str, path: tuple[str | int, ...], policy: Any
 ) -> None:
     await _make(rig, path, policy)
     asked = pod(nodeName="n1", requests={"cpu": "600m", "memory": "64Mi"})
-    answer = await rig.request("PUT", f"{PODS}/web{door}", asked)
+    answer = await rig.request("PUT", f"{PODS}/web{endpoint}", asked)
     assert answer.status == 200, answer.json
     container = answer.json["spec"]["containers"][0]
     assert container["resources"]["requests"]["cpu"] == "600m"
@@ -51,7 +51,7 @@ async def test_a_client_that_names_another_policy_changes_it(rig: Rig) -> None:
     assert "resizePolicy" not in container["resources"]
 
 
-@pytest.mark.parametrize("door", ["", "/resize"])
+@pytest.mark.parametrize("endpoint", ["", "/resize"])
 @pytest.mark.parametrize(
     ("path", "policy", "patch", "kind"),
     [
@@ -73,11 +73,11 @@ async def test_a_client_that_names_another_policy_changes_it(rig: Rig) -> None:
     ids=["json list", "json map", "strategic list", "strategic map"],
 )
 async def test_who_removes_it_by_name_removes_it(
-    rig: Rig, door: str, path: tuple[str | int, ...], policy: Any, patch: Any, kind: str
+    rig: Rig, endpoint: str, path: tuple[str | int, ...], policy: Any, patch: Any, kind: str
 ) -> None:
     """It was answered 200 and silently undone."""
     await _make(rig, path, policy)
-    answer = await rig.patch(f"{PODS}/web{door}", patch, kind)
+    answer = await rig.patch(f"{PODS}/web{endpoint}", patch, kind)
     assert answer.status == 200, answer.json
     container = (await rig.get(f"{PODS}/web")).json["spec"]["containers"][0]
     assert "resizePolicy" not in container
@@ -140,14 +140,14 @@ async def test_a_put_removes_it_by_saying_that_there_is_none(rig: Rig) -> None:
     assert not answer.json["spec"]["containers"][0].get("resizePolicy")
 
 
-@pytest.mark.parametrize("door", ["", "/resize"])
-async def test_the_policy_of_a_sidecar_is_kept_too(rig: Rig, door: str) -> None:
+@pytest.mark.parametrize("endpoint", ["", "/resize"])
+async def test_the_policy_of_a_sidecar_is_kept_too(rig: Rig, endpoint: str) -> None:
     side = {"name": "side", "image": "busybox:1", "restartPolicy": "Always"}
     await rig.add_node("n1")
     made = pod(nodeName="n1", initContainers=[{**side, "resizePolicy": ARK}])
     assert (await rig.request("POST", PODS, made)).status == 201
     answer = await rig.request(
-        "PUT", f"{PODS}/web{door}", pod(nodeName="n1", initContainers=[side])
+        "PUT", f"{PODS}/web{endpoint}", pod(nodeName="n1", initContainers=[side])
     )
     assert answer.status == 200, answer.json
     assert answer.json["spec"]["initContainers"][0]["resizePolicy"] == ARK

@@ -11,25 +11,25 @@ from unit.apiserver.conftest import ADMIN, Rig
 
 POD = "/api/v1/namespaces/default/pods/web"
 BIGGER = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "600m"}}}]}}
-DOORS = pytest.mark.parametrize("door", ["", "/resize"])
+ENDPOINTS = pytest.mark.parametrize("endpoint", ["", "/resize"])
 
 
-async def _ask(rig: Rig, door: str) -> tuple[Any, Any]:
+async def _ask(rig: Rig, endpoint: str) -> tuple[Any, Any]:
     before = (await rig.get(POD)).json
-    answer = await rig.patch(POD + door, BIGGER, "strategic")
+    answer = await rig.patch(POD + endpoint, BIGGER, "strategic")
     assert (await rig.get(POD)).json == before, "a refusal changes nothing"
     return answer.status, answer.json
 
 
-@DOORS
-async def test_an_unknown_node(rig: Rig, door: str) -> None:
+@ENDPOINTS
+async def test_an_unknown_node(rig: Rig, endpoint: str) -> None:
     await rig.add_pod(node="ghost", with_node=False)
-    status, body = await _ask(rig, door)
+    status, body = await _ask(rig, endpoint)
     assert (status, body["reason"]) == (403, "Forbidden")
     assert body["message"] == 'pods "web" is forbidden: node "ghost" not found'
 
 
-@DOORS
+@ENDPOINTS
 @pytest.mark.parametrize(
     "node",
     [
@@ -37,11 +37,11 @@ async def test_an_unknown_node(rig: Rig, door: str) -> None:
         pytest.param({"metadata": {"labels": {"kubernetes.io/os": "windows"}}}, id="label"),
     ],
 )
-async def test_a_windows_node(rig: Rig, door: str, node: Any) -> None:
+async def test_a_windows_node(rig: Rig, endpoint: str, node: Any) -> None:
     named = {**node, "metadata": {"name": "w1", **node.get("metadata", {})}}
     await rig.service.create(ADMIN, NODES, "", named)
     await rig.add_pod(node="w1", with_node=False)
-    status, body = await _ask(rig, door)
+    status, body = await _ask(rig, endpoint)
     assert status == 403
     assert body["details"]["causes"][0]["reason"] == "UnsupportedPlatform"
     assert 'only supported on linux nodes, node "w1" is "windows"' in body["message"]

@@ -16,7 +16,7 @@ import pytest
 from system.up import LIVESIZE, Up
 
 
-@pytest.mark.door
+@pytest.mark.apiserver
 def test_a_new_start_waits_for_the_control_plane_of_the_last_one(tmp_path: Path) -> None:
     up = Up(tmp_path / "up", runtime="fake")
     up._arguments += ["--listen", f"127.0.0.1:{free_port()}"]

@@ -18,7 +18,7 @@ from system.up import container as up_container
 from unit.agent.world import World, container
 
 
-@pytest.mark.door
+@pytest.mark.apiserver
 def test_sigterm_during_the_start(tmp_path: Path) -> None:
     command = [LIVESIZE, "up", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*command, "--runtime", "fake"], stderr=subprocess.PIPE) as process:

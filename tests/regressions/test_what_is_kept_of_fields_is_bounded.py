@@ -13,10 +13,10 @@ from livesize.api.apply.list_keys import by_element
 def test_a_large_set_of_fields_is_not_kept() -> None:
     small: Any = {"f:data": {"f:a": {}}}
     assert shared(small) is shared({"f:data": {"f:a": {}}})
-    before = field_sets._kept.cache_info().currsize
+    before = field_sets._cached.cache_info().currsize
     large: Any = {"f:data": {f"f:key-{number}": {} for number in range(2000)}}
     assert shared(large) == large
-    assert field_sets._kept.cache_info().currsize == before
+    assert field_sets._cached.cache_info().currsize == before
 
 
 def test_a_long_name_is_not_kept() -> None:

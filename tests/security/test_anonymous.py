@@ -8,7 +8,7 @@ import pytest
 
 from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.reviews import REVIEWS
-from system.open_door import OpenDoor
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -17,20 +17,20 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with OpenDoor(tmp_path_factory.mktemp("door")).running() as opened:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server")).running() as opened:
         yield opened
 
 
-def raw(door: OpenDoor, request: bytes) -> bytes:
+def raw(server: ServerThread, request: bytes) -> bytes:
     """The first line of the answer."""
-    with door.tls() as connection:
+    with server.tls() as connection:
         connection.sendall(request)
         return connection.recv(65536).split(b"\r\n")[0]
 
 
 @pytest.mark.parametrize("resource", [*REGISTRY.stored(), *REVIEWS], ids=lambda one: one.plural)
-def test_no_object_is_shown_or_taken(door: OpenDoor, resource: object) -> None:
+def test_no_object_is_shown_or_taken(server: ServerThread, resource: object) -> None:
     path = resource.path("default")  # type: ignore[attr-defined]
     named = resource.path("default", "x")  # type: ignore[attr-defined]
     for method, where in (
@@ -38,8 +38,8 @@ def test_no_object_is_shown_or_taken(door: OpenDoor, resource: object) -> None:
         *(("GET", named), ("PUT", named), ("PATCH", named), ("DELETE", named)),
     ):
         body = {} if method in ("POST", "PUT", "PATCH") else None
-        assert door.ask("", method, where, body)[0] in (401, 404, 405), (method, where)
-        assert door.ask("", method, where, body)[0] != 404 or resource in REVIEWS
+        assert server.ask("", method, where, body)[0] in (401, 404, 405), (method, where)
+        assert server.ask("", method, where, body)[0] != 404 or resource in REVIEWS
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_no_object_is_shown_or_taken(door: OpenDoor, resource: object) -> None:
         "/api/v1/nodes/n1/proxy/",
     ],
 )
-def test_no_document_either(door: OpenDoor, path: str) -> None:
+def test_no_document_either(server: ServerThread, path: str) -> None:
     for method in ("GET", "POST", "HEAD", "OPTIONS", "TRACE", "CONNECT", "BREW"):
-        first = raw(door, f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        first = raw(server, f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert first.split()[1] in (b"401", b"404", b"405", b"400"), (method, first)
 
 
@@ -79,8 +79,8 @@ def test_no_document_either(door: OpenDoor, path: str) -> None:
         f"http://localhost/version/..{SECRETS}",
     ],
 )
-def test_no_way_of_writing_a_path_leads_past(door: OpenDoor, path: str) -> None:
-    first = raw(door, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+def test_no_way_of_writing_a_path_leads_past(server: ServerThread, path: str) -> None:
+    first = raw(server, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert first.split()[1] in (b"401", b"404", b"400"), first
 
 
@@ -100,13 +100,13 @@ def test_no_way_of_writing_a_path_leads_past(door: OpenDoor, path: str) -> None:
         "X-Ssl-Client-Cert: root",
     ],
 )
-def test_no_header_stands_for_a_token(door: OpenDoor, header: str) -> None:
-    first = raw(door, f"GET {SECRETS} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n".encode())
+def test_no_header_stands_for_a_token(server: ServerThread, header: str) -> None:
+    first = raw(server, f"GET {SECRETS} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n".encode())
     assert first.split()[1] == b"401"
 
 
-def test_what_is_open_says_nothing_of_the_cluster(door: OpenDoor) -> None:
+def test_what_is_open_says_nothing_of_the_cluster(server: ServerThread) -> None:
     for path in sorted(OPEN):
-        code, answer = door.ask("", "GET", path)
+        code, answer = server.ask("", "GET", path)
         assert code == 200
         assert "kube-system" not in str(answer)

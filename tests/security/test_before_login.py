@@ -12,7 +12,7 @@ import pytest
 from livesize.apiserver import arrivals
 from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.http import heads
-from system.open_door import OpenDoor
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -21,14 +21,14 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with OpenDoor(tmp_path_factory.mktemp("door"), arrivals=FEW).running() as opened:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server"), arrivals=FEW).running() as opened:
         yield opened
 
 
-def answer_to(door: OpenDoor, begin: bytes, piece: bytes, total: int) -> tuple[bytes, int]:
+def answer_to(server: ServerThread, begin: bytes, piece: bytes, total: int) -> tuple[bytes, int]:
     """The first line of the answer, and how much could be sent until the connection was closed."""
-    with door.tls() as connection:
+    with server.tls() as connection:
         sent = 0
         try:
             connection.sendall(begin)
@@ -61,12 +61,12 @@ GET = b"GET /version HTTP/1.1\r\nHost: a\r\n"
     ids=["one header of 70 MiB", "millions of headers", "a URL of 70 MiB", "a million parameters"],
 )
 def test_a_head_that_is_too_large_is_refused(
-    door: OpenDoor, begin: bytes, piece: bytes, refused: bytes
+    server: ServerThread, begin: bytes, piece: bytes, refused: bytes
 ) -> None:
-    line, sent = answer_to(door, begin, piece, 70 * MIB)
+    line, sent = answer_to(server, begin, piece, 70 * MIB)
     # A client that goes on sending may be cut off before it reads the answer.
     assert line.startswith(refused) or (not line and sent < 70 * MIB)
-    assert door.ask("", "GET", "/version")[0] == 200
+    assert server.ask("", "GET", "/version")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,10 @@ def test_a_head_that_is_too_large_is_refused(
         (b"GET /version?" + b"&a" * 10_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
     ],
 )
-def test_the_answer_says_which_limit_it_was(door: OpenDoor, head: bytes, refused: bytes) -> None:
-    with door.tls() as connection:
+def test_the_answer_says_which_limit_it_was(
+    server: ServerThread, head: bytes, refused: bytes
+) -> None:
+    with server.tls() as connection:
         connection.sendall(head)
         answer = connection.recv(65536)
     assert answer.split(b" ")[1] == refused
@@ -88,14 +90,14 @@ def test_the_answer_says_which_limit_it_was(door: OpenDoor, head: bytes, refused
     assert b"send" in answer
 
 
-def test_a_long_command_of_exec_fits_into_the_url(door: OpenDoor) -> None:
+def test_a_long_command_of_exec_fits_into_the_url(server: ServerThread) -> None:
     path = f"/api/v1/namespaces/default/pods/x/exec?command={'a' * 200_000}"
-    code, status = door.ask("admin", "GET", path)
+    code, status = server.ask("admin", "GET", path)
     assert (code, status["reason"]) == (404, "NotFound")  # no such pod: the URL was read
 
 
-def test_requests_that_do_not_wait_for_answers_are_cut_off(door: OpenDoor) -> None:
-    with door.tls() as connection:
+def test_requests_that_do_not_wait_for_answers_are_cut_off(server: ServerThread) -> None:
+    with server.tls() as connection:
         connection.sendall((GET + b"\r\n") * 5000)
         received = b""
         while piece := _read(connection):
@@ -105,8 +107,8 @@ def test_requests_that_do_not_wait_for_answers_are_cut_off(door: OpenDoor) -> No
 
 def test_half_sent_requests_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "HEAD_SECONDS", 0.3)
-    with OpenDoor(tmp_path).running() as door:
-        half = [door.tls() for _ in range(100)]
+    with ServerThread(tmp_path).running() as server:
+        half = [server.tls() for _ in range(100)]
         for connection in half:
             connection.sendall(GET + b"X-More: ")
         assert [_read(connection) for connection in half] == [b""] * 100
@@ -116,16 +118,16 @@ def test_half_sent_requests_are_closed(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tls_that_never_begins_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "HANDSHAKE_SECONDS", 0.3)
-    with OpenDoor(tmp_path).running() as door:
-        silent = [door.tcp() for _ in range(20)]
+    with ServerThread(tmp_path).running() as server:
+        silent = [server.tcp() for _ in range(20)]
         assert [_read(connection) for connection in silent] == [b""] * 20
         for connection in silent:
             connection.close()
 
 
-def test_silent_connections_keep_nobody_out(door: OpenDoor) -> None:
-    silent = [door.tcp() for _ in range(50)]
-    assert door.ask("viewer", "GET", "/api/v1/namespaces")[0] == 200
+def test_silent_connections_keep_nobody_out(server: ServerThread) -> None:
+    silent = [server.tcp() for _ in range(50)]
+    assert server.ask("viewer", "GET", "/api/v1/namespaces")[0] == 200
     open_still = 0
     for connection in silent:
         connection.settimeout(0.01)
@@ -140,33 +142,33 @@ def test_silent_connections_keep_nobody_out(door: OpenDoor) -> None:
         connection.close()
 
 
-def test_whoever_is_known_is_not_closed_for_others(door: OpenDoor) -> None:
-    token = door.tokens["viewer"].encode()
+def test_whoever_is_known_is_not_closed_for_others(server: ServerThread) -> None:
+    token = server.tokens["viewer"].encode()
     known = b"GET /api/v1/namespaces/team HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n"
-    with door.tls() as connection:
+    with server.tls() as connection:
         connection.sendall(known % token)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        silent = [door.tcp() for _ in range(50)]
+        silent = [server.tcp() for _ in range(50)]
         connection.sendall(known % token)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     for one in silent:
         one.close()
 
 
-def test_a_body_that_nobody_asked_for_ends_the_connection(door: OpenDoor) -> None:
+def test_a_body_that_nobody_asked_for_ends_the_connection(server: ServerThread) -> None:
     head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nContent-Length: 900000000\r\n\r\n"
-    line, sent = answer_to(door, head, b" " * MIB, 800 * MIB)
+    line, sent = answer_to(server, head, b" " * MIB, 800 * MIB)
     assert sent < 800 * MIB
     assert line.startswith(b"HTTP/1.1 401") or not line
 
 
-def test_headers_after_a_body_have_an_end(door: OpenDoor) -> None:
-    token = door.tokens["editor"].encode()
+def test_headers_after_a_body_have_an_end(server: ServerThread) -> None:
+    token = server.tokens["editor"].encode()
     head = (
         b"POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
         b"Authorization: Bearer %s\r\n\r\n1\r\n{\r\n0\r\nX-After: " % token
     )
-    _, sent = answer_to(door, head, b"a" * MIB, 70 * MIB)
+    _, sent = answer_to(server, head, b"a" * MIB, 70 * MIB)
     assert sent < 70 * MIB
 
 
@@ -183,9 +185,9 @@ def test_headers_after_a_body_have_an_end(door: OpenDoor) -> None:
         b"X: a\rGET /b HTTP/1.1\r\n",
     ],
 )
-def test_two_ways_to_read_one_request_are_no_way(door: OpenDoor, smuggled: bytes) -> None:
+def test_two_ways_to_read_one_request_are_no_way(server: ServerThread, smuggled: bytes) -> None:
     body = b"0\r\n\r\nGET /api/v1/secrets HTTP/1.1\r\nHost: a\r\n\r\n"
-    with door.tls() as connection:
+    with server.tls() as connection:
         connection.sendall(b"POST /version HTTP/1.1\r\nHost: a\r\n" + smuggled + b"\r\n" + body)
         received = b""
         while piece := _read(connection):

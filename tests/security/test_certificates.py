@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from integration.test_door_identities import Cluster, client_of, eventually_refused, who
+from integration.test_apiserver_identities import Cluster, client_of, eventually_refused, who
 from livesize.agent.endpoint.server import Endpoint, EndpointServer
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS

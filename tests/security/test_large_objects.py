@@ -11,7 +11,7 @@ import pytest
 
 from livesize.api.entries import MAX_ENTRIES
 from livesize.apiserver.http import bodies
-from system.open_door import OpenDoor
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -21,8 +21,8 @@ YAML = "application/yaml"
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with OpenDoor(tmp_path_factory.mktemp("door")).running() as opened:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server")).running() as opened:
         yield opened
 
 
@@ -63,24 +63,24 @@ def pod(**spec: Any) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("strict", ["", "?fieldValidation=Strict"])
 def test_too_much_of_anything_is_refused(
-    door: OpenDoor, body: Any, code: int, field: str, strict: str
+    server: ServerThread, body: Any, code: int, field: str, strict: str
 ) -> None:
-    answered, status = door.ask("editor", "POST", PODS + strict, body)
+    answered, status = server.ask("editor", "POST", PODS + strict, body)
     assert answered == code, status
     if field:
         assert status["details"]["causes"][0]["field"] == field
         assert status["details"]["causes"][0]["reason"] == "FieldValueTooMany"
 
 
-def test_an_object_does_not_grow_beyond_it_by_patches(door: OpenDoor) -> None:
+def test_an_object_does_not_grow_beyond_it_by_patches(server: ServerThread) -> None:
     merge = "application/merge-patch+json"
     made = {"metadata": {"name": "m"}, "data": {"a": "b"}}
-    assert door.ask("editor", "POST", MAPS, made)[0] == 201
+    assert server.ask("editor", "POST", MAPS, made)[0] == 201
     grow = [{"data": {f"{part}{n}": "" for n in range(6000)}} for part in "ab"]
-    codes = [door.ask("editor", "PATCH", f"{MAPS}/m", one, content_type=merge)[0] for one in grow]
+    codes = [server.ask("editor", "PATCH", f"{MAPS}/m", one, content_type=merge)[0] for one in grow]
     assert codes == [200, 413]
-    assert len(door.ask("editor", "GET", f"{MAPS}/m")[1]["data"]) < MAX_ENTRIES
-    assert door.ask("editor", "DELETE", f"{MAPS}/m")[0] == 200
+    assert len(server.ask("editor", "GET", f"{MAPS}/m")[1]["data"]) < MAX_ENTRIES
+    assert server.ask("editor", "DELETE", f"{MAPS}/m")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_an_object_does_not_grow_beyond_it_by_patches(door: OpenDoor) -> None:
     ],
     ids=["flow", "block", "billion laughs", "circle", "deep", "tag", "long"],
 )
-def test_yaml_that_is_dear_to_read_is_refused(door: OpenDoor, text: str, code: int) -> None:
-    assert door.ask("editor", "POST", PODS, text, content_type=YAML)[0] == code
+def test_yaml_that_is_dear_to_read_is_refused(server: ServerThread, text: str, code: int) -> None:
+    assert server.ask("editor", "POST", PODS, text, content_type=YAML)[0] == code
     path = f"{PODS}/x?fieldManager=me"
     apply = "application/apply-patch+yaml"
-    assert door.ask("editor", "PATCH", path, text, content_type=apply)[0] == code
+    assert server.ask("editor", "PATCH", path, text, content_type=apply)[0] == code
 
 
 def test_yaml_is_read_on_a_thread_of_its_own(
-    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+    server: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it is read, others are answered: the reader waits here until that has been seen."""
     answered, read_on = threading.Event(), []
@@ -117,12 +117,12 @@ def test_yaml_is_read_on_a_thread_of_its_own(
     text = json.dumps(pod()) + "\n" + "# \n" * bodies.QUICK_BYTES
     codes: list[int] = []
     asking = threading.Thread(
-        target=lambda: codes.append(door.ask("editor", "POST", PODS, text, content_type=YAML)[0])
+        target=lambda: codes.append(server.ask("editor", "POST", PODS, text, content_type=YAML)[0])
     )
     asking.start()
     while not read_on:
         assert asking.is_alive()
-    assert door.ask("viewer", "GET", "/api/v1/namespaces")[0] == 200
+    assert server.ask("viewer", "GET", "/api/v1/namespaces")[0] == 200
     answered.set()
     asking.join(20)
     assert codes == [201]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from system.open_door import OpenDoor
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -21,8 +21,8 @@ POD = {
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with OpenDoor(tmp_path_factory.mktemp("door")).running() as opened:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server")).running() as opened:
         for where in (OTHER, OWN):
             assert opened.ask("admin", "POST", f"{where}/pods", POD)[0] == 201
             secret = {"metadata": {"name": "s"}, "stringData": {"key": "hidden"}}
@@ -47,8 +47,8 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
         f"{OTHER}/pods/p/exec?command=sh&stdout=1",
     ],
 )
-def test_nothing_of_others_is_read(door: OpenDoor, path: str) -> None:
-    code, answer = door.ask("team", "GET", path)
+def test_nothing_of_others_is_read(server: ServerThread, path: str) -> None:
+    code, answer = server.ask("team", "GET", path)
     assert code in (403, 404, 400)
     assert "aGlkZGVu" not in str(answer)
 
@@ -84,24 +84,24 @@ def test_nothing_of_others_is_read(door: OpenDoor, path: str) -> None:
     ],
 )
 def test_nothing_of_others_is_changed(
-    door: OpenDoor, method: str, path: str, body: Any, content_type: str
+    server: ServerThread, method: str, path: str, body: Any, content_type: str
 ) -> None:
-    before = door.ask("admin", "GET", f"{OTHER}/pods/p")[1]
+    before = server.ask("admin", "GET", f"{OTHER}/pods/p")[1]
     kind = content_type or "application/json"
     if isinstance(body, dict) and content_type == APPLY:
         body = {"apiVersion": "v1", "kind": "Pod", **body}
-    code, answer = door.ask("team", method, path, body, content_type=kind)
+    code, answer = server.ask("team", method, path, body, content_type=kind)
     assert code in (400, 403, 422), answer
-    assert door.ask("admin", "GET", f"{OTHER}/pods/p")[1] == before
+    assert server.ask("admin", "GET", f"{OTHER}/pods/p")[1] == before
 
 
 @pytest.mark.parametrize("name", ["default/s", "../../default/secrets/s", "s?namespace=default"])
-def test_a_pod_uses_the_secrets_of_its_own_namespace_alone(door: OpenDoor, name: str) -> None:
+def test_a_pod_uses_the_secrets_of_its_own_namespace_alone(server: ServerThread, name: str) -> None:
     """What looks like another namespace is not one: its node is not given that Secret either."""
     volumes = [{"name": "v", "secret": {"secretName": name}}]
     spec = {**POD["spec"], "volumes": volumes, "nodeName": "n1"}
     made = {"metadata": {"generateName": "thief-"}, "spec": spec}
-    assert door.ask("team", "POST", f"{OWN}/pods", made)[0] in (201, 422)
+    assert server.ask("team", "POST", f"{OWN}/pods", made)[0] in (201, 422)
     for path in (f"{OTHER}/secrets/s", f"{OWN}/secrets/{name}"):
-        code, answer = door.ask("n1", "GET", path)
+        code, answer = server.ask("n1", "GET", path)
         assert (code in (403, 404, 405), "aGlkZGVu" in str(answer)) == (True, False)

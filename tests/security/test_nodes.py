@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from system.open_door import OpenDoor
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -19,8 +19,8 @@ TAINT = {"key": "only", "value": "trusted", "effect": "NoSchedule"}
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with OpenDoor(tmp_path_factory.mktemp("door")).running() as opened:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server")).running() as opened:
         for name in ("n1", "n2"):
             node = {"metadata": {"name": name, "labels": {"tier": "low"}}}
             spec = {"taints": [TAINT], "unschedulable": True}
@@ -50,19 +50,19 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
     ],
     ids=["owner", "finalizer", "label", "restricted label", "taints", "uncordon", "network"],
 )
-def test_a_node_sheds_nothing_that_keeps_pods_from_it(door: OpenDoor, change: Any) -> None:
+def test_a_node_sheds_nothing_that_keeps_pods_from_it(server: ServerThread, change: Any) -> None:
     for path in (f"{NODES}/n1", f"{NODES}/n2"):
-        assert door.ask("n1", "PATCH", path, change, content_type=MERGE)[0] == 403
-    code, node = door.ask("admin", "GET", f"{NODES}/n1")
+        assert server.ask("n1", "PATCH", path, change, content_type=MERGE)[0] == 403
+    code, node = server.ask("admin", "GET", f"{NODES}/n1")
     assert (code, node["spec"]["taints"], node["spec"]["unschedulable"]) == (200, [TAINT], True)
     assert "ownerReferences" not in node["metadata"]
 
 
-def test_neither_does_its_status(door: OpenDoor) -> None:
+def test_neither_does_its_status(server: ServerThread) -> None:
     path = f"{NODES}/n1/status"
     change = {"metadata": {"labels": {"tier": "high"}}, "spec": {"taints": None}, "status": {}}
-    door.ask("n1", "PATCH", path, change, content_type=MERGE)
-    node = door.ask("admin", "GET", f"{NODES}/n1")[1]
+    server.ask("n1", "PATCH", path, change, content_type=MERGE)
+    node = server.ask("admin", "GET", f"{NODES}/n1")[1]
     assert (node["metadata"]["labels"], node["spec"]["taints"]) == ({"tier": "low"}, [TAINT])
 
 
@@ -77,12 +77,12 @@ def test_neither_does_its_status(door: OpenDoor) -> None:
         {"finalizers": ["example.com/mine"]},
     ],
 )
-def test_a_node_registers_with_what_describes_it_alone(door: OpenDoor, metadata: Any) -> None:
-    assert door.ask("admin", "DELETE", f"{NODES}/n2")[0] == 200
-    assert door.ask("n2", "POST", NODES, {"metadata": {"name": "n2", **metadata}})[0] == 403
+def test_a_node_registers_with_what_describes_it_alone(server: ServerThread, metadata: Any) -> None:
+    assert server.ask("admin", "DELETE", f"{NODES}/n2")[0] == 200
+    assert server.ask("n2", "POST", NODES, {"metadata": {"name": "n2", **metadata}})[0] == 403
     plain = {"kubernetes.io/hostname": "n2", "kubernetes.io/os": "linux"}
     made = {"metadata": {"name": "n2", "labels": plain}}
-    assert door.ask("n2", "POST", NODES, made)[0] == 201
+    assert server.ask("n2", "POST", NODES, made)[0] == 201
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_node_registers_with_what_describes_it_alone(door: OpenDoor, metadata:
         "/apis/metrics.k8s.io/v1beta1/nodes/n2",
     ],
 )
-def test_a_node_reads_nothing_of_others(door: OpenDoor, path: str) -> None:
-    assert door.ask("n1", "GET", path)[0] == 403
+def test_a_node_reads_nothing_of_others(server: ServerThread, path: str) -> None:
+    assert server.ask("n1", "GET", path)[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_node_reads_nothing_of_others(door: OpenDoor, path: str) -> None:
         f"{LEASES}/n1",
     ],
 )
-def test_a_node_reads_its_own(door: OpenDoor, path: str) -> None:
-    code, found = door.ask("n1", "GET", path)
+def test_a_node_reads_its_own(server: ServerThread, path: str) -> None:
+    code, found = server.ask("n1", "GET", path)
     assert code == 200
     assert "n2" not in str(found)
 
@@ -148,6 +148,8 @@ def test_a_node_reads_its_own(door: OpenDoor, path: str) -> None:
         ("POST", "/api/v1/namespaces", {"metadata": {"name": "mine"}}),
     ],
 )
-def test_a_node_writes_nothing_of_others(door: OpenDoor, method: str, path: str, body: Any) -> None:
+def test_a_node_writes_nothing_of_others(
+    server: ServerThread, method: str, path: str, body: Any
+) -> None:
     content_type = MERGE if method == "PATCH" else "application/json"
-    assert door.ask("n1", method, path, body, content_type=content_type)[0] == 403
+    assert server.ask("n1", method, path, body, content_type=content_type)[0] == 403

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from system.open_door import OpenDoor
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -16,8 +16,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with OpenDoor(tmp_path_factory.mktemp("door")).running() as opened:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server")).running() as opened:
         free = {"pod-security.kubernetes.io/enforce": "privileged"}
         labels = {"metadata": {"labels": free}}
         merge = "application/merge-patch+json"
@@ -81,13 +81,15 @@ PRIVILEGED = {
 
 
 @pytest.mark.parametrize("shape", PRIVILEGED)
-def test_the_baseline_holds_though_the_namespace_says_otherwise(door: OpenDoor, shape: str) -> None:
+def test_the_baseline_holds_though_the_namespace_says_otherwise(
+    server: ServerThread, shape: str
+) -> None:
     body = PRIVILEGED[shape]
     applied = {"apiVersion": "v1", "kind": "Pod", **body}
     for code, _ in (
-        door.ask("editor", "POST", PODS, body),
-        door.ask("editor", "POST", f"{PODS}?dryRun=All", body),
-        door.ask(
+        server.ask("editor", "POST", PODS, body),
+        server.ask("editor", "POST", f"{PODS}?dryRun=All", body),
+        server.ask(
             "editor",
             "PATCH",
             f"{PODS}/bad?fieldManager=me&force=true",
@@ -96,7 +98,7 @@ def test_the_baseline_holds_though_the_namespace_says_otherwise(door: OpenDoor, 
         ),
     ):
         assert code in (403, 422)
-    assert door.ask("admin", "GET", f"{PODS}/bad")[0] == 404
+    assert server.ask("admin", "GET", f"{PODS}/bad")[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -113,10 +115,10 @@ def test_the_baseline_holds_though_the_namespace_says_otherwise(door: OpenDoor, 
         {"metadata": {"uid": "mine"}},
     ],
 )
-def test_nothing_of_it_comes_later(door: OpenDoor, change: Any) -> None:
-    before = door.ask("admin", "GET", f"{PODS}/good")[1]
-    code, _ = door.ask("editor", "PATCH", f"{PODS}/good", change, content_type=STRATEGIC)
-    after = door.ask("admin", "GET", f"{PODS}/good")[1]
+def test_nothing_of_it_comes_later(server: ServerThread, change: Any) -> None:
+    before = server.ask("admin", "GET", f"{PODS}/good")[1]
+    code, _ = server.ask("editor", "PATCH", f"{PODS}/good", change, content_type=STRATEGIC)
+    after = server.ask("admin", "GET", f"{PODS}/good")[1]
     assert code in (400, 403, 409, 422) or after == before
     assert after["spec"] == before["spec"]
     assert after["status"].get("phase") == before["status"].get("phase")
@@ -162,10 +164,10 @@ def test_nothing_of_it_comes_later(door: OpenDoor, change: Any) -> None:
         pod(container={"image": "../../etc/passwd"}),
     ],
 )
-def test_no_path_leads_out(door: OpenDoor, body: Any) -> None:
-    code, status = door.ask("editor", "POST", PODS, body)
+def test_no_path_leads_out(server: ServerThread, body: Any) -> None:
+    code, status = server.ask("editor", "POST", PODS, body)
     if code == 201:  # a path that stays inside, and an image whose name is only looked up
-        door.ask("admin", "DELETE", f"{PODS}/bad?gracePeriodSeconds=0")
+        server.ask("admin", "DELETE", f"{PODS}/bad?gracePeriodSeconds=0")
     container = body["spec"]["containers"][0]
     inside = container.get("volumeMounts", [{}])[0].get("mountPath") == "/a/../../etc"
     assert code in (400, 422) or inside or ".." in container["image"], status
@@ -181,9 +183,11 @@ def test_no_path_leads_out(door: OpenDoor, body: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage"])
-def test_no_amount_is_taken_for_what_it_is_not(door: OpenDoor, resource: str, amount: Any) -> None:
+def test_no_amount_is_taken_for_what_it_is_not(
+    server: ServerThread, resource: str, amount: Any
+) -> None:
     body = pod("amounts", container={"resources": {"requests": {resource: amount}}})
-    code, status = door.ask("editor", "POST", f"{PODS}?dryRun=All", body)
+    code, status = server.ask("editor", "POST", f"{PODS}?dryRun=All", body)
     if code == 201:  # a very small or very large one is rounded, and shown as what it is now
         shown = status["spec"]["containers"][0]["resources"]["requests"][resource]
         assert len(str(shown)) < 64
@@ -211,6 +215,6 @@ def test_no_amount_is_taken_for_what_it_is_not(door: OpenDoor, resource: str, am
         {"__proto__": {"admin": True}, "metadata": {"name": "a"}, "spec": {"containers": []}},
     ],
 )
-def test_no_shape_ends_in_an_error_of_the_server(door: OpenDoor, body: Any) -> None:
+def test_no_shape_ends_in_an_error_of_the_server(server: ServerThread, body: Any) -> None:
     for who in ("editor", "admin"):
-        assert 400 <= door.ask(who, "POST", PODS, body if body is not None else "null")[0] < 500
+        assert 400 <= server.ask(who, "POST", PODS, body if body is not None else "null")[0] < 500

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from system.open_api_server import OpenDoor
 
 from livesize.client.kubeconfig import write_kubeconfig
 from livesize.main.entry import cli
+from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
@@ -21,8 +21,8 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("door")
-    with OpenDoor(folder).running() as door:
+    folder = tmp_path_factory.mktemp("server")
+    with ServerThread(folder).running() as server:
         involved = {"kind": "Pod", "namespace": "default", "name": "p", "uid": EVIL}
         event = {
             "metadata": {"name": "e"},
@@ -33,21 +33,25 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             "source": {"component": EVIL},
         }
         events = "/api/v1/namespaces/default/events"
-        assert door.ask("editor", "POST", events, event)[0] == 201
+        assert server.ask("editor", "POST", events, event)[0] == 201
         pod = {
             "metadata": {"name": "p", "annotations": {"a": EVIL}},
             "spec": {"containers": [{"name": "a", "image": "localhost/a:1"}]},
         }
-        assert door.ask("editor", "POST", PODS, pod)[0] == 201
+        assert server.ask("editor", "POST", PODS, pod)[0] == 201
         state = {"waiting": {"reason": EVIL, "message": EVIL}}
         statuses = [{"name": "a", "state": state, "ready": False, "restartCount": 0}]
         status = {"reason": EVIL, "message": EVIL, "containerStatuses": statuses}
         merge = "application/merge-patch+json"
         path = f"{PODS}/p/status"
-        assert door.ask("admin", "PATCH", path, {"status": status}, content_type=merge)[0] == 200
+        assert server.ask("admin", "PATCH", path, {"status": status}, content_type=merge)[0] == 200
         path = folder / "kubeconfig"
         write_kubeconfig(
-            path, door.server.url, door.server.ca_path.read_bytes(), door.tokens["admin"], "admin"
+            path,
+            server.server.url,
+            server.server.ca_path.read_bytes(),
+            server.tokens["admin"],
+            "admin",
         )
         yield path
 

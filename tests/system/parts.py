@@ -136,7 +136,7 @@ class Cluster(Up):
         return self.add(name, *words)
 
     def join(self, server: str) -> None:
-        """Make this machine a node, as docs/running-apart.md says."""
+        """Make this machine a node, as docs/running-parts.md says."""
         line = self.admin_command(server, "token", "create", "--join").splitlines()[0]
         words = [*line.split()[1:], "--node-name", self.node]
         _command(*words, "--data-dir", str(self.directory / "node"))

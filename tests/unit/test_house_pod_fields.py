@@ -13,7 +13,7 @@ from livesize.api.objects import Object
 from livesize.api.schema.fields import Field, Schema, schema_of
 from livesize.api.schema.pod_status import PodStatus
 from livesize.api.schema.pod_template import PodSpec
-from livesize.api.schema.support import NODE, AtNode, Kept, Refused, Used
+from livesize.api.schema.support import NODE, AtNode, Refused, StoredOnly, Used
 from livesize.api.validation.unsupported import refused_fields
 
 SOURCES = Path(__file__).parents[2] / "src" / "livesize"
@@ -124,8 +124,10 @@ def test_what_clients_send_by_default_asks_for_nothing(
 
 
 @pytest.mark.parametrize(
-    ("shape", "field", "row"), [one for one in ROWS if isinstance(one[2], Kept)]
+    ("shape", "field", "row"), [one for one in ROWS if isinstance(one[2], StoredOnly)]
 )
-def test_what_is_kept_without_effect_is_on_the_page(shape: str, field: str, row: Kept) -> None:
+def test_what_is_kept_without_effect_is_on_the_page(
+    shape: str, field: str, row: StoredOnly
+) -> None:
     assert row.why
     assert f"`{field}`" in PAGE.read_text(), f"{shape}.{field}"

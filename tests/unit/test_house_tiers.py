@@ -16,7 +16,7 @@ import tiers
 Run = Callable[..., pytest.RunResult]
 FAILS_ONCE = """
     import pathlib, pytest
-    pytestmark = pytest.mark.door
+    pytestmark = pytest.mark.apiserver
     def once(name):
         mark = pathlib.Path(name)
         if not mark.exists():
@@ -146,7 +146,7 @@ def test_without_root_machine_tests_say_so(run: Run, monkeypatch: pytest.MonkeyP
         import pytest
         @pytest.mark.containers
         def test_a(): raise AssertionError
-        @pytest.mark.door
+        @pytest.mark.apiserver
         def test_b(): pass
     """
     result = run(source)
@@ -158,9 +158,9 @@ TIERED = """
     import pytest
     @pytest.mark.containers
     def test_containers(): pass
-    @pytest.mark.door
-    def test_door(): pass
-    @pytest.mark.door
+    @pytest.mark.apiserver
+    def test_apiserver(): pass
+    @pytest.mark.apiserver
     @pytest.mark.matrix
     def test_long(): pass
     def test_unit(): pass
@@ -170,11 +170,15 @@ TIERED = """
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        pytest.param((), ["unit", "door", "containers"], id="all but the matrix, cheapest first"),
+        pytest.param(
+            (), ["unit", "apiserver", "containers"], id="all but the matrix, cheapest first"
+        ),
         pytest.param(("--tier", "none"), ["unit"], id="unit tests"),
-        pytest.param(("--tier", "machine"), ["door", "containers"], id="machine tests"),
-        pytest.param(("--tier", "door"), ["door"], id="one tier"),
-        pytest.param(("--tier", "door", "--matrix"), ["door", "long"], id="one tier, all of it"),
+        pytest.param(("--tier", "machine"), ["apiserver", "containers"], id="machine tests"),
+        pytest.param(("--tier", "apiserver"), ["apiserver"], id="one tier"),
+        pytest.param(
+            ("--tier", "apiserver", "--matrix"), ["apiserver", "long"], id="one tier, all of it"
+        ),
     ],
 )
 def test_which_tests_run_in_which_order(
@@ -194,17 +198,17 @@ def test_a_matrix_test_must_name_its_tier(run: Run) -> None:
 @pytest.mark.parametrize(
     ("budget_seconds", "code", "line"),
     [
-        pytest.param(60, 0, "time: door 0.0* of 1 minutes", id="within"),
-        pytest.param(0.9, 0, "time: door * warning, over its budget", id="over"),
-        pytest.param(0.02, 1, "time: door * more than twice its budget, red", id="twice over"),
+        pytest.param(60, 0, "time: apiserver 0.0* of 1 minutes", id="within"),
+        pytest.param(0.9, 0, "time: apiserver * warning, over its budget", id="over"),
+        pytest.param(0.02, 1, "time: apiserver * more than twice its budget, red", id="twice over"),
     ],
 )
 def test_the_time_of_a_tier_is_held_against_its_budget(
     run: Run, monkeypatch: pytest.MonkeyPatch, budget_seconds: float, code: int, line: str
 ) -> None:
-    tier = tiers.Tier("door", budget_seconds / 60, needs_root=False)
+    tier = tiers.Tier("apiserver", budget_seconds / 60, needs_root=False)
     monkeypatch.setattr(tiers, "TIERS", (tier,))
-    result = run("import pytest, time\n@pytest.mark.door\ndef test_a(): time.sleep(1.0)")
+    result = run("import pytest, time\n@pytest.mark.apiserver\ndef test_a(): time.sleep(1.0)")
     assert result.ret == code
     result.stdout.fnmatch_lines([line])
 

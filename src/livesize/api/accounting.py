@@ -189,8 +189,8 @@ def actual_resources(pod: Object) -> dict[str, Resources]:
     }
 
 
-def _if_larger(asked: int | None, held: int | None) -> int | None:
-    return asked if asked is not None and asked > (held or 0) else None
+def _if_larger(requested: int | None, held: int | None) -> int | None:
+    return requested if requested is not None and requested > (held or 0) else None
 
 
 def _allocated(pod: Object) -> dict[str, Amounts]:

@@ -34,10 +34,10 @@ class Nothing(msgspec.Struct, frozen=True, tag=True):
     """A message that asks for nothing, or that we do not know."""
 
 
-Asked: TypeAlias = Input | EndOfInput | Resize | Nothing
+ClientMessage: TypeAlias = Input | EndOfInput | Resize | Nothing
 
 
-def parse_message(message: bytes) -> Asked:
+def parse_message(message: bytes) -> ClientMessage:
     match message[0] if message else -1:
         case 0 if len(message) > 1:
             return Input(message[1:])
@@ -113,7 +113,7 @@ def _status(status: dict[str, Any]) -> bytes:
     return bytes([STATUS]) + orjson.dumps(status)
 
 
-def _parse_size(text: bytes) -> Asked:
+def _parse_size(text: bytes) -> ClientMessage:
     try:
         size = orjson.loads(text)
         width, height = int(size["Width"]), int(size["Height"])

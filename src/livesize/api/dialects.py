@@ -111,7 +111,7 @@ def check_derived(
 
     Absent, null or equal is fine (older clients, read-modify-write). The pod's own node may
     differ in cpu and memory of resourcesAllocated (decisions 4): see ``node_allocation``. The
-    stored state itself is written by the door alone.
+    stored state itself is written by the API server alone.
     """
     errors: list[FieldError] = []
     # What a patch leaves alone is the very same object, and equal for that.

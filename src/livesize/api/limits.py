@@ -75,9 +75,9 @@ def claim_problems(claim: Object, limit_ranges: Iterable[Object]) -> list[str]:
     return problems
 
 
-def _of_claim(word: str, name: str, bound: str, asked: Quantities) -> str:
-    shown = _shown(asked.get(name, 0), bound)
-    return f"{word} {name} usage per {_CLAIM} is {canonical(bound)}, but request is {shown}"
+def _of_claim(word: str, name: str, limit: str, requested: Quantities) -> str:
+    shown = _shown(requested.get(name, 0), limit)
+    return f"{word} {name} usage per {_CLAIM} is {canonical(limit)}, but request is {shown}"
 
 
 def _items(limit_ranges: Iterable[Object]) -> Iterator[Object]:
@@ -140,7 +140,7 @@ def _problems(item: Object, size: _Size) -> Iterator[str]:
     for name, most in sorted((item.get("max") or {}).items()):
         yield from _above(name, most, size)
     for name, ratio in sorted((item.get("maxLimitRequestRatio") or {}).items()):
-        yield from _apart(name, ratio, size)
+        yield from _ratio_problems(name, ratio, size)
 
 
 def _below(name: str, least: str, size: _Size) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _above(name: str, most: str, size: _Size) -> Iterator[str]:
             return
 
 
-def _apart(name: str, ratio: str, size: _Size) -> Iterator[str]:
+def _ratio_problems(name: str, ratio: str, size: _Size) -> Iterator[str]:
     bound = f"{name} max limit to request ratio per {size.what} is {canonical(ratio)}"
     request, limit = size.requests.get(name, 0), size.limits.get(name, 0)
     if not request:

@@ -43,7 +43,6 @@ __all__ = [
     "accepted_on_the_way",
     "allocated_sizes",
     "apply_resizing",
-    "asked_state",
     "bind_allocated",
     "check_transition",
     "is_bound",
@@ -52,6 +51,7 @@ __all__ = [
     "phase_of",
     "remember_request",
     "request_resize",
+    "requested_state",
     "resize_state",
 ]
 
@@ -113,11 +113,11 @@ def request_resize(
         for size in map(size_of, resizable_of(new_spec_pod))
         if not same_size(size, before.get(size["name"], {}))
     ]
-    asked = asked_state(stored_pod, new_spec_pod, changed, requested_by=requested_by, now=now)
+    asked = requested_state(stored_pod, new_spec_pod, changed, requested_by=requested_by, now=now)
     return new_spec_pod if asked is None else evolve(new_spec_pod, _STATE, asked)
 
 
-def asked_state(
+def requested_state(
     stored_pod: Object,
     new_spec_pod: Object,
     changed: Collection[str],

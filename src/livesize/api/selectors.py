@@ -89,7 +89,7 @@ def parse_label_selector(text: str) -> LabelSelector:
     _check_length(text)
     if not text.strip():
         return LabelSelector()
-    return LabelSelector(tuple(_label_requirement(part) for part in _outside_brackets(text)))
+    return LabelSelector(tuple(_label_requirement(part) for part in _unbracketed_parts(text)))
 
 
 def parse_field_selector(text: str) -> FieldSelector:
@@ -104,7 +104,7 @@ def _check_length(text: str) -> None:
         raise SelectorError(f"a selector must have at most {MAXIMUM_CHARACTERS} characters")
 
 
-def _outside_brackets(text: str) -> Iterator[str]:
+def _unbracketed_parts(text: str) -> Iterator[str]:
     """The parts between commas that do not stand in brackets."""
     begin, is_inside = 0, False
     for index, character in enumerate(text):

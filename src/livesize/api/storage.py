@@ -121,7 +121,7 @@ def claim_key(volume: Object) -> tuple[str, str] | None:
     return str(reference.get("namespace") or ""), str(reference.get("name") or "")
 
 
-def is_kept_for(volume: Object, claim: Object) -> bool:
+def is_set_aside_for(volume: Object, claim: Object) -> bool:
     """The volume's reference names the claim; without a uid it means whoever has the name."""
     if claim_key(volume) != (namespace_of(claim), name_of(claim)):
         return False
@@ -133,7 +133,7 @@ def is_bound_to(claim: Object, volume: Object | None) -> bool:
     return (
         volume is not None
         and volume_name(claim) == name_of(volume)
-        and is_kept_for(volume, claim)
+        and is_set_aside_for(volume, claim)
         and bool(lookup(volume, "spec", "claimRef", "uid"))
     )
 

@@ -76,16 +76,16 @@ def fold_container(
     derived = derived_container(old)
     errors = _other_errors(given, derived)
     for key in _SIZE:
-        asked = given.get(key)
-        is_said = asked is not None or (knows_policies and key == "resizePolicy")
-        if not is_said or _same(asked, derived.get(key)):
+        wanted = given.get(key)
+        is_said = wanted is not None or (knows_policies and key == "resizePolicy")
+        if not is_said or _same(wanted, derived.get(key)):
             continue
         own = vm.get(key)
         is_free = not own if before is None else _same(own, old.get(key))
         if is_free:
-            vm = without(vm, (key,)) if asked is None else {**vm, key: asked}
-        elif not _same(asked, own):
-            errors.append(_twice(key, asked))
+            vm = without(vm, (key,)) if wanted is None else {**vm, key: wanted}
+        elif not _same(wanted, own):
+            errors.append(_twice(key, wanted))
     return {**pod, "spec": {**kept, "virtualMachine": vm}}, errors
 
 
@@ -111,22 +111,22 @@ def fold_part(part: Object, before: Object | None) -> tuple[Object, list[FieldEr
     return {**part, "spec": {**kept, "virtualMachine": vm}}, errors
 
 
-def _joined(asked: Any, own: Any, old: Any, path: str, errors: list[FieldError]) -> Any:
+def _joined(wanted: Any, own: Any, old: Any, path: str, errors: list[FieldError]) -> Any:
     """Of two parts of one value all that either says; where they differ, what is not as before."""
-    if own is None or asked == own:
-        return asked
-    if isinstance(asked, dict) and isinstance(own, dict):
+    if own is None or wanted == own:
+        return wanted
+    if isinstance(wanted, dict) and isinstance(own, dict):
         before = old if isinstance(old, dict) else {}
         joined = {
             key: _joined(value, own.get(key), before.get(key), f"{path}.{key}", errors)
-            for key, value in asked.items()
+            for key, value in wanted.items()
         }
         return {**own, **joined}
     if own == old:
-        return asked
-    if asked != old:
+        return wanted
+    if wanted != old:
         detail = "spec.virtualMachine says something else: say one of the two"
-        errors.append(FieldError(FieldErrorKind.INVALID, path, detail, asked))
+        errors.append(FieldError(FieldErrorKind.INVALID, path, detail, wanted))
     return own
 
 
@@ -152,5 +152,5 @@ def _same(left: Any, right: Any) -> bool:
     return all(side is None or isinstance(side, dict) for side in sides) and same_size(left, right)
 
 
-def _twice(key: str, asked: Any) -> FieldError:
-    return FieldError(FieldErrorKind.INVALID, f"{FIELD}.{key}", _TWICE.format(key), asked)
+def _twice(key: str, wanted: Any) -> FieldError:
+    return FieldError(FieldErrorKind.INVALID, f"{FIELD}.{key}", _TWICE.format(key), wanted)

@@ -19,7 +19,7 @@ from livesize.api.storage import (
     claim_key,
     class_of,
     is_going,
-    is_kept_for,
+    is_set_aside_for,
     mode_of,
     node_terms,
     requested,
@@ -103,9 +103,9 @@ def parse_selector(selector: Object) -> LabelSelector:
 def _is_free_for(volume: Object, claim: Object, selector: LabelSelector) -> bool:
     """Kept for this claim, whatever its labels; or for nobody, and selected."""
     if claim_key(volume) is not None:
-        return is_kept_for(volume, claim)
+        return is_set_aside_for(volume, claim)
     return selector.matches(lookup(volume, "metadata", "labels", default={}))
 
 
 def _preference(volume: Object, claim: Object) -> tuple[bool, int, str]:
-    return not is_kept_for(volume, claim), capacity(volume), name_of(volume)
+    return not is_set_aside_for(volume, claim), capacity(volume), name_of(volume)

@@ -1,8 +1,8 @@
 """The only place that writes to the store: one object, checked against its last known revision,
 and what goes with it in the same commit.
 
-Returns when the write is durable and the cache shows it. Crash points: door/commit/before and
-door/commit/after.
+Returns when the write is durable and the cache shows it. Crash points: apiserver/commit/before and
+apiserver/commit/after.
 """
 
 from __future__ import annotations
@@ -127,10 +127,10 @@ class Committer:
     async def _commit(
         self, checks: Sequence[Check], writes: Sequence[Write], first: Sequence[Put] = ()
     ) -> int:
-        self._points.reach("door/commit/before")
+        self._points.reach("apiserver/commit/before")
         if first:
             revision = await self._store.commit_in_turn(checks, first, writes)
         else:
             revision = await self._store.commit(checks, writes)
-        self._points.reach("door/commit/after")
+        self._points.reach("apiserver/commit/after")
         return revision

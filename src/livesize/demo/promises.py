@@ -7,7 +7,7 @@ class BrokenPromiseError(Exception):
     """Something the demo shows did not happen."""
 
 
-def promise(kept: bool, otherwise: str) -> None:
+def promise(holds: bool, otherwise: str) -> None:
     """Go on, or end the demo with a sentence."""
-    if not kept:
+    if not holds:
         raise BrokenPromiseError(otherwise)

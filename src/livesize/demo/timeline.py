@@ -18,23 +18,23 @@ class Moment(msgspec.Struct, frozen=True):
     MiB; None: not known."""
 
     phase: str
-    vcpus_asked: int
+    vcpus_desired: int
     vcpus_plugged: int | None
     vcpus_online: int | None
-    memory_asked: int
+    memory_desired: int
     memory_plugged: int | None
     memory_seen: int | None
 
 
 def moment_of(pod: Object) -> Moment:
-    asked = lookup(pod, "spec", "virtualMachine", "resources", "requests", default={})
+    desired = lookup(pod, "spec", "virtualMachine", "resources", "requests", default={})
     guest = lookup(pod, "status", "virtualMachineStatus", "guest", default={})
     return Moment(
         phase=str(lookup(pod, "status", "resizeState", "phase", default="None")),
-        vcpus_asked=cpu_milli(asked.get("cpu", "0")) // 1000,
+        vcpus_desired=cpu_milli(desired.get("cpu", "0")) // 1000,
         vcpus_plugged=guest.get("vcpusPlugged"),
         vcpus_online=guest.get("vcpusOnline"),
-        memory_asked=memory_bytes(asked.get("memory", "0")) // _MIB,
+        memory_desired=memory_bytes(desired.get("memory", "0")) // _MIB,
         memory_plugged=_mib(guest.get("memoryPlugged")),
         memory_seen=_mib(guest.get("memorySeen")),
     )
@@ -57,8 +57,8 @@ def heading() -> tuple[str, str]:
 
 def row(seconds: float, moment: Moment, took: str = "") -> str:
     word = "start" if moment.phase == "None" else moment.phase
-    vcpus = _cells(moment.vcpus_asked, moment.vcpus_plugged, moment.vcpus_online)
-    memory = _cells(moment.memory_asked, moment.memory_plugged, moment.memory_seen)
+    vcpus = _cells(moment.vcpus_desired, moment.vcpus_plugged, moment.vcpus_online)
+    memory = _cells(moment.memory_desired, moment.memory_plugged, moment.memory_seen)
     line = f"{seconds:>8.2f}  {word:12} {_BAR} {vcpus} {_BAR} {memory} {_BAR} {took:>8}"
     return line.rstrip()
 
@@ -67,8 +67,8 @@ def _but_memory(moment: Moment) -> Moment:
     return msgspec.structs.replace(moment, memory_plugged=None, memory_seen=None)
 
 
-def _cells(asked: int, plugged: int | None, seen: int | None) -> str:
-    return f"{asked:>6} {_shown(plugged):>9} {_shown(seen):>9}"
+def _cells(desired: int, plugged: int | None, seen: int | None) -> str:
+    return f"{desired:>6} {_shown(plugged):>9} {_shown(seen):>9}"
 
 
 def _shown(amount: int | None) -> str:

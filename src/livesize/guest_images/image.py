@@ -32,7 +32,7 @@ from livesize.runtime.oci import find_static_busybox
 
 MODULES_FOLDER = "usr/lib/livesize/modules"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_KEPT = 3  # images of one name in the cache
+_MOST_CACHED = 3  # images of one name in the cache
 
 # The root is mounted upon itself and entered again: a process whose root is the kernel's first
 # file system itself cannot pivot_root, and containers must.
@@ -139,5 +139,5 @@ def _busybox() -> dict[str, Entry]:
 def _forget_old(images: Path) -> None:
     """A running guest has read its image: removing the file does not disturb it."""
     ours = sorted(images.glob("*.cpio"), key=lambda path: path.stat().st_mtime_ns)
-    for path in ours[:-_KEPT]:
+    for path in ours[:-_MOST_CACHED]:
         path.unlink(missing_ok=True)

@@ -181,7 +181,7 @@ class Supervisor:
         self._backoff = backoff
         self._readiness = ready
         self._on_event = on_event
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._ready = asyncio.Event()
         self._over = asyncio.Event()
         self._child: Child | None = None
@@ -196,7 +196,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ask ``run`` to end the child and return."""
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     async def wait_ready(self) -> None:
         """Return when the child can be used; ChildFailedError if it never will be."""
@@ -207,7 +207,7 @@ class Supervisor:
         """Return after ``stop``; raise ChildFailedError after too many failures in a row."""
         failures = 0
         try:
-            while not self._stop_asked.is_set():
+            while not self._stop_requested.is_set():
                 began = self._clock.monotonic()
                 why = await self._run_once()
                 if why is None:
@@ -227,7 +227,7 @@ class Supervisor:
             )
         pause = self._backoff.seconds(failures)
         self._on_event(ChildFailed(self._spec.name, why, failures, pause))
-        await _first_of(stop=self._stop_asked.wait(), pause=self._clock.sleep(pause))
+        await _first_of(stop=self._stop_requested.wait(), pause=self._clock.sleep(pause))
 
     def _see_log(self) -> str:
         return f"see {self._spec.log_path}"
@@ -252,13 +252,13 @@ class Supervisor:
     async def _watch(self, child: Child) -> str | None:
         began = self._clock.monotonic()
         why = await self._until_ready(child)
-        if why is not None or self._stop_asked.is_set():
+        if why is not None or self._stop_requested.is_set():
             return why
         self._ready.set()
         seconds = self._clock.monotonic() - began
         self._on_event(ChildReady(self._spec.name, child.pid, seconds))
         first = await _first_of(
-            exited=child.wait(), stop=self._stop_asked.wait(), log=self._keep_log_small()
+            exited=child.wait(), stop=self._stop_requested.wait(), log=self._keep_log_small()
         )
         return None if first == "stop" else child.describe_exit()
 
@@ -269,7 +269,7 @@ class Supervisor:
         timeout_seconds = self._spec.ready_timeout_seconds
         first = await _first_of(
             exited=child.wait(),
-            stop=self._stop_asked.wait(),
+            stop=self._stop_requested.wait(),
             late=self._clock.sleep(timeout_seconds),
             ready=_note_refusal(self._readiness(child), refusals),
         )

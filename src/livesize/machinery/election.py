@@ -72,14 +72,14 @@ class _Held(msgspec.Struct, frozen=True):
     """The lease as we have written it, and when the request that did so was sent."""
 
     lease: Object
-    asked_at: float
+    requested_at: float
 
 
 async def _win(record: LeaseRecord, terms: LeaseTerms, clock: Clock) -> _Held:
     """Wait until the lease is ours."""
     seen, since = "", clock.monotonic()
     while True:
-        asked_at = clock.monotonic()
+        requested_at = clock.monotonic()
         try:
             async with asyncio.timeout(terms.duration_seconds):
                 lease = await record.load()
@@ -87,10 +87,10 @@ async def _win(record: LeaseRecord, terms: LeaseTerms, clock: Clock) -> _Held:
                     seen, since = version_of(lease), clock.monotonic()
                 if lease is None:
                     created = await record.create(new_lease(terms, clock.now()))
-                    return _Held(created, asked_at)
+                    return _Held(created, requested_at)
                 if _is_free(lease, terms, clock.monotonic() - since):
                     taken = await record.update(_taken(lease, terms, clock.now()))
-                    return _Held(taken, asked_at)
+                    return _Held(taken, requested_at)
         except StatusError as refusal:
             if refusal.code != 409:  # else somebody was faster
                 log.warning("lease not read", lease=terms.name, reason=str(refusal))
@@ -116,18 +116,18 @@ def _taken(lease: Object, terms: LeaseTerms, now: float) -> Object:
 async def _hold(record: LeaseRecord, terms: LeaseTerms, held: _Held, clock: Clock) -> None:
     """Return when the lease is lost, or could be lost soon."""
     while True:
-        deadline = held.asked_at + terms.duration_seconds * GIVE_UP_AFTER
+        deadline = held.requested_at + terms.duration_seconds * GIVE_UP_AFTER
         left = deadline - clock.monotonic()
         if left <= 0:
             return
         await clock.sleep(min(terms.renew_seconds, left))
-        asked_at = clock.monotonic()
+        requested_at = clock.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, deadline - asked_at)):
+            async with asyncio.timeout(max(0.0, deadline - requested_at)):
                 renewed = await _renew(record, terms, held.lease, clock.now())
             if renewed is None:
                 return
-            held = _Held(renewed, asked_at)
+            held = _Held(renewed, requested_at)
         except (ConnectionError, TimeoutError, StatusError) as failure:
             log.warning("lease not renewed", lease=terms.name, reason=str(failure))
 

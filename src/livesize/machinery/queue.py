@@ -46,7 +46,7 @@ class WorkQueue(Generic[Key]):
         self._clock = context.clock
         self.random = context.random
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
-        self._asked: set[Key] = set()
+        self._queued: set[Key] = set()
         self._running: set[Key] = set()
         self._waits: dict[Key, _Wait] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -58,12 +58,12 @@ class WorkQueue(Generic[Key]):
     @property
     def idle(self) -> bool:
         """Nothing is ready or running; keys may still wait for their time."""
-        return not self._asked and not self._running
+        return not self._queued and not self._running
 
     def add(self, key: Key) -> None:
-        if key in self._asked:
+        if key in self._queued:
             return
-        self._asked.add(key)
+        self._queued.add(key)
         if key not in self._running:
             self._ready.put_nowait(key)
 
@@ -82,13 +82,13 @@ class WorkQueue(Generic[Key]):
 
     async def get(self) -> Key:
         key = await self._ready.get()
-        self._asked.discard(key)
+        self._queued.discard(key)
         self._running.add(key)
         return key
 
     def done(self, key: Key) -> None:
         self._running.discard(key)
-        if key in self._asked:
+        if key in self._queued:
             self._ready.put_nowait(key)
 
     def attach(self, group: asyncio.TaskGroup) -> None:

@@ -34,12 +34,12 @@ _FIELDS = "livesize_fields"
 class Log:
     """Speaks for one part of the system; ``bind`` gives one that adds fields to every line."""
 
-    def __init__(self, logger: logging.Logger, bound: Mapping[str, object]) -> None:
+    def __init__(self, logger: logging.Logger, fields: Mapping[str, object]) -> None:
         self._logger = logger
-        self._bound = bound
+        self._fields = fields
 
     def bind(self, **fields: object) -> Log:
-        return Log(self._logger, {**self._bound, **fields})
+        return Log(self._logger, {**self._fields, **fields})
 
     def debug(self, message: str, /, **fields: object) -> None:
         self._write(logging.DEBUG, message, fields)
@@ -66,7 +66,7 @@ class Log:
         with_traceback: bool = False,
     ) -> None:
         if self._logger.isEnabledFor(level):
-            extra = {_FIELDS: {**self._bound, **fields}}
+            extra = {_FIELDS: {**self._fields, **fields}}
             self._logger.log(level, message, extra=extra, exc_info=with_traceback)
 
 

@@ -7,7 +7,7 @@ import asyncio
 from livesize.runtime.interface import CommandResult, CommandTimeoutError
 from livesize.runtime.streams import STDERR, STDOUT, Session
 
-_KEPT_BYTES = 64 * 1024
+_MOST_BYTES = 64 * 1024
 
 
 def with_variables(command: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
@@ -24,7 +24,7 @@ async def run_to_end(
     try:
         async with asyncio.timeout(timeout_seconds):
             async for piece in session.output():
-                said[piece.stream] = (said[piece.stream] + piece.data)[-_KEPT_BYTES:]
+                said[piece.stream] = (said[piece.stream] + piece.data)[-_MOST_BYTES:]
             exit_code = await session.exit_code()
     except TimeoutError as failure:
         raise CommandTimeoutError(

@@ -44,7 +44,7 @@ from livesize.machinery.telemetry import get_logger
 from livesize.scheduler.plan import AssignedNode, Placement, Unschedulable, WaitingPod, plan_turn
 from livesize.scheduler.resizes import answer_resize, awaits_word
 from livesize.scheduler.snapshot import DEFAULT_SCHEDULER_NAME, ClusterSnapshot, Uid
-from livesize.scheduler.storage import StorageBook
+from livesize.scheduler.storage import StorageIndex
 
 log = get_logger("scheduler")
 
@@ -73,7 +73,7 @@ class Scheduler:
         self._snapshot = ClusterSnapshot(scheduler_name)
         self._caches = Caches(client, context)
         self._pods = self._caches.of(PODS)
-        self._storage = StorageBook()
+        self._storage = StorageIndex()
         self._recorder = EventRecorder(
             event_poster(client), context=context, source=EventSource(scheduler_name)
         )

@@ -117,7 +117,7 @@ class ClusterSnapshot:
             return False
         self._assumed.pop(uid, None)
         claims = tuple((namespace_of(pod), name) for name in claims_of(pod))
-        return self._charge(uid, _Charge(lookup(pod, "spec", "nodeName"), _kept_for(pod), claims))
+        return self._charge(uid, _Charge(lookup(pod, "spec", "nodeName"), _charge_of(pod), claims))
 
     def drop_pod(self, pod: Object) -> bool:
         self._waiting.pop(uid_of(pod), None)
@@ -200,7 +200,7 @@ def node_view(node: Object) -> NodeView:
     )
 
 
-def _kept_for(pod: Object) -> Amounts:
+def _charge_of(pod: Object) -> Amounts:
     """The footprint; where we have accepted a resize that the node has not seen, what it asks."""
     kept = footprint(pod)
     return maximum(kept, requests_of(pod)) if phase_of(pod) is ResizePhase.ACCEPTED else kept

@@ -19,8 +19,8 @@ from livesize.api.storage import (
     claim_key,
     class_of,
     is_going,
-    is_kept_for,
     is_local_class,
+    is_set_aside_for,
     node_terms,
     volume_name,
     waits_for_consumer,
@@ -42,7 +42,7 @@ Users: TypeAlias = Mapping[str, str]
 """Pods that use a claim, by uid: the node each is on."""
 
 
-class StorageBook:
+class StorageIndex:
     """The newest known state of what pods' claims depend on."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class StorageBook:
         """Named by the claim, or set aside for it for good."""
         named = self._volumes.get(volume_name(claim))
         if named is not None:
-            return named if claim_key(named) is None or is_kept_for(named, claim) else None
+            return named if claim_key(named) is None or is_set_aside_for(named, claim) else None
         return next((one for one in self._volumes.values() if is_reserved_for(one, claim)), None)
 
     def _unbound(self, key: ClaimKey, claim: Object, users: Users) -> Need:
@@ -137,4 +137,4 @@ class StorageBook:
 
 
 def is_reserved_for(volume: Object, claim: Object) -> bool:
-    return is_kept_for(volume, claim) and bool(lookup(volume, "spec", "claimRef", "uid"))
+    return is_set_aside_for(volume, claim) and bool(lookup(volume, "spec", "claimRef", "uid"))

@@ -169,7 +169,7 @@ class SqliteStore:
         reached = after_revision
         while True:
             self._require_open()
-            self._require_kept(reached)
+            self._require_history(reached)
             if reached < self._feed.floor:
                 batch, reached = await self._read_changes(prefix, reached)
             else:
@@ -198,7 +198,7 @@ class SqliteStore:
         self._closed = True
         self._feed.end(_CLOSED)
         try:
-            self._hand_over()
+            self._pass_to_writer()
         finally:
             await self._writer.stop()
             await self._loop.run_in_executor(self._reader, self._file.close)
@@ -221,11 +221,11 @@ class SqliteStore:
         request = CommitRequest(self._term, commits, answer, self._loop.create_future())
         self._in_flight.append(request)
         if not self._submitted:
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._pass_to_writer)
         self._submitted.append(request)
         return await request.future
 
-    def _hand_over(self) -> None:
+    def _pass_to_writer(self) -> None:
         """At the end of this turn of the loop, so that all it commits is one transaction, and the
         writer's thread does not fight with the rest of the turn for the interpreter's lock."""
         if self._submitted:
@@ -278,7 +278,7 @@ class SqliteStore:
         batch, reached = await self._loop.run_in_executor(
             self._reader, self._file.changes, prefix, after, until, BATCH_CHANGES
         )
-        self._require_kept(after)
+        self._require_history(after)
         return batch, reached
 
     async def _states_at(self, revision: int, prefix: str) -> dict[str, Entry | None]:
@@ -288,17 +288,17 @@ class SqliteStore:
         reached = revision
         while reached < self._feed.floor:
             self._require_open()
-            self._require_kept(revision)
+            self._require_history(revision)
             until = self._feed.revision
             states = await self._loop.run_in_executor(
                 self._reader, self._file.states, prefix, reached, until
             )
             older = states | older
             reached = until
-        self._require_kept(revision)
+        self._require_history(revision)
         return self._feed.states_at(reached, prefix) | older
 
-    def _require_kept(self, revision: int) -> None:
+    def _require_history(self, revision: int) -> None:
         if revision < self._compacted:
             raise CompactedError(self._compacted)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.channels import (
-    Asked,
+    ClientMessage,
     EndOfInput,
     Input,
     Nothing,
@@ -37,7 +37,7 @@ from livesize.api.channels import (
         (b"", Nothing()),
     ],
 )
-def test_what_a_message_asks(message: bytes, asked: Asked) -> None:
+def test_what_a_message_asks(message: bytes, asked: ClientMessage) -> None:
     assert parse_message(message) == asked
 
 

@@ -225,4 +225,4 @@ async def test_the_commit_has_its_crash_points(rig: Any, tmp_path: Any) -> None:
     points = CrashPoints(log=str(log))
     service = Service(rig.store, rig.cache, rig.context, points)
     await service.create(ADMIN, NODES, "", {"metadata": {"name": "n9"}})
-    assert log.read_text().split() == ["door/commit/before", "door/commit/after"]
+    assert log.read_text().split() == ["apiserver/commit/before", "apiserver/commit/after"]

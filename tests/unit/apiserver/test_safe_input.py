@@ -53,17 +53,17 @@ PLACES = st.sampled_from(
         ("status", "resizeState"), ("status", "phase"), ("kind",), ("apiVersion",),
     ]
 )  # fmt: skip
-DOORS = st.sampled_from(["", "/resize", "/status", "/binding", "/resizing"])
+ENDPOINTS = st.sampled_from(["", "/resize", "/status", "/binding", "/resizing"])
 METHODS = st.sampled_from(["POST", "PUT", "merge", "strategic", "json"])
 TOKENS = st.sampled_from(["admin", "n1"])
 
 
-def send(rig: Rig, method: str, door: str, token: str, body: Any) -> Any:
+def send(rig: Rig, method: str, endpoint: str, token: str, body: Any) -> Any:
     if method == "POST":
-        return rig.request("POST", f"{WEB}{door}" if door else PODS, body, token=token)
+        return rig.request("POST", f"{WEB}{endpoint}" if endpoint else PODS, body, token=token)
     if method == "PUT":
-        return rig.request("PUT", f"{WEB}{door}", body, token=token)
-    return rig.patch(f"{WEB}{door}", body, method, token=token)
+        return rig.request("PUT", f"{WEB}{endpoint}", body, token=token)
+    return rig.patch(f"{WEB}{endpoint}", body, method, token=token)
 
 
 def as_patch(place: tuple[str | int, ...], value: Any) -> Any:
@@ -72,7 +72,7 @@ def as_patch(place: tuple[str | int, ...], value: Any) -> Any:
     return [{"op": "add", "path": pointer, "value": value}]
 
 
-async def attempt(method: str, door: str, token: str, place: Any, value: Any) -> None:
+async def attempt(method: str, endpoint: str, token: str, place: Any, value: Any) -> None:
     rig = Rig()
     await rig.start()
     try:
@@ -80,11 +80,11 @@ async def attempt(method: str, door: str, token: str, place: Any, value: Any) ->
         served = (await rig.get(WEB)).json
         if method == "json":
             body = as_patch(place, value)
-        elif door == "/resizing":
+        elif endpoint == "/resizing":
             body = {"request": {"requestStatus": "Accepted"}, str(place[-1]): value}
         else:
             body = evolve(pod() if method == "POST" else served, place, value)
-        answer = await send(rig, method, door, token, body)
+        answer = await send(rig, method, endpoint, token, body)
         assert answer.status < 500, answer.body
         after = (await rig.get(WEB)).json
         if answer.status >= 400:
@@ -95,8 +95,8 @@ async def attempt(method: str, door: str, token: str, place: Any, value: Any) ->
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(method=METHODS, door=DOORS, token=TOKENS, place=PLACES, value=TREES)
+@given(method=METHODS, endpoint=ENDPOINTS, token=TOKENS, place=PLACES, value=TREES)
 def test_one_field_of_a_pod_is_anything(
-    method: str, door: str, token: str, place: Any, value: Any
+    method: str, endpoint: str, token: str, place: Any, value: Any
 ) -> None:
-    asyncio.run(attempt(method, door, token, place, value))
+    asyncio.run(attempt(method, endpoint, token, place, value))

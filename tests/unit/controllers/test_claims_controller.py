@@ -1,4 +1,4 @@
-"""Claims through the real door, with the controller behind it: bound, made, grown, released."""
+"""Claims through the real API server, with its controller: bound, made, grown, released."""
 
 from __future__ import annotations
 

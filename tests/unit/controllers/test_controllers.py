@@ -1,4 +1,4 @@
-"""The controllers against the real door: what is deleted, what stays, what is counted."""
+"""The controllers against the real API server: what is deleted, what stays, what is counted."""
 
 from __future__ import annotations
 

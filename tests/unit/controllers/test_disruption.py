@@ -1,4 +1,4 @@
-"""Disruption budgets: counted, and heeded by evictions at the real door."""
+"""Disruption budgets: counted, and heeded by evictions at the real API server."""
 
 from __future__ import annotations
 

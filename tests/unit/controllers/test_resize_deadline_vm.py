@@ -8,7 +8,7 @@ from typing import Any
 from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.resize_deadline.reconcile import resize_deadline_controller
 from unit.apiserver.conftest import IDENTITIES, Rig, rig
-from unit.apiserver.test_vm_door import LARGE, SMALL, VM1, sized, vm1
+from unit.apiserver.test_vm_requests import LARGE, SMALL, VM1, sized, vm1
 from unit.controllers.at_work import at_work
 
 __all__ = ["rig", "vm1"]

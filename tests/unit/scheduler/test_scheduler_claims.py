@@ -17,7 +17,7 @@ from livesize.api.kinds.storage_class import STORAGE_CLASSES
 from livesize.api.objects import Object, evolve
 from livesize.api.resources import Amounts
 from livesize.scheduler.plan import AssignedNode, NodeView, Unschedulable, WaitingPod, plan_turn
-from livesize.scheduler.storage import StorageBook
+from livesize.scheduler.storage import StorageIndex
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
 from unit.scheduler.test_scheduler_loop import Server, node, pod, scheduling, settle
 from virtual_time import virtual_time
@@ -30,8 +30,8 @@ AT_ONCE = storage_class("now", provisioner="example.com/x", volumeBindingMode="I
 REFERENCE = {"namespace": "default", "name": "data", "uid": "uid-data"}
 
 
-def book(*stored: tuple[Resource, Object]) -> StorageBook:
-    made = StorageBook()
+def book(*stored: tuple[Resource, Object]) -> StorageIndex:
+    made = StorageIndex()
     for resource, obj in (*stored, *((STORAGE_CLASSES, one) for one in CLASSES)):
         made.set(resource, obj)
     return made
@@ -40,7 +40,7 @@ def book(*stored: tuple[Resource, Object]) -> StorageBook:
 CLASSES = (storage_class(), BY_HAND, AT_ONCE)
 
 
-def view(name: str, of: StorageBook, *claims: str, users: Any = None) -> WaitingPod:
+def view(name: str, of: StorageIndex, *claims: str, users: Any = None) -> WaitingPod:
     demands = of.demands("default", claims, users or {})
     return WaitingPod("default", name, f"uid-{name}", NOTHING, claims=claims, demands=demands)
 

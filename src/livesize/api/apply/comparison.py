@@ -120,8 +120,8 @@ def _note(key: str, found: Difference, changed: FieldSet, removed: FieldSet) -> 
         removed[key] = found.removed
 
 
-def without_fields(value: Any, fields: FieldSet, kept: FieldSet, schema: Field) -> Any:
-    """``value`` without the fields of the set, except those that are, or hold, one of ``kept``.
+def without_fields(value: Any, fields: FieldSet, others: FieldSet, schema: Field) -> Any:
+    """``value`` without the fields of the set, except those that are, or hold, one of ``others``.
     What is empty only because of that goes too."""
     if isinstance(value, dict):
         items = {f"f:{name}": item for name, item in value.items()}
@@ -131,7 +131,7 @@ def without_fields(value: Any, fields: FieldSet, kept: FieldSet, schema: Field) 
         return value
     rest: dict[str, Any] = {}
     for key, item in items.items():
-        going, staying = below(fields, key), below(kept, key)
+        going, staying = below(fields, key), below(others, key)
         if is_nothing(going):
             rest[key] = item
         elif not (owns_itself(going) and is_nothing(staying)):

@@ -26,8 +26,10 @@ _KINDS = "fkvi"
 """The kinds of keys, in the order in which a set has them."""
 _ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 """What Go escapes in JSON besides what has to be."""
-_KEPT_SETS = 4096
-_KEPT_CHARACTERS = 16 * 1024  # of one set: a few times that of a pod; larger ones are no one's make
+_CACHED_SETS = 4096
+_CACHED_CHARACTERS = (
+    16 * 1024
+)  # of one set: a few times that of a pod; larger ones are no one's make
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
@@ -146,14 +148,14 @@ def shared(fields: FieldSet) -> FieldSet:
     """The one copy of equal sets, in order: objects of one make have the same owners, so a thousand
     of them keep one tree."""
     text = json.dumps(fields, separators=(",", ":"))
-    return _kept(text) if len(text) <= _KEPT_CHARACTERS else ordered(fields)
+    return _cached(text) if len(text) <= _CACHED_CHARACTERS else ordered(fields)
 
 
-@functools.lru_cache(_KEPT_SETS)
-def _kept(text: str) -> FieldSet:
+@functools.lru_cache(_CACHED_SETS)
+def _cached(text: str) -> FieldSet:
     fields = ordered(json.loads(text))
     in_order = json.dumps(fields, separators=(",", ":"))
-    return fields if in_order == text else _kept(in_order)
+    return fields if in_order == text else _cached(in_order)
 
 
 def ordered(fields: FieldSet) -> FieldSet:

@@ -9,7 +9,7 @@ from typing import Any
 from livesize.api.apply.field_sets import path_json
 from livesize.api.schema.fields import SET, Field
 
-_LONGEST_KEPT = 256
+_LONGEST_CACHED = 256
 _KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
 """What a key is when it is not given."""
 
@@ -48,7 +48,7 @@ def elements(value: list[Any], schema: Field) -> dict[str, Any] | None:
 def _plain_name(keys: tuple[str, ...], item: dict[str, Any]) -> str | None:
     """The usual case, quickly: one key, and its value a text."""
     value = item.get(keys[0])
-    if len(keys) > 1 or not isinstance(value, str) or len(value) > _LONGEST_KEPT:
+    if len(keys) > 1 or not isinstance(value, str) or len(value) > _LONGEST_CACHED:
         return None
     return _one_text(keys[0], value)
 
@@ -66,7 +66,7 @@ def _one_text(key: str, value: str) -> str:
 def _element_name(pairs: tuple[tuple[str, Any], ...]) -> str | None:
     if any(isinstance(value, dict | list) for _, value in pairs):
         return None
-    if any(isinstance(value, str) and len(value) > _LONGEST_KEPT for _, value in pairs):
+    if any(isinstance(value, str) and len(value) > _LONGEST_CACHED for _, value in pairs):
         return _format(pairs)  # not to be kept: names are short, and memory is not for nonsense
     return _formatted(pairs, tuple(type(value) for _, value in pairs))
 

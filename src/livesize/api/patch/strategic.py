@@ -131,9 +131,9 @@ def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: Field) -
         return here if given is None else _cleaned_list(given)
     if any(isinstance(item, dict) and _directive(item) == "replace" for item in given or ()):
         return _cleaned_list(given)
-    kept = [item for item in given or () if not _is_delete(item)]
-    merged = _merge_elements(here, given or [], kept, schema)
-    named = _keys(kept, schema.merge_key)
+    staying = [item for item in given or () if not _is_delete(item)]
+    merged = _merge_elements(here, given or [], staying, schema)
+    named = _keys(staying, schema.merge_key)
     order = _list_of(patch, _SET_ORDER + field, default=None)
     if order is not None:
         wanted = _keys(order, schema.merge_key)
@@ -144,19 +144,19 @@ def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: Field) -
 
 
 def _merge_elements(
-    here: list[Any], given: list[Any], kept: list[Any], schema: Field
+    here: list[Any], given: list[Any], staying: list[Any], schema: Field
 ) -> list[_Element]:
-    """``kept``: those of ``given`` that do not delete."""
+    """``staying``: those of ``given`` that do not delete."""
     merge_key = schema.merge_key
     assert merge_key is not None
     deleted: set[Key] = set()
-    if len(kept) < len(given):
+    if len(staying) < len(given):
         deleted = set(_keys([item for item in given if _is_delete(item)], merge_key))
     old = [_Element(_key_or_none(item, merge_key), item, at) for at, item in enumerate(here)]
     merged = [element for element in old if element.key not in deleted]
     # Written backwards, so that of two elements with one key the first is found.
     places = {merged[at].key: at for at in reversed(range(len(merged)))}
-    for value in kept:
+    for value in staying:
         key = _key_of(value, merge_key)
         at = places.get(key)
         if at is None:

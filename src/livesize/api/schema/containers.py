@@ -18,7 +18,7 @@ from livesize.api.schema.fields import (
 from livesize.api.schema.probes import Lifecycle, Probe
 from livesize.api.schema.resources import ContainerResizePolicy, ResourceRequirements
 from livesize.api.schema.security import SecurityContext
-from livesize.api.schema.support import CONFIG, PROBED, Kept, Refused, used
+from livesize.api.schema.support import CONFIG, PROBED, Refused, StoredOnly, used
 
 
 class ContainerPort(Message):
@@ -26,7 +26,7 @@ class ContainerPort(Message):
     hostPort = integer(2, support=used("api.validation.unsupported"))
     containerPort = integer(3, keeps_zero=True, support=PROBED)
     protocol = string(
-        4, support=Kept("a program opens its ports itself; the word is for who reads the pod")
+        4, support=StoredOnly("a program opens its ports itself; the word is for who reads the pod")
     )
     hostIP = string(
         5,

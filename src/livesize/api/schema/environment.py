@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from livesize.api.schema.fields import Message, boolean, object_of, quantity, string
 from livesize.api.schema.references import LocalObjectReference
-from livesize.api.schema.support import VARIABLES, Kept
+from livesize.api.schema.support import VARIABLES, StoredOnly
 
 
 class ObjectFieldSelector(Message, is_atomic=True):
-    apiVersion = string(1, support=Kept("there is one version of a pod"))
+    apiVersion = string(1, support=StoredOnly("there is one version of a pod"))
     fieldPath = string(2, support=VARIABLES)
 
 

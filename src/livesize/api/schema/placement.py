@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livesize.api.schema.fields import Message, integer, list_of, object_of, string, strings
 from livesize.api.schema.meta import LabelSelector
-from livesize.api.schema.support import POD_AFFINITY, SOFT, TERM, Kept, Refused
+from livesize.api.schema.support import POD_AFFINITY, SOFT, TERM, Refused, StoredOnly
 
 
 class NodeSelectorRequirement(Message):
@@ -78,7 +78,9 @@ class Toleration(Message):
     value = string(3, support=TERM)
     effect = string(4, support=TERM)
     tolerationSeconds = integer(
-        5, keeps_zero=True, support=Kept("a taint keeps new pods away, and removes none that runs")
+        5,
+        keeps_zero=True,
+        support=StoredOnly("a taint keeps new pods away, and removes none that runs"),
     )
 
 

@@ -22,7 +22,7 @@ from livesize.api.schema.placement import Affinity, Toleration, TopologySpreadCo
 from livesize.api.schema.references import LocalObjectReference
 from livesize.api.schema.resources import ContainerSize, ResourceRequirements
 from livesize.api.schema.security import PodSecurityContext
-from livesize.api.schema.support import CLAIMS, CONFIG, NODE, WINDOWS, Kept, Refused, used
+from livesize.api.schema.support import CLAIMS, CONFIG, NODE, WINDOWS, Refused, StoredOnly, used
 from livesize.api.schema.virtual_machine import PodVirtualMachine
 from livesize.api.schema.volumes import Volume
 
@@ -100,7 +100,7 @@ class PodSpec(Message, refuses_unknown=True):
     hostname = string(16, support=CONFIG)
     subdomain = string(
         17,
-        support=Kept(
+        support=StoredOnly(
             "names a pod in the cluster's DNS, of which there is none; every StatefulSet sets it"
         ),
     )
@@ -150,7 +150,7 @@ class PodSpec(Message, refuses_unknown=True):
     enableServiceLinks = boolean(
         30,
         keeps_zero=True,
-        support=Kept(
+        support=StoredOnly(
             "true, the default, gives variables with the addresses of Services, and here"
             " a Service has no address that anything routes; false is what happens"
         ),
@@ -158,7 +158,7 @@ class PodSpec(Message, refuses_unknown=True):
     preemptionPolicy = string(
         31,
         keeps_zero=True,
-        support=Kept(
+        support=StoredOnly(
             "no pod is ever removed to make room for another, so both policies come to Never"
         ),
     )

@@ -12,7 +12,15 @@ from livesize.api.schema.fields import (
     string,
     strings,
 )
-from livesize.api.schema.support import APPARMOR, CONFIG, PROFILES, SELINUX, WINDOWS, Kept, Refused
+from livesize.api.schema.support import (
+    APPARMOR,
+    CONFIG,
+    PROFILES,
+    SELINUX,
+    WINDOWS,
+    Refused,
+    StoredOnly,
+)
 
 
 class Capabilities(Message):
@@ -90,7 +98,7 @@ class PodSecurityContext(Message):
     fsGroupChangePolicy = string(
         9,
         keeps_zero=True,
-        support=Kept(
+        support=StoredOnly(
             "a volume gets its group when it is made, and its files are not walked, which"
             " is OnRootMismatch"
         ),

@@ -27,13 +27,13 @@ class AtNode(msgspec.Struct, frozen=True, tag=True):
     where: str
 
 
-class Kept(msgspec.Struct, frozen=True, tag=True):
+class StoredOnly(msgspec.Struct, frozen=True, tag=True):
     """Stored without effect; docs/pod-fields.md repeats the reason."""
 
     why: str
 
 
-Support: TypeAlias = Used | Refused | AtNode | Kept
+Support: TypeAlias = Used | Refused | AtNode | StoredOnly
 
 
 def used(*where: str) -> Used:
@@ -46,7 +46,9 @@ VARIABLES = used("agent.volumes.environment")
 FILES = used("agent.volumes.wanted")
 NODE = AtNode("agent.admission.supported")
 VM = used("api.vm_size")
-SOFT = Kept("a preference: the scheduler places by room, and breaks no rule by not weighing it")
+SOFT = StoredOnly(
+    "a preference: the scheduler places by room, and breaks no rule by not weighing it"
+)
 TERM = used("api.placement")
 SELINUX = Refused("Livesize sets no SELinux labels: leave it out")
 APPARMOR = Refused("Livesize loads no AppArmor profiles: leave it out")

@@ -19,7 +19,7 @@ from livesize.api.validation.pod import containers_by_field, sizes_by_field
 # Charts ask for disk by default. It is counted in quotas, and not enforced: docs/pod-fields.md.
 _KNOWN = frozenset({*(name.value for name in ResourceName), "ephemeral-storage"})
 _NO_NETWORK = "a virtual machine has no network yet: leave it out"
-_BESIDE_VM = {
+_WITH_VM = {
     "hostAliases": _NO_NETWORK,
     "hostNetwork": _NO_NETWORK,
     "hostname": "a guest names itself: leave it out",
@@ -40,7 +40,7 @@ def validate_supported(pod: Object) -> list[FieldError]:
         errors += validate_resource_names(resources, f"{field}.resources")
     for field, container in containers_by_field(pod):
         errors += _validate_host_ports(container, field)
-    return errors + (_validate_beside_vm(pod["spec"]) if is_vm(pod) else [])
+    return errors + (_validate_with_vm(pod["spec"]) if is_vm(pod) else [])
 
 
 def refused_fields(spec: Object) -> Iterator[tuple[str, str]]:
@@ -71,9 +71,9 @@ def _asks_nothing(value: Any, fine: tuple[Any, ...]) -> bool:
     return value is None or value in fine
 
 
-def _validate_beside_vm(spec: Object) -> list[FieldError]:
+def _validate_with_vm(spec: Object) -> list[FieldError]:
     """What containers have and a guest has not, or has by itself."""
-    given = {f"spec.{field}": detail for field, detail in _BESIDE_VM.items() if spec.get(field)}
+    given = {f"spec.{field}": detail for field, detail in _WITH_VM.items() if spec.get(field)}
     context = spec.get("securityContext") or {}
     for field in _OF_PROCESSES:
         if context.get(field) is not None:

@@ -41,7 +41,7 @@ _NEEDED = {
     "cpu": "a virtual machine says how many CPUs it has",
     "memory": "a virtual machine says how much memory it has",
 }
-_NOT_BESIDE = {
+_NOT_WITH = {
     "containers": "a pod has either containers or a virtual machine: leave one of the two out",
     "initContainers": "a virtual machine's pod has no init containers",
     "ephemeralContainers": "a virtual machine's pod has no ephemeral containers",
@@ -54,7 +54,7 @@ def validate_vm(spec: Object, *, never: bool) -> list[FieldError]:
     vm = vm_container(spec["virtualMachine"])
     errors = [
         FieldError(FieldErrorKind.FORBIDDEN, f"spec.{kind}", detail)
-        for kind, detail in _NOT_BESIDE.items()
+        for kind, detail in _NOT_WITH.items()
         if spec.get(kind)
     ]
     errors += _numa_errors(vm)
@@ -150,7 +150,7 @@ class _Scale(msgspec.Struct, frozen=True):
     format: Callable[[int], str]
 
 
-class _Bound(msgspec.Struct, frozen=True):
+class _Limit(msgspec.Struct, frozen=True):
     amount: int
     why: str = ""
 
@@ -167,17 +167,17 @@ def _size_errors(spec: Object, vm: Object) -> list[FieldError]:
     if errors:
         return errors
     size = vm_size_of({"spec": spec})
-    cpus = (_Bound(1), _Bound(size.max_vcpus, _maximum("cpu")))
+    cpus = (_Limit(1), _Limit(size.max_vcpus, _maximum("cpu")))
     boot = f"the memory it boots with ({FIELD}.memory.boot)"
     memory = (
-        _Bound(size.boot_memory_bytes, boot),
-        _Bound(size.max_memory_bytes, _maximum("memory")),
+        _Limit(size.boot_memory_bytes, boot),
+        _Limit(size.max_memory_bytes, _maximum("memory")),
     )
     return _wrong_sizes(vm, cpus, memory)
 
 
-def _bounds(low: int, high: int) -> tuple[_Bound, _Bound]:
-    return _Bound(low), _Bound(high)
+def _bounds(low: int, high: int) -> tuple[_Limit, _Limit]:
+    return _Limit(low), _Limit(high)
 
 
 def _maximum(part: str) -> str:
@@ -196,7 +196,7 @@ def _fixed_errors(vm: Object) -> list[FieldError]:
 
 
 def _wrong_sizes(
-    vm: Object, cpus: tuple[_Bound, _Bound], memory: tuple[_Bound, _Bound]
+    vm: Object, cpus: tuple[_Limit, _Limit], memory: tuple[_Limit, _Limit]
 ) -> list[FieldError]:
     """The limit says the size, else the request; CPUs are whole in both."""
     resources = vm.get("resources") or {}
@@ -213,7 +213,7 @@ def _wrong_sizes(
 
 
 def _check(
-    quantity: Any, field: str, scale: _Scale, bounds: tuple[_Bound, _Bound]
+    quantity: Any, field: str, scale: _Scale, bounds: tuple[_Limit, _Limit]
 ) -> list[FieldError]:
     nano = parse_quantity(quantity)
     low, high = bounds
@@ -229,9 +229,9 @@ def _check(
     return [FieldError(FieldErrorKind.INVALID, field, detail, str(quantity))]
 
 
-def _beyond(words: str, bound: _Bound, scale: _Scale) -> str:
-    why = f", {bound.why}" if bound.why else ""
-    return f"must be {words} {scale.format(bound.amount)}{why}"
+def _beyond(words: str, limit: _Limit, scale: _Scale) -> str:
+    why = f", {limit.why}" if limit.why else ""
+    return f"must be {words} {scale.format(limit.amount)}{why}"
 
 
 def _nearest(nano: int, scale: _Scale, low: int, high: int) -> str:

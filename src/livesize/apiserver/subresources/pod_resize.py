@@ -10,7 +10,7 @@ from livesize.api.dialects import check_derived
 from livesize.api.objects import Object, evolve, generation_of, lookup
 from livesize.api.plain_resize import Resized
 from livesize.api.pod_template import default_sizes
-from livesize.api.resize_state import asked_state
+from livesize.api.resize_state import requested_state
 from livesize.api.validation.resize import prepare_resize, validate_pod_resize
 from livesize.apiserver.preparing import check_identity
 from livesize.apiserver.subresources.change import (
@@ -37,7 +37,7 @@ def ask_plainly(stored: Object, resized: Resized, *, requested_by: str, now: str
     """``stored`` with the sizes of a plain resize, which are others than before."""
     metadata = {**stored["metadata"], "generation": generation_of(stored) + 1}
     new = {**stored, "metadata": metadata, "spec": resized.spec}
-    state = asked_state(stored, new, resized.changed, requested_by=requested_by, now=now)
+    state = requested_state(stored, new, resized.changed, requested_by=requested_by, now=now)
     return new if state is None else evolve(new, ("status", "resizeState"), state)
 
 

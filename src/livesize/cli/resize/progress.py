@@ -132,9 +132,9 @@ def _still_wanted(pod: Object, patch: ResizePatch) -> bool:
     )
 
 
-def _covers(desired: Amounts, asked: Amounts) -> bool:
+def _covers(desired: Amounts, requested: Amounts) -> bool:
     """What the patch says is what is desired; what it does not say may be anything."""
-    wanted = {resource: asked.amount(resource) for resource in ResourceName}
+    wanted = {resource: requested.amount(resource) for resource in ResourceName}
     return all(
         amount is None or amount == desired.amount(resource) for resource, amount in wanted.items()
     )

@@ -33,9 +33,9 @@ from livesize.api.storage import (
     class_of,
     is_bound_to,
     is_going,
-    is_kept_for,
     is_local_class,
     is_ours,
+    is_set_aside_for,
     requested,
     volume_name,
     waits_for_consumer,
@@ -98,8 +98,8 @@ def plan_claim(view: ClaimView) -> ClaimSteps:
             return ()
         return _without_finalizer(PERSISTENT_VOLUME_CLAIMS, claim, CLAIM_PROTECTION)
     if lookup(claim, "metadata", "annotations", BIND_COMPLETED):
-        return _plan_bound(view)
-    kept = [one for one in view.volumes if is_kept_for(one, claim) and not is_going(one)]
+        return _plan_with_volume(view)
+    kept = [one for one in view.volumes if is_set_aside_for(one, claim) and not is_going(one)]
     if volume_name(claim):
         return _plan_named(view)
     certain = [one for one in kept if lookup(one, "spec", "claimRef", "uid")]
@@ -122,7 +122,7 @@ def plan_volume(volume: Object, claim: Object | None) -> ClaimSteps:
     return (UpdateObject(PERSISTENT_VOLUMES, without(volume, ("spec", "claimRef"))),)
 
 
-def _plan_bound(view: ClaimView) -> ClaimSteps:
+def _plan_with_volume(view: ClaimView) -> ClaimSteps:
     claim = view.claim
     volume = next((one for one in view.volumes if name_of(one) == volume_name(claim)), None)
     if volume is None or not is_bound_to(claim, volume):
@@ -151,7 +151,7 @@ def _plan_named(view: ClaimView) -> ClaimSteps:
     volume = next((one for one in view.volumes if name_of(one) == name), None)
     if volume is None or is_going(volume):
         return (TellEvent(EventReason.FAILED_BINDING, f'volume "{name}" not found: make it'),)
-    if claim_key(volume) is not None and not is_kept_for(volume, claim):
+    if claim_key(volume) is not None and not is_set_aside_for(volume, claim):
         why = f'volume "{name}" already bound to a different claim: name another one, or none'
         return (TellEvent(EventReason.FAILED_BINDING, why),)
     why = misfit(volume, claim)
@@ -161,18 +161,18 @@ def _plan_named(view: ClaimView) -> ClaimSteps:
     return _bind(claim, volume)
 
 
-def _plan_unbound(view: ClaimView, kept: list[Object]) -> ClaimSteps:
-    """``kept``: volumes that somebody has set aside for a claim of this name."""
+def _plan_unbound(view: ClaimView, reserved: list[Object]) -> ClaimSteps:
+    """``reserved``: volumes that somebody has set aside for a claim of this name."""
     claim, consumer_node = view.claim, view.consumer_node
     if waits_for_consumer(view.storage_class) and consumer_node is None:
-        volume = choose_volume(claim, kept)
+        volume = choose_volume(claim, reserved)
         why = "waiting for first consumer to be created before binding"
         waits = TellEvent(EventReason.WAIT_FOR_FIRST_CONSUMER, why)
         return (waits,) if volume is None else _bind(claim, volume)
     node: NodeFacts | None = None
     if waits_for_consumer(view.storage_class) and consumer_node is not None:
         node = consumer_node.node
-    volume = choose_volume(claim, kept) or choose_volume(claim, view.volumes, node)
+    volume = choose_volume(claim, reserved) or choose_volume(claim, view.volumes, node)
     if volume is not None:
         return _bind(claim, volume)
     if is_local_class(view.storage_class) and consumer_node is not None:

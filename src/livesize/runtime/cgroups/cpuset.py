@@ -119,11 +119,11 @@ class CpusetV2:
     def write(self, path: str, cpus: tuple[int, ...]) -> None:
         above = self._mount
         for part in path.split("/"):
-            self._hand_down(above)
+            self._delegate(above)
             above = f"{above}/{part}"
         write_text(f"{above}/cpuset.cpus", format_cpu_list(cpus))
 
-    def _hand_down(self, group: str) -> None:
+    def _delegate(self, group: str) -> None:
         control = f"{group}/cgroup.subtree_control"
         if "cpuset" in read_text(control).split():
             return

@@ -28,7 +28,7 @@ Margin: TypeAlias = Callable[[int], int]
 """How much room a lowered limit must leave above what cannot be reclaimed."""
 
 _KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
-_PATHS_KEPT = 1024
+_CACHED_PATHS = 1024
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
@@ -134,7 +134,7 @@ def read_setting(cgroups: CgroupDriver, path: str, change: GroupChange) -> Group
             return SetCpus(cgroups.read_cpus(path) or ())
 
 
-@functools.lru_cache(maxsize=_PATHS_KEPT)
+@functools.lru_cache(maxsize=_CACHED_PATHS)
 def group_path(root: str, group: Group) -> str:
     """Where a group stands below the hierarchy."""
     match group:

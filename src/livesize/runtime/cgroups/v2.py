@@ -51,7 +51,7 @@ class CgroupsV2:
         """A group has a controller only if every group above hands it down."""
         above = self._mount
         for part in path.split("/"):
-            self._hand_down(above)
+            self._delegate(above)
             above = f"{above}/{part}"
             make_directory(above)
 
@@ -162,7 +162,7 @@ class CgroupsV2:
             raise call_failed("kill the members of", path, failure) from failure
         return len(pids)
 
-    def _hand_down(self, group: str) -> None:
+    def _delegate(self, group: str) -> None:
         control = f"{group}/cgroup.subtree_control"
         missing = [name for name in REQUIRED_CONTROLLERS if name not in read_text(control).split()]
         if not missing:

@@ -47,7 +47,7 @@ from livesize.runtime.interface import (
 KILL_SECONDS = 30.0
 START_SECONDS = 60.0
 _RESERVED = "failed to reserve container name"
-_KEPT_LOGS = 2
+_MOST_LOGS = 2
 
 
 class ListedContainer(msgspec.Struct, frozen=True):
@@ -233,6 +233,6 @@ class Containers:
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.log*"):
             attempt = path.name.partition(".")[0]
-            if attempt.isdigit() and int(attempt) <= config.attempt - _KEPT_LOGS:
+            if attempt.isdigit() and int(attempt) <= config.attempt - _MOST_LOGS:
                 path.unlink(missing_ok=True)
         return f"{config.name}/{config.attempt}.log"

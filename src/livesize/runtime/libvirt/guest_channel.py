@@ -51,7 +51,7 @@ class GuestChannel:
         self._listens_again: asyncio.TimerHandle | None = None
         self._socket: socket.socket | None = None
         self._buffer = b""
-        self._asked = 0
+        self._reports_requested = 0
         self._waiting: dict[int, asyncio.Future[GuestReport | None]] = {}
 
     @property
@@ -92,8 +92,8 @@ class GuestChannel:
         """A fresh report; None where none came in time, or one that is not believed."""
         if self._socket is None:
             return None
-        self._asked += 1
-        number = self._asked
+        self._reports_requested += 1
+        number = self._reports_requested
         future: asyncio.Future[GuestReport | None] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:

@@ -86,11 +86,11 @@ class _Records:
 
     def __init__(self, since_ns: int | None) -> None:
         self._since_ns = since_ns
-        self._in_hand = b""
+        self._buffered = b""
         self._parts: dict[bytes, LogLine] = {}  # by stream
 
     def take(self, piece: bytes) -> Sequence[LogLine]:
-        *whole, self._in_hand = (self._in_hand + piece).split(b"\n")
+        *whole, self._buffered = (self._buffered + piece).split(b"\n")
         lines = []
         for record in whole:
             line = self._read(record)

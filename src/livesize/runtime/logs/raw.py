@@ -79,46 +79,46 @@ class _Lines:
         self._file = file
         self._times = times
         self._offset = offset  # of what is in hand
-        self._in_hand = b""
+        self._buffered = b""
 
     def take(self) -> Sequence[LogLine]:
         """The lines of the next piece, empty at the end of the file."""
         self._times.refresh()
         if self._offset < self._times.start:  # too slow: what was to come next has gone
-            self._offset, self._in_hand = self._times.start, b""
+            self._offset, self._buffered = self._times.start, b""
         while True:
-            self._file.seek(self._offset + len(self._in_hand))
+            self._file.seek(self._offset + len(self._buffered))
             piece = self._file.read(PIECE_BYTES)
             if not piece:
                 self._begin_again()
                 return ()
-            self._in_hand += piece
-            end = self._in_hand.rfind(b"\n") + 1
-            if not end and len(self._in_hand) >= LONGEST_LINE_BYTES:
-                end = len(self._in_hand)
+            self._buffered += piece
+            end = self._buffered.rfind(b"\n") + 1
+            if not end and len(self._buffered) >= LONGEST_LINE_BYTES:
+                end = len(self._buffered)
             if end:
                 return self._split(end)
 
     def rest(self) -> Sequence[LogLine]:
-        return self._split(len(self._in_hand)) if self._in_hand else ()
+        return self._split(len(self._buffered)) if self._buffered else ()
 
     def _split(self, end: int) -> list[LogLine]:
         now_ns = os.fstat(self._file.fileno()).st_mtime_ns
         lines = []
         position = 0
         while position < end:
-            after = self._in_hand.find(b"\n", position, end) + 1 or end
+            after = self._buffered.find(b"\n", position, end) + 1 or end
             time_ns = self._times.at(self._offset + position, now_ns)
-            lines.append(LogLine(time_ns, self._in_hand[position:after]))
+            lines.append(LogLine(time_ns, self._buffered[position:after]))
             position = after
         self._offset += end
-        self._in_hand = self._in_hand[end:]
+        self._buffered = self._buffered[end:]
         return lines
 
     def _begin_again(self) -> None:
         """Where all of a log had to go (``shorten``), it goes on from its beginning."""
         if os.fstat(self._file.fileno()).st_size < self._offset:
-            self._offset, self._in_hand = 0, b""
+            self._offset, self._buffered = 0, b""
 
 
 def _first_offset(file: BinaryIO, times: Times, query: LogQuery) -> int:

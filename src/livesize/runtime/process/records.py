@@ -31,7 +31,7 @@ from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.removal import Trash
 
 _FOLDERS = ("upper", "work", "root")
-_KEPT_LOGS = 2
+_MOST_LOGS = 2
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class ContainerAttempt:
         """This start's log and the one before are kept."""
         number = int(self.log.stem)
         for path in self.log.parent.glob("*.*"):
-            if path.stem.isdigit() and int(path.stem) <= number - _KEPT_LOGS:
+            if path.stem.isdigit() and int(path.stem) <= number - _MOST_LOGS:
                 path.unlink(missing_ok=True)
 
 

@@ -167,7 +167,7 @@ async def start_exec(
     python = interpreter.command(interpreter.descriptor, entrance)
     spawned = _Spawned(request)
     try:
-        arguments = (*python, *_asked(container, request, workload))
+        arguments = (*python, *_enter_arguments(container, request, workload))
         spawned.spawn(arguments, interpreter.environment)
         async with asyncio.timeout(START_SECONDS):
             terminal = await spawned.report()
@@ -185,7 +185,7 @@ async def start_exec(
     return spawned.session(terminal)
 
 
-def _asked(
+def _enter_arguments(
     container: ProcessContainer, request: ExecRequest, workload: WorkloadPid
 ) -> tuple[str, ...]:
     first = (str(workload.pid), str(workload.start_ticks))

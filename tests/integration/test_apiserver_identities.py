@@ -44,13 +44,13 @@ from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli
 from livesize.store.memory import MemoryStore
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 class Cluster:
-    """A door on its data directory, as `livesize token` and `cert` know it."""
+    """An API server on its data directory, as `livesize token` and `cert` know it."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.directory = DataDirectory(folder / "data")

@@ -35,8 +35,8 @@ IDENTITIES = {
 }
 
 
-class OpenDoor:
-    """``settings`` are those of ApiServerConfig: ``with OpenDoor(folder).running() as door``."""
+class ServerThread:
+    """``settings`` are those of ApiServerConfig: ``with ServerThread(folder).running() as one``."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class OpenDoor:
         self.server = ApiServer(config, MemoryStore(), context=system_context())
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[OpenDoor]:
+    def running(self) -> Iterator[ServerThread]:
         ready, stop = threading.Event(), asyncio.Event()
         self.loop = uvloop.new_event_loop()
 

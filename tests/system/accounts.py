@@ -17,7 +17,7 @@ Count: TypeAlias = tuple[int | None, int | None]  # milli-CPU, bytes of memory
 Account: TypeAlias = dict[str, dict[str, Count]]  # of each container, by pod
 
 
-def check_the_books(up: Up) -> None:
+def check_accounts(up: Up) -> None:
     """Of pods at rest whose requests are their limits. The disk may be a moment behind."""
     api, kernel = account_of_api(up), account_of_kernel(up)
     assert api == kernel

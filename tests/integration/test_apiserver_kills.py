@@ -24,7 +24,7 @@ from etcd_servers import cluster, find_etcd
 from livesize.client.kubeconfig import connection_from
 from system.up import Up, running_up
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 WRITERS = 8

@@ -1,5 +1,5 @@
-"""The door over real TLS on SQLite, on either web server: refusals, watches, restarts, HTTP/2, and
-stopping in time."""
+"""The API server over real TLS on SQLite, on either web server: refusals, watches, restarts,
+HTTP/2, and stopping in time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from livesize.apiserver.web import HttpServer
 from livesize.machinery.context import system_context
 from livesize.store.sqlite import SqliteStore
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 POD = {
     "metadata": {"name": "web"},
@@ -34,7 +34,7 @@ POD = {
 PODS = "/api/v1/namespaces/default/pods"
 
 
-class Door:
+class ServerFiles:
     def __init__(self, folder: Path, http: HttpServer) -> None:
         self.folder = folder
         self.token, entry = issue_token("admin", Role.ADMIN)
@@ -55,8 +55,8 @@ class Door:
 
 
 @pytest.fixture(params=list(HttpServer))
-def door(tmp_path: Path, request: pytest.FixtureRequest) -> Door:
-    return Door(tmp_path, request.param)
+def files(tmp_path: Path, request: pytest.FixtureRequest) -> ServerFiles:
+    return ServerFiles(tmp_path, request.param)
 
 
 async def lines(answer: aiohttp.ClientResponse) -> AsyncIterator[Any]:
@@ -64,31 +64,31 @@ async def lines(answer: aiohttp.ClientResponse) -> AsyncIterator[Any]:
         yield json.loads(line)
 
 
-async def test_what_was_answered_is_there_after_a_restart(door: Door) -> None:
-    server = await door.open()
+async def test_what_was_answered_is_there_after_a_restart(files: ServerFiles) -> None:
+    server = await files.open()
     async with (
         server.running(),
-        door.session(server) as session,
+        files.session(server) as session,
         session.post(PODS, json=POD) as answer,
     ):
         assert answer.status == 201
         made = await answer.json()
-    await door.store.close()
-    again = await door.open()
+    await files.store.close()
+    again = await files.open()
     async with (
         again.running(),
-        door.session(again) as session,
+        files.session(again) as session,
         session.get(f"{PODS}/web") as answer,
     ):
         assert await answer.json() == made
-    await door.store.close()
+    await files.store.close()
 
 
-async def test_a_watch_sees_changes_and_ends_when_the_server_stops(door: Door) -> None:
-    server = await door.open()
+async def test_a_watch_sees_changes_and_ends_when_the_server_stops(files: ServerFiles) -> None:
+    server = await files.open()
     loop = asyncio.get_running_loop()
     async with server.running():
-        session = door.session(server)
+        session = files.session(server)
         watch = await session.get(PODS, params={"watch": "true"})
         assert watch.status == 200
         events = lines(watch)
@@ -100,12 +100,12 @@ async def test_a_watch_sees_changes_and_ends_when_the_server_stops(door: Door) -
     assert loop.time() - began < 2.5
     assert [event async for event in events] == []
     await session.close()
-    await door.store.close()
+    await files.store.close()
 
 
-async def test_a_watcher_that_leaves_is_forgotten(door: Door) -> None:
-    server = await door.open()
-    async with server.running(), door.session(server) as session:
+async def test_a_watcher_that_leaves_is_forgotten(files: ServerFiles) -> None:
+    server = await files.open()
+    async with server.running(), files.session(server) as session:
         before = server.service.cache.watcher_count()
         watch = await session.get(PODS, params={"watch": "true"})
         assert server.service.cache.watcher_count() == before + 1
@@ -113,30 +113,30 @@ async def test_a_watcher_that_leaves_is_forgotten(door: Door) -> None:
         async with asyncio.timeout(5):
             while server.service.cache.watcher_count() > before:
                 await asyncio.sleep(0.01)
-    await door.store.close()
+    await files.store.close()
 
 
 async def test_who_comes_and_says_nothing_is_sent_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("livesize.apiserver.http.heads.HEAD_SECONDS", 0.5)
-    door = Door(tmp_path, HttpServer.UVICORN)
-    server = await door.open()
+    files = ServerFiles(tmp_path, HttpServer.UVICORN)
+    server = await files.open()
     async with server.running():
         context = ssl.create_default_context(cafile=str(server.ca_path))
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
         async with asyncio.timeout(5):
             assert await reader.read() == b""
         writer.close()
-        async with door.session(server) as session, session.get(PODS) as answer:
+        async with files.session(server) as session, session.get(PODS) as answer:
             assert answer.status == 200
-    await door.store.close()
+    await files.store.close()
 
 
-async def test_strangers_stay_outside(door: Door) -> None:
-    server = await door.open()
+async def test_strangers_stay_outside(files: ServerFiles) -> None:
+    server = await files.open()
     async with server.running():
-        async with door.session(server, token="guess") as session:
+        async with files.session(server, token="guess") as session:
             async with session.get(PODS) as answer:
                 assert answer.status == 401
             async with session.get("/readyz") as answer:
@@ -144,16 +144,16 @@ async def test_strangers_stay_outside(door: Door) -> None:
         async with aiohttp.ClientSession() as unbelieving:
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await unbelieving.get(server.url + "/readyz")
-    await door.store.close()
+    await files.store.close()
 
 
 async def test_http_2_where_granian_serves(tmp_path: Path) -> None:
     """One connection, many streams: a watch goes on while other requests are answered."""
-    door = Door(tmp_path, HttpServer.GRANIAN)
-    server = await door.open()
+    files = ServerFiles(tmp_path, HttpServer.GRANIAN)
+    server = await files.open()
     curl = (
         *("curl", "--silent", "--http2", "--cacert", str(server.ca_path)),
-        *("--header", f"Authorization: Bearer {door.token}", "--write-out", "\n%{http_version}"),
+        *("--header", f"Authorization: Bearer {files.token}", "--write-out", "\n%{http_version}"),
     )
     async with server.running():
         urls = (f"{server.url}{PODS}", f"{server.url}/readyz?verbose")
@@ -166,7 +166,7 @@ async def test_http_2_where_granian_serves(tmp_path: Path) -> None:
             *curl, "--no-buffer", f"{server.url}{PODS}?watch=true", stdout=asyncio.subprocess.PIPE
         )
         assert begun.stdout is not None
-        async with door.session(server) as session, session.post(PODS, json=POD) as answer:
+        async with files.session(server) as session, session.post(PODS, json=POD) as answer:
             assert answer.status == 201
         assert json.loads(await begun.stdout.readline())["type"] == "ADDED"
         before = server.service.cache.watcher_count()
@@ -175,12 +175,12 @@ async def test_http_2_where_granian_serves(tmp_path: Path) -> None:
         async with asyncio.timeout(5):
             while server.service.cache.watcher_count() >= before:
                 await asyncio.sleep(0.01)
-    await door.store.close()
+    await files.store.close()
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read(door: Door) -> None:
-    server = await door.open()
-    async with server.running(), door.session(server) as session:
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(files: ServerFiles) -> None:
+    server = await files.open()
+    async with server.running(), files.session(server) as session:
         headers = {"Content-Type": "application/json"}
         try:
             async with session.post(
@@ -191,4 +191,4 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(door: Door)
             pass  # it hung up while we were still sending
         async with session.get("/readyz") as answer:
             assert answer.status == 200
-    await door.store.close()
+    await files.store.close()

@@ -34,7 +34,7 @@ def cluster(tmp_path: Path, not_run: Callable[[str], NoReturn]) -> Iterator[Clus
 
 
 def start(made: Cluster) -> None:
-    """As docs/running-apart.md walks."""
+    """As docs/running-parts.md walks."""
     made.add_apiserver("api-1").start()
     made.ready("api-1")
     made.add_apiserver("api-2").start()

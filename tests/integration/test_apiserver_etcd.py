@@ -24,7 +24,7 @@ from livesize.machinery.context import system_context
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 
-pytestmark = pytest.mark.door
+pytestmark = pytest.mark.apiserver
 
 ADMIN = Identity("admin", Role.ADMIN)
 

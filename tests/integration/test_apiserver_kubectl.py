@@ -1,4 +1,4 @@
-"""kubectl 1.32 against the door alone; the node is played by hand, with a node's token."""
+"""kubectl 1.32 against the API server alone; the node is played by hand, with a node's token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from livesize.apiserver.server import ApiServer, ApiServerConfig
 from livesize.machinery.context import system_context
 from livesize.store.memory import MemoryStore
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 WEB = "/api/v1/namespaces/default/pods/web"
 NODE = {
@@ -35,7 +35,7 @@ NODE = {
 
 
 class Cluster:
-    """The door in a thread of its own, as kubectl blocks ours."""
+    """The API server in a thread of its own, as kubectl blocks ours."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
