@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-pytestmark = [pytest.mark.door, pytest.mark.usefixtures("kubectl_1_32")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl_1_32")]
 
 PATH = "/apis/shop.example/v1/namespaces/default/widgets"
 VIEWER = ["--as", "ann", "--as-group", "livesize:viewer"]

@@ -90,7 +90,7 @@ WIDGET = Kind(
 
 def serve(folder: Path) -> None:
     REGISTRY.register(WIDGET)
-    from integration.test_door_kubectl import Cluster
+    from integration.test_apiserver_kubectl import Cluster
 
     with Cluster(folder):
         print("serving", flush=True)

@@ -48,7 +48,7 @@ def pod_usage(pod: Object, names: Iterable[str]) -> Usage:
         if resource in _COMPUTE:
             used[name] = _nano(sides[side], resource)
         elif name not in used and not name.startswith("count/"):
-            used[name] = _asked(pod, side, resource)
+            used[name] = _requested(pod, side, resource)
     return used
 
 
@@ -58,7 +58,7 @@ def _nano(amounts: Amounts, resource: str) -> int:
     return (amounts.memory_bytes or 0) * NANO
 
 
-def _asked(pod: Object, side: str, resource: str) -> int:
+def _requested(pod: Object, side: str, resource: str) -> int:
     """Resources that are never resized: what the spec says, the most of any moment."""
 
     def of(container: Object) -> int:
