@@ -17,7 +17,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object
 from livesize.api.resize_state import bind_allocated
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.preparing import prepare_create
+from livesize.apiserver.object_metadata import prepare_create
 from livesize.apiserver.records import stored_bytes
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.wiring.folders import prepare

@@ -10,8 +10,8 @@ import pytest
 
 from livesize.api.kinds.event import EVENTS
 from livesize.api.times import format_time
-from livesize.apiserver.committing import Committer
-from livesize.apiserver.expiry.keeper import EventKeeper
+from livesize.apiserver.commit import Committer
+from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
 from unit.apiserver.conftest import ADMIN, NOW, Rig
 
@@ -21,10 +21,10 @@ async def kept(rig: Rig) -> AsyncIterator[Rig]:
     """An API server whose events live 100 s, at most 20 of them."""
     committer = Committer(rig.store, rig.cache)
     terms = EventTerms(life_seconds=100.0, maximum=20)
-    keeper = asyncio.create_task(EventKeeper(rig.cache, committer, rig.clock, terms).run())
+    expirer = asyncio.create_task(EventExpirer(rig.cache, committer, rig.clock, terms).run())
     yield rig
-    keeper.cancel()
-    await asyncio.gather(keeper, return_exceptions=True)
+    expirer.cancel()
+    await asyncio.gather(expirer, return_exceptions=True)
 
 
 async def _say(rig: Rig, name: str, **fields: Any) -> None:
@@ -40,7 +40,7 @@ async def _names(rig: Rig) -> list[str]:
 
 async def _after(rig: Rig, seconds: float) -> list[str]:
     rig.clock.seconds += seconds
-    await _names(rig)  # the keeper has come to rest
+    await _names(rig)  # the expirer has come to rest
     rig.clock.wake()
     return await _names(rig)
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from livesize.apiserver import arrivals
-from livesize.apiserver.arrivals import ArrivalLimits
+from livesize.apiserver import pending_connections
 from livesize.apiserver.http import heads
+from livesize.apiserver.pending_connections import PendingLimits
 from system.api_server import ServerThread
 
 pytestmark = pytest.mark.security
 
-FEW = ArrivalLimits(per_address=8, in_all=16)
+FEW = PendingLimits(per_address=8, in_all=16)
 MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
-    with ServerThread(tmp_path_factory.mktemp("server"), arrivals=FEW).running() as opened:
+    with ServerThread(tmp_path_factory.mktemp("server"), pending_limits=FEW).running() as opened:
         yield opened
 
 
@@ -117,7 +117,7 @@ def test_half_sent_requests_are_closed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_tls_that_never_begins_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(pending_connections, "HANDSHAKE_SECONDS", 0.3)
     with ServerThread(tmp_path).running() as server:
         silent = [server.tcp() for _ in range(20)]
         assert [_read(connection) for connection in silent] == [b""] * 20

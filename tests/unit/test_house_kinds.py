@@ -16,15 +16,15 @@ SOURCES = Path(livesize.__file__).parent
 # Besides its own module: the controller of the kind, or the one part that is about it.
 ROOMS = {
     "PodDisruptionBudget": ("DISRUPTION_BUDGETS", ("controllers/disruption/",)),
-    "LimitRange": ("LIMIT_RANGES", ("apiserver/surroundings.py",)),
-    "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/furnishing.py",)),
-    "Service": ("SERVICES", ("apiserver/furnishing.py",)),
+    "LimitRange": ("LIMIT_RANGES", ("apiserver/admission_context.py",)),
+    "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/bootstrap_objects.py",)),
+    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py",)),
     "ResourceQuota": (
         "RESOURCE_QUOTAS",
         (
             "apiserver/admission/quota.py",
             "apiserver/quotas.py",
-            "apiserver/writing.py",
+            "apiserver/write_context.py",
             "controllers/quota/",
         ),
     ),
@@ -32,8 +32,8 @@ ROOMS = {
         "STORAGE_CLASSES",
         (
             "api/kinds/persistent_volume",
-            "apiserver/furnishing.py",
-            "apiserver/surroundings.py",
+            "apiserver/bootstrap_objects.py",
+            "apiserver/admission_context.py",
             "controllers/claims/",
             "scheduler/loop.py",
         ),

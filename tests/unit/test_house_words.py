@@ -22,7 +22,7 @@ OF_KUBERNETES = {"BOUND", "BOUND_BY_CONTROLLER", "bound_to", "is_bound", "is_bou
 """Claims, volumes and pods are bound there."""
 PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 ENTRY = re.compile(r"^\| ([^|]+?) \|", re.MULTILINE)
-NOT_YET = {"agent", "api", "apiserver", "runtime", "sim"}
+NOT_YET = {"agent", "runtime", "sim"}
 """Folders in which names are still to be changed."""
 
 

@@ -18,9 +18,9 @@ from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEven
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.patch import PatchType
 from livesize.api.write_options import PLAIN_WRITE, WriteOptions
-from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.deletion import parse_delete_options
+from livesize.apiserver.deletion_plan import parse_delete_options
+from livesize.apiserver.request_types import ListOptions, Target, WatchOptions
 from livesize.apiserver.service import Service
 from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.watchers import Delivery

@@ -13,18 +13,18 @@ from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import lookup
 from livesize.api.roles import Role
-from livesize.apiserver.asked import ListOptions
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.deletion import LASTING_NAMESPACES, DeleteOptions
-from livesize.apiserver.furnishing import (
-    FURNITURE_KINDS,
-    Furniture,
-    furnish_cluster,
-    furnish_namespace,
-    is_furnished,
+from livesize.apiserver.bootstrap_objects import (
+    BOOTSTRAP_KINDS,
+    BootstrapObjects,
+    bootstrap_cluster,
+    bootstrap_namespace,
+    is_bootstrapped,
 )
+from livesize.apiserver.deletion_plan import LASTING_NAMESPACES, DeleteOptions
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record
+from livesize.apiserver.request_types import ListOptions
 from livesize.apiserver.service import Service
 from livesize.apiserver.watchers import Delivery, Watcher
 from livesize.machinery.clock import Clock
@@ -33,13 +33,15 @@ from livesize.store.interface import StoreUnavailableError
 
 _log = get_logger("apiserver.namespaces")
 _IDENTITY = Identity("system:namespace-controller", Role.ADMIN)
-NO_FURNITURE = Furniture()
+DEFAULT_BOOTSTRAP = BootstrapObjects()
 UNAVAILABLE_SECONDS = 1.0
-_LOOKED_AT = frozenset({NAMESPACES, *FURNITURE_KINDS})
+_LOOKED_AT = frozenset({NAMESPACES, *BOOTSTRAP_KINDS})
 
 
-async def ensure_lasting_namespaces(service: Service, furniture: Furniture = NO_FURNITURE) -> None:
-    await furnish_cluster(service)
+async def ensure_lasting_namespaces(
+    service: Service, bootstrap: BootstrapObjects = DEFAULT_BOOTSTRAP
+) -> None:
+    await bootstrap_cluster(service)
     for name in sorted(LASTING_NAMESPACES):
         try:
             await service.create(_IDENTITY, NAMESPACES, "", {"metadata": {"name": name}})
@@ -47,11 +49,11 @@ async def ensure_lasting_namespaces(service: Service, furniture: Furniture = NO_
             if error.reason != "AlreadyExists":
                 raise
     for record in service.cache.records(NAMESPACES):
-        await furnish_namespace(service, record.name, furniture, renew=True)
+        await bootstrap_namespace(service, record.name, bootstrap, renew=True)
 
 
 async def run_namespaces(
-    service: Service, furniture: Furniture = NO_FURNITURE, *, clock: Clock
+    service: Service, bootstrap: BootstrapObjects = DEFAULT_BOOTSTRAP, *, clock: Clock
 ) -> None:
     """Until the cache ends its watches for good; one that was only cut off is begun again, and
     everything is looked at again when the store could not be reached for a while."""
@@ -63,7 +65,7 @@ async def run_namespaces(
     while True:
         watcher = service.cache.watch(None, matches=concerns)
         try:
-            await _follow(service, watcher, furniture, going)
+            await _follow(service, watcher, bootstrap, going)
             if watcher.error is None:
                 return
         except StoreUnavailableError as failure:
@@ -74,14 +76,14 @@ async def run_namespaces(
 
 
 async def _follow(
-    service: Service, watcher: Watcher, furniture: Furniture, going: set[str]
+    service: Service, watcher: Watcher, bootstrap: BootstrapObjects, going: set[str]
 ) -> None:
     for record in service.cache.records(NAMESPACES):
-        await _look_at(service, record.name, furniture, going)
+        await _look_at(service, record.name, bootstrap, going)
     while deliveries := await watcher.take(late=True):
         concerned = {_namespace_concerned(delivery) for delivery in deliveries}
         for name in sorted(concerned):
-            await _look_at(service, name, furniture, going)
+            await _look_at(service, name, bootstrap, going)
 
 
 def _namespace_concerned(delivery: Delivery) -> str:
@@ -90,11 +92,13 @@ def _namespace_concerned(delivery: Delivery) -> str:
     return record.name if record.resource == NAMESPACES else record.namespace
 
 
-async def _look_at(service: Service, name: str, furniture: Furniture, going: set[str]) -> None:
+async def _look_at(
+    service: Service, name: str, bootstrap: BootstrapObjects, going: set[str]
+) -> None:
     if not _is_terminating(service, name):
         going.discard(name)
-        if not is_furnished(service.cache, name):
-            await furnish_namespace(service, name, furniture)
+        if not is_bootstrapped(service.cache, name):
+            await bootstrap_namespace(service, name, bootstrap)
         return
     going.add(name)  # first: what goes while it is emptied brings us here again
     try:

@@ -210,13 +210,13 @@ class ObjectsCache:
         watcher = Watcher(resource, namespace, matches, capacity=self._watcher_capacity)
         if resource is not None:
             self._catch_up(watcher, self._shelves[resource], namespace, after_revision)
-        told = self._watchers_first if first else self._watchers
-        told.setdefault(resource, {})[watcher] = None
+        watchers = self._watchers_first if first else self._watchers
+        watchers.setdefault(resource, {})[watcher] = None
         return watcher
 
     def end(self, watcher: Watcher) -> None:
-        for told in (self._watchers_first, self._watchers):
-            told.get(watcher.resource, {}).pop(watcher, None)
+        for watchers in (self._watchers_first, self._watchers):
+            watchers.get(watcher.resource, {}).pop(watcher, None)
         watcher.close()
 
     def close_watchers(self, error: StatusError | None = None) -> None:

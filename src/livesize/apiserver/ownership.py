@@ -36,8 +36,8 @@ from livesize.api.patch import PatchError
 from livesize.api.roles import Role
 from livesize.api.schema.fields import Field
 from livesize.api.write_options import WriteOptions
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.scale import scale_paths
 
@@ -166,8 +166,8 @@ def owned_part(target: Target, obj: Object) -> Object:
             status = lookup(obj, "status")
             if not isinstance(status, dict):
                 return {}
-            kept = {key: item for key, item in status.items() if key != "resizeState"}
-            return {"status": kept} if kept else {}
+            owned = {key: item for key, item in status.items() if key != "resizeState"}
+            return {"status": owned} if owned else {}
         case "resize":
             return _resized_part(obj)
         case "scale":

@@ -1,4 +1,4 @@
-"""Keeps the books of ResourceQuotas at the door: what a change costs is stored in its own commit.
+"""Keeps the ledger of ResourceQuotas: what a change costs is stored in its own commit.
 
 Changes that cost something are made one after the other in each namespace that has a quota, so
 that they do not fight for it; another API server on the same store is noticed by compare and set.
@@ -25,19 +25,19 @@ from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted, recount
 from livesize.apiserver.admission.plan import Refusal
 from livesize.apiserver.admission.quota import Counted, plan_charge
-from livesize.apiserver.committing import Beside
+from livesize.apiserver.commit import ExtraWrite
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
 from livesize.store.interface import Check
 
 
-class QuotaBooks:
+class QuotaLedger:
     def __init__(self, cache: ObjectsCache) -> None:
         self._cache = cache
         self._lanes: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    def charge(self, change: Counted, name: str) -> Sequence[Beside]:
+    def charge(self, change: Counted, name: str) -> Sequence[ExtraWrite]:
         """The quotas to be stored with the change; raises 403 where one does not bear it."""
         shown = change.new if change.new is not None else change.old
         assert shown is not None
@@ -54,19 +54,19 @@ class QuotaBooks:
             case Refusal(why=why, causes=causes):
                 raise forbidden(change.resource, name, why, causes)
             case charged:
-                return [*noticed, *(_beside(quota, records) for quota in charged)]
+                return [*noticed, *(_quota_write(quota, records) for quota in charged)]
 
     def unchanged(self, resource: Resource, namespace: str) -> Sequence[Check]:
-        """What the commit of a change checks beside the change: that no quota has come since."""
+        """What the commit of a change checks besides the change: that no quota has come since."""
         if not is_counted(resource):
             return ()
         record = self._cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
         return () if record is None else (Check(record.key, record.revision),)
 
-    def _noticed(self, namespace: str) -> Sequence[Beside]:
+    def _noticed(self, namespace: str) -> Sequence[ExtraWrite]:
         """The namespace as it is, written so that changes under way notice."""
         record = self._cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
-        return () if record is None else (Beside(NAMESPACES, record.stored, record),)
+        return () if record is None else (ExtraWrite(NAMESPACES, record.stored, record),)
 
     def recounted(self, quota: Record) -> tuple[Record, Object] | None:
         """The quota as it is stored now, and as it should be, where that is not the same."""
@@ -84,7 +84,7 @@ class QuotaBooks:
 
     def with_usage(self, resource: Resource, old: Object | None, new: Object) -> Object:
         """``new`` with what is used of it, where it is a quota that sets limits."""
-        change = Counted(resource, old, new, asked=False)
+        change = Counted(resource, old, new, refusable=False)
         return self.counted(new) if change.sets_limits else new
 
     def lane(self, namespace: str) -> Lane:
@@ -129,6 +129,6 @@ class Lane:
         return waited
 
 
-def _beside(quota: Object, records: dict[str, Record]) -> Beside:
+def _quota_write(quota: Object, records: dict[str, Record]) -> ExtraWrite:
     record = records[key_of(RESOURCE_QUOTAS, namespace_of(quota), name_of(quota))]
-    return Beside(RESOURCE_QUOTAS, quota, record)
+    return ExtraWrite(RESOURCE_QUOTAS, quota, record)

@@ -19,21 +19,21 @@ import msgspec
 
 import livesize
 from livesize.api.kinds.registry import REGISTRY
-from livesize.apiserver.arrivals import ArrivalLimits
 from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.tokens import Tokens
-from livesize.apiserver.committing import Committer
+from livesize.apiserver.bootstrap_objects import BootstrapObjects
+from livesize.apiserver.commit import Committer
 from livesize.apiserver.direct_client import DirectClient
-from livesize.apiserver.expiry.keeper import EventKeeper
+from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
-from livesize.apiserver.furnishing import Furniture
 from livesize.apiserver.http.app import App
 from livesize.apiserver.http.audit import AuditSettings, audited
 from livesize.apiserver.http.limits import Budget
 from livesize.apiserver.http.node_join import NODE_CERTIFICATE_SECONDS, NodeJoin
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.pending_connections import PendingLimits
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode
 from livesize.apiserver.streaming.streams import NodeStreams
@@ -62,7 +62,7 @@ class ApiServerConfig(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     event_terms: EventTerms = EventTerms()
     budget: Budget = Budget()
-    arrivals: ArrivalLimits = ArrivalLimits()
+    pending_limits: PendingLimits = PendingLimits()
     trusts_editors: bool = True  # to run programs as processes of a machine (design 5.6)
     http: HttpServer = HttpServer.UVICORN
     audit: AuditSettings = AuditSettings()
@@ -101,7 +101,7 @@ class ApiServer:
             trusts_editors=config.trusts_editors,
         )
         committer = Committer(store, self._cache, points)
-        self._events = EventKeeper(self._cache, committer, self._clock, config.event_terms)
+        self._events = EventExpirer(self._cache, committer, self._clock, config.event_terms)
 
     @property
     def port(self) -> int:
@@ -141,16 +141,18 @@ class ApiServer:
         async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             background = [group.create_task(self._cache.run(), name="watch cache")]
             await self._cache.loaded.wait()
-            furniture = Furniture(self.ca_path.read_text(), self._config.host, self._port)
-            await ensure_lasting_namespaces(self.service, furniture)
-            namespaces = run_namespaces(self.service, furniture, clock=self._clock)
+            bootstrap = BootstrapObjects(self.ca_path.read_text(), self._config.host, self._port)
+            await ensure_lasting_namespaces(self.service, bootstrap)
+            namespaces = run_namespaces(self.service, bootstrap, clock=self._clock)
             background.append(group.create_task(namespaces, name="namespaces"))
             background.append(group.create_task(self._compact(), name="compaction"))
             background.append(group.create_task(self._events.run(), name="events"))
             app = self._app()
             background.append(group.create_task(app.run_loop_lag(), name="loop lag"))
-            told = stack.enter_context(audited(app, self._config.audit, self._clock))
-            server = make_web_server(self._config.http, told, tls, self._config.arrivals)
+            audited_app = stack.enter_context(audited(app, self._config.audit, self._clock))
+            server = make_web_server(
+                self._config.http, audited_app, tls, self._config.pending_limits
+            )
             web = group.create_task(server.run(listener), name="web server")
             await server.listening.wait()
             self._ready = True

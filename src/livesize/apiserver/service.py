@@ -28,7 +28,6 @@ from livesize.api.objects import Object, evolve, lookup, name_of
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
 from livesize.api.write_options import PLAIN_WRITE, WriteOptions
-from livesize.apiserver.asked import ListOptions, Target, WatchOptions
 from livesize.apiserver.auth.authorize import Access, allows, authorize, refusal
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.node_reads import (
@@ -38,20 +37,12 @@ from livesize.apiserver.auth.node_reads import (
     forbids_reading,
     selected_name,
 )
-from livesize.apiserver.committing import Beside, Committer
-from livesize.apiserver.creating import Creating
-from livesize.apiserver.deleting import Deleted, Deleting
-from livesize.apiserver.deletion import DeleteOptions
-from livesize.apiserver.editing import Edit, Editing, Seen, merge_applied_part
-from livesize.apiserver.evicting import Evicting
-from livesize.apiserver.intake import (
-    apply_patch,
-    names_policy,
-    plain_sizes,
-    take_object,
-    take_part,
-    take_sent,
-)
+from livesize.apiserver.commit import Committer, ExtraWrite
+from livesize.apiserver.creation import Creator
+from livesize.apiserver.deletion import Deleted, Deleter
+from livesize.apiserver.deletion_plan import DeleteOptions
+from livesize.apiserver.eviction import EvictionGuard
+from livesize.apiserver.listing import Page, open_watch, read_page
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.ownership import (
     applying_owner,
@@ -59,16 +50,25 @@ from livesize.apiserver.ownership import (
     own_created,
     updating_owner,
 )
-from livesize.apiserver.quotas import QuotaBooks
-from livesize.apiserver.reading import Page, open_watch, read_page
+from livesize.apiserver.quotas import QuotaLedger
 from livesize.apiserver.records import Record, encode
+from livesize.apiserver.request_body import (
+    apply_patch,
+    names_policy,
+    plain_sizes,
+    take_object,
+    take_part,
+    take_sent,
+)
+from livesize.apiserver.request_types import ListOptions, Target, WatchOptions
 from livesize.apiserver.strategies.lookup import strategy_of
+from livesize.apiserver.subresources.attached_events import attached_event_errors
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
 from livesize.apiserver.subresources.rules import change_rule, is_readable, post_rule, view_of
-from livesize.apiserver.subresources.told import told_errors
+from livesize.apiserver.update import Edit, Seen, Updater, merge_applied_part
 from livesize.apiserver.watchers import Watcher
-from livesize.apiserver.writing import ATTEMPTS, Ground
+from livesize.apiserver.write_context import ATTEMPTS, WriteContext
 from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.interface import Store
@@ -92,11 +92,13 @@ class Service:
         trusts_editors: bool = True,
     ) -> None:
         self.cache = cache
-        committer, books = Committer(store, cache, points), QuotaBooks(cache)
-        self._ground = Ground(cache, context, committer, books, trusts_editors)
-        self._creating = Creating(self._ground)
-        self._editing = Editing(self._ground)
-        self._deleting = Deleting(self._ground)
+        committer, quotas = Committer(store, cache, points), QuotaLedger(cache)
+        self._context = WriteContext(
+            cache, context.clock, context.ids, committer, quotas, trusts_editors
+        )
+        self._creator = Creator(self._context)
+        self._updater = Updater(self._context)
+        self._deleter = Deleter(self._context)
 
     # Reading
 
@@ -106,7 +108,7 @@ class Service:
             raise method_not_allowed()
         if not any_age:
             await self.cache.fresh()
-        return _viewed(target, await self._ground.newest(target))
+        return _viewed(target, await self._context.newest(target))
 
     async def list(self, identity: Identity, resource: Resource, options: ListOptions) -> Page:
         name = selected_name(options.fields)
@@ -178,12 +180,12 @@ class Service:
         obj = take_object(resource, obj, options)
         if strategy_of(resource).reads_cluster:
             await self.cache.fresh()  # what admission gives it comes from there
-        new = self._creating.begin(resource, namespace, obj)
+        new = self._creator.begin(resource, namespace, obj)
         target = Target(resource, namespace, name_of(new))
         owner = updating_owner(identity, target, options)
         if owner is not None:
-            new = own_created(target, new, self._ground.timed(owner))
-        return await self._creating.insert(identity, target, new, options)
+            new = own_created(target, new, self._context.timed(owner))
+        return await self._creator.insert(identity, target, new, options)
 
     async def update(
         self, identity: Identity, target: Target, obj: Any, options: WriteOptions = PLAIN_WRITE
@@ -196,7 +198,7 @@ class Service:
         def incoming(seen: Seen) -> Object:
             return strategy.replaced(seen.stored, taken)
 
-        return _viewed(target, await self._editing.modify(edit, rule, incoming))
+        return _viewed(target, await self._updater.modify(edit, rule, incoming))
 
     async def patch(
         self,
@@ -219,7 +221,7 @@ class Service:
             made = apply_patch(target.resource, served, patch, patch_type)
             return take_sent(target, made, options, patch=patch, patched=served)
 
-        return _viewed(target, await self._editing.modify(edit, rule, incoming))
+        return _viewed(target, await self._updater.modify(edit, rule, incoming))
 
     async def apply(
         self, identity: Identity, target: Target, part: Any, options: WriteOptions
@@ -233,7 +235,7 @@ class Service:
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:
-                record = await self._editing.modify(
+                record = await self._updater.modify(
                     edit, rule, lambda now: merge_applied_part(edit, now)
                 )
                 return Applied(record, created=False)
@@ -254,11 +256,11 @@ class Service:
         if lookup(part, "metadata", "uid"):
             raise conflict(target.resource, target.name, "uid mismatch: the object is not there")
         named = evolve(part, ("metadata", "name"), target.name)
-        new = self._creating.begin(target.resource, target.namespace, named)
+        new = self._creator.begin(target.resource, target.namespace, named)
         new = own_created(
-            target, new, self._ground.timed(applying_owner(target, edit.options)), part
+            target, new, self._context.timed(applying_owner(target, edit.options)), part
         )
-        return await self._creating.insert(edit.identity, target, new, edit.options)
+        return await self._creator.insert(edit.identity, target, new, edit.options)
 
     async def post(
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
@@ -267,23 +269,23 @@ class Service:
         edit = Edit.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
         taken = take_sent(target, body, options)
-        events = self._events_told(identity, target, taken)
-        return await self._editing.modify(edit, rule, lambda _: taken, events)
+        events = self._attached_events(identity, target, taken)
+        return await self._updater.modify(edit, rule, lambda _: taken, events)
 
     async def evict(
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
     ) -> Deleted:
         """POST of pods/X/eviction: who may evict needs no right to delete."""
         authorize(identity, target.access("create"))
-        asked = parse_eviction(target, take_sent(target, body, options), options)
+        delete_options = parse_eviction(target, take_sent(target, body, options), options)
         pod = Target(target.resource, target.namespace, target.name)
-        return await self._deleting.delete(identity, pod, asked, Evicting(self.cache))
+        return await self._deleter.delete(identity, pod, delete_options, EvictionGuard(self.cache))
 
     async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
         authorize(identity, target.access("delete"))
         if target.subresource:
             raise method_not_allowed()
-        return await self._deleting.delete(identity, target, options)
+        return await self._deleter.delete(identity, target, options)
 
     async def delete_collection(
         self, identity: Identity, resource: Resource, selection: ListOptions, options: DeleteOptions
@@ -296,7 +298,7 @@ class Service:
             target = Target(resource, record.namespace, record.name)
             this_one = msgspec.structs.replace(options, uid=record.stored["metadata"]["uid"])
             try:
-                deleted.append(await self._deleting.delete(identity, target, this_one))
+                deleted.append(await self._deleter.delete(identity, target, this_one))
             except StatusError as error:
                 if error.code not in (404, 409):  # gone, or another one of that name by now
                     raise
@@ -304,16 +306,21 @@ class Service:
 
     async def finish_namespace(self, name: str) -> bool:
         """Remove a terminating namespace in which nothing is left; False where it has to wait."""
-        return await self._deleting.finish_namespace(name)
+        return await self._deleter.finish_namespace(name)
 
-    def _events_told(self, identity: Identity, target: Target, body: Object) -> Sequence[Beside]:
+    def _attached_events(
+        self, identity: Identity, target: Target, body: Object
+    ) -> Sequence[ExtraWrite]:
         """The events that come with what is said of an object: about that object, and no other."""
-        told = body.get("events") or []
-        if not told:
+        attached = body.get("events") or []
+        if not attached:
             return ()
-        refuse_invalid(target, told_errors(target, told))
+        refuse_invalid(target, attached_event_errors(target, attached))
         authorize(identity, Access("create", EVENTS, "", target.namespace))
-        return [Beside(EVENTS, self._creating.begin(EVENTS, target.namespace, one)) for one in told]
+        return [
+            ExtraWrite(EVENTS, self._creator.begin(EVENTS, target.namespace, one))
+            for one in attached
+        ]
 
 
 def _viewed(target: Target, record: Record) -> Record:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import uvicorn
 
-from livesize.apiserver.arrivals import Acceptor, ArrivalLimits
 from livesize.apiserver.http.peers import PeerProtocol
+from livesize.apiserver.pending_connections import Acceptor, PendingLimits
 from livesize.apiserver.tls import TlsFiles
 
 STOP_SECONDS = 2
@@ -42,7 +42,7 @@ class WebServer(Protocol):
     def stop(self) -> None: ...
 
 
-def make_web_server(kind: HttpServer, app: Any, tls: TlsFiles, limits: ArrivalLimits) -> WebServer:
+def make_web_server(kind: HttpServer, app: Any, tls: TlsFiles, limits: PendingLimits) -> WebServer:
     match kind:
         case HttpServer.UVICORN:
             return UvicornServer(app, tls, limits)
@@ -51,7 +51,7 @@ def make_web_server(kind: HttpServer, app: Any, tls: TlsFiles, limits: ArrivalLi
 
 
 class UvicornServer:
-    def __init__(self, app: Any, tls: TlsFiles, limits: ArrivalLimits) -> None:
+    def __init__(self, app: Any, tls: TlsFiles, limits: PendingLimits) -> None:
         self.listening = asyncio.Event()
         config = uvicorn.Config(
             app,
@@ -86,7 +86,7 @@ class _Uvicorn(uvicorn.Server):
     """Leaves signals alone, says when it has begun, and limits who may stand at the door."""
 
     def __init__(
-        self, config: uvicorn.Config, listening: asyncio.Event, limits: ArrivalLimits
+        self, config: uvicorn.Config, listening: asyncio.Event, limits: PendingLimits
     ) -> None:
         super().__init__(config)
         self._limits = limits

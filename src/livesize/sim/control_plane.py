@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.committing import Committer
-from livesize.apiserver.expiry.keeper import EventKeeper
+from livesize.apiserver.commit import Committer
+from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -85,7 +85,7 @@ class ControlPlane:
         self._processes = [Process(tasks, cache.run())]
         await cache.loaded.wait()
         await ensure_lasting_namespaces(service)
-        events = EventKeeper(cache, Committer(session, cache), clock, EventTerms())
+        events = EventExpirer(cache, Committer(session, cache), clock, EventTerms())
         self._processes += [
             Process(tasks, run_namespaces(service, clock=clock)),
             Process(tasks, events.run()),

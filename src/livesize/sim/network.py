@@ -19,9 +19,9 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import EVERYTHING, ObjectList, Selection, WatchEvent
 from livesize.api.objects import Object, name_of, version_of
 from livesize.api.patch import PatchType
-from livesize.apiserver.asked import WatchOptions
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
+from livesize.apiserver.request_types import WatchOptions
 from livesize.apiserver.service import Service
 from livesize.apiserver.watchers import Watcher
 from livesize.machinery.clock import Clock

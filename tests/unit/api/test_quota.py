@@ -47,11 +47,11 @@ def test_used_is_always_the_sum_and_asking_never_exceeds_it(
     changes: list[tuple[str, Object | None, bool]],
 ) -> None:
     quota, pods = QUOTA, dict[str, Object]()
-    for name, new, asked in changes:
+    for name, new, refusable in changes:
         before = used_of(quota)
-        planned = plan_charge([quota], Counted(PODS, pods.get(name), new, asked))
+        planned = plan_charge([quota], Counted(PODS, pods.get(name), new, refusable))
         if isinstance(planned, Refusal):
-            assert asked
+            assert refusable
             continue
         quota = planned[0] if planned else quota
         pods.pop(name, None)
@@ -60,4 +60,4 @@ def test_used_is_always_the_sum_and_asking_never_exceeds_it(
         assert recount(QUOTA, [(PODS, one) for one in pods.values()])["status"] == quota["status"]
         after, hard = used_of(quota), hard_of(quota)
         for what in HARD:
-            assert not asked or after[what] <= max(before[what], hard[what])
+            assert not refusable or after[what] <= max(before[what], hard[what])

@@ -13,7 +13,7 @@ from livesize.api.objects import Object, Path, evolve, without
 from livesize.api.patch.merge import merge_patch
 from livesize.api.validation.resize import prepare_resize, validate_pod_resize
 from livesize.api.write_options import PLAIN_WRITE
-from livesize.apiserver.intake import take_object
+from livesize.apiserver.request_body import take_object
 from unit.api.refusals import shape_errors
 
 SIZE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}

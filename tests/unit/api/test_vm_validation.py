@@ -20,7 +20,7 @@ from livesize.api.validation.resize import (
 )
 from livesize.api.validation.vm import host_paths
 from livesize.api.write_options import PLAIN_WRITE
-from livesize.apiserver.intake import take_object
+from livesize.apiserver.request_body import take_object
 from unit.api.refusals import create_errors
 
 VM = "spec.virtualMachine"

@@ -19,13 +19,13 @@ from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.http.app import App
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import encode, stored_bytes
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams

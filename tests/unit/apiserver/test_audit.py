@@ -105,7 +105,7 @@ def test_without_a_log_the_door_is_as_it_was(rig: Any, settings: AuditSettings) 
 
 def test_files_are_turned_over_by_size_and_only_some_are_kept(path: Path) -> None:
     for number in range(6):
-        with AuditLog(path, max_bytes=10, kept=2) as log:
+        with AuditLog(path, max_bytes=10, max_backups=2) as log:
             log.put(b"line %d..\n" % number)
     names = sorted(one.name for one in path.parent.iterdir())
     assert names == ["audit.log", "audit.log.1", "audit.log.2"]

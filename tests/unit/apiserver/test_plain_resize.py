@@ -18,11 +18,11 @@ from livesize.api.plain_resize import parse_sizes, resize_plainly
 from livesize.api.resize_state import bind_allocated
 from livesize.api.roles import Role
 from livesize.api.write_options import PLAIN_WRITE, FieldValidation, WriteOptions
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.intake import apply_patch, plain_sizes, take_object
 from livesize.apiserver.ownership import own_changed, own_created
 from livesize.apiserver.records import make_record
+from livesize.apiserver.request_body import apply_patch, plain_sizes, take_object
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.subresources.change import SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly, resize_pod
 

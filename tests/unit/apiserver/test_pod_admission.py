@@ -11,9 +11,9 @@ from livesize.api.objects import Object, Path, evolve
 from livesize.api.roles import Role
 from livesize.apiserver.admission.plan import RULES, guard_allocation, guard_limits
 from livesize.apiserver.admission.trust import Distrust
+from livesize.apiserver.admission_context import context_of
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.surroundings import around_of
 from unit.apiserver.conftest import pod
 
 BASE = "/api/v1/namespaces/default"
@@ -288,7 +288,7 @@ async def test_a_resize_looks_at_no_node_where_editors_are_not_trusted(rig: Any)
 
     def distrust(verb: str, subresource: str = "") -> Distrust | None:
         access = Access(verb, PODS, subresource, "default", "web")
-        return around_of(rig.cache, access, trusts_editors=False).distrust
+        return context_of(rig.cache, access, trusts_editors=False).distrust
 
     assert distrust("patch", "resize") is None
     for verb, subresource in (("create", ""), ("patch", ""), ("create", "binding")):

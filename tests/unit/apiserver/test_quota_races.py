@@ -25,9 +25,9 @@ from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.quota import hard_of, is_counted, recount, used_of
-from livesize.apiserver.asked import Target
-from livesize.apiserver.deletion import DeleteOptions
+from livesize.apiserver.deletion_plan import DeleteOptions
 from livesize.apiserver.keys import key_of, resource_of
+from livesize.apiserver.request_types import Target
 from livesize.store.interface import ChangeKind, Check, Write
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import ADMIN, Rig, pod

@@ -12,8 +12,8 @@ from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, lookup
 from livesize.api.patch import PatchType
 from livesize.api.quota import recount
-from livesize.apiserver.asked import Target
 from livesize.apiserver.keys import key_of
+from livesize.apiserver.request_types import Target
 from livesize.store.interface import ChangeKind
 from unit.apiserver.conftest import ADMIN, IDENTITIES, pod
 

@@ -1,7 +1,7 @@
 """Everything wrong with an object of any kind.
 
 Callers give it objects that went through ``default_object``, without derived fields
-(``strip_dialects``). Their fields have the right types: ``livesize.apiserver.intake`` has checked.
+(``strip_dialects``). ``livesize.apiserver.request_body`` has checked the types of fields.
 """
 
 from __future__ import annotations

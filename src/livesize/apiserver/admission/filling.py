@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from livesize.api.limits import with_limit_defaults
 from livesize.api.objects import Object, lookup, name_of, without
-from livesize.apiserver.admission.plan import Around, Refusal
+from livesize.apiserver.admission.plan import AdmissionContext, Refusal
 
 
-def fill_pod(pod: Object, around: Around) -> Object | Refusal:
+def fill_pod(pod: Object, context: AdmissionContext) -> Object | Refusal:
     """``pod`` went through ``default_object``, and has to once more: its QoS class may be another
     one now."""
-    prioritized = _with_priority(pod, around.priority_classes)
+    prioritized = _with_priority(pod, context.priority_classes)
     if isinstance(prioritized, Refusal):
         return prioritized
-    filled = with_limit_defaults(prioritized, around.limit_ranges)
+    filled = with_limit_defaults(prioritized, context.limit_ranges)
     return pod if filled == pod else without(filled, ("status", "qosClass"))
 
 
@@ -23,12 +23,12 @@ def keep_priority(stored: Object, incoming: Object) -> Object:
     spec = incoming.get("spec")
     if not isinstance(spec, dict):
         return incoming
-    kept = {
+    preserved = {
         key: value
         for key in ("priority", "preemptionPolicy", "priorityClassName")
         if (value := lookup(stored, "spec", key)) is not None and spec.get(key) is None
     }
-    return {**incoming, "spec": {**spec, **kept}} if kept else incoming
+    return {**incoming, "spec": {**spec, **preserved}} if preserved else incoming
 
 
 def _with_priority(pod: Object, classes: tuple[Object, ...]) -> Object | Refusal:

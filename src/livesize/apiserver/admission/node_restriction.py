@@ -27,7 +27,7 @@ _LABELS = frozenset(
     }
 )
 _PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
-_KEPT = ("labels", "ownerReferences", "finalizers")
+_UNCHANGEABLE = ("labels", "ownerReferences", "finalizers")
 
 
 def forbids_creation(node: str, new: Object) -> str:
@@ -49,7 +49,7 @@ def forbids_creation(node: str, new: Object) -> str:
 
 def forbids_update(node: str, old: Object, new: Object) -> str:
     """Why a node may not change its Node so; empty where it may."""
-    for field in _KEPT:
+    for field in _UNCHANGEABLE:
         if (lookup(old, "metadata", field) or None) != (lookup(new, "metadata", field) or None):
             return f'node "{node}" is not allowed to modify {field} of itself'
     before, after = (old.get("spec") or {}), (new.get("spec") or {})

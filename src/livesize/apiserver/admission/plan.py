@@ -52,8 +52,8 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.node_reads import NODE_LEASES
 
 
-class Around(msgspec.Struct, frozen=True):
-    """What else there is that a change has to agree with; empty where it does not matter."""
+class AdmissionContext(msgspec.Struct, frozen=True):
+    """The other objects that a change has to agree with; empty where they do not matter."""
 
     namespace: Object | None = None
     limit_ranges: tuple[Object, ...] = ()
@@ -62,7 +62,7 @@ class Around(msgspec.Struct, frozen=True):
     distrust: Distrust | None = None  # of everyone but admins, where programs are the machine's
 
 
-NOTHING_AROUND = Around()
+EMPTY_CONTEXT = AdmissionContext()
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Attempt(msgspec.Struct, frozen=True):
     old: Object | None
     new: Object | None
     node: Object | None = None
-    around: Around = NOTHING_AROUND
+    context: AdmissionContext = EMPTY_CONTEXT
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -170,7 +170,7 @@ def guard_security(attempt: Attempt) -> Refusal | None:
     lower the level for himself, so for everyone but an admin it is never below the baseline."""
     if attempt.access.resource != PODS or attempt.old is not None or attempt.new is None:
         return None
-    level = level_of(attempt.around.namespace) or Level.PRIVILEGED
+    level = level_of(attempt.context.namespace) or Level.PRIVILEGED
     if attempt.identity.role is not Role.ADMIN:
         level = max(level, Level.BASELINE)
     found = violations(attempt.new, level)
@@ -180,7 +180,7 @@ def guard_security(attempt: Attempt) -> Refusal | None:
 
 
 def guard_programs(attempt: Attempt) -> Refusal | None:
-    distrust = attempt.around.distrust
+    distrust = attempt.context.distrust
     if distrust is None or attempt.access.resource != PODS or attempt.new is None:
         return None
     why = distrust.forbids_change(attempt.identity, attempt.old, attempt.new)
@@ -188,17 +188,17 @@ def guard_programs(attempt: Attempt) -> Refusal | None:
 
 
 def guard_limits(attempt: Attempt) -> Refusal | None:
-    if attempt.new is None or not attempt.around.limit_ranges:
+    if attempt.new is None or not attempt.context.limit_ranges:
         return None
-    problems = _outside_limits(attempt, attempt.new)
+    problems = _limit_problems(attempt, attempt.new)
     if not problems:
         return None
     return Refusal(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 
-def _outside_limits(attempt: Attempt, new: Object) -> list[str]:
+def _limit_problems(attempt: Attempt, new: Object) -> list[str]:
     """Of what is asked for now: what is there already stays as it is."""
-    access, old, limits = attempt.access, attempt.old, attempt.around.limit_ranges
+    access, old, limits = attempt.access, attempt.old, attempt.context.limit_ranges
     if access.resource == PERSISTENT_VOLUME_CLAIMS:
         return claim_problems(new, limits) if old is None or old["spec"] != new["spec"] else []
     if access.resource != PODS or (old is not None and not asks_for_resize(access, old, new)):
@@ -211,7 +211,7 @@ def guard_priority(attempt: Attempt) -> Refusal | None:
         return None
     if not attempt.new.get("globalDefault"):
         return None
-    for other in attempt.around.priority_classes:
+    for other in attempt.context.priority_classes:
         if other.get("globalDefault") and name_of(other) != name_of(attempt.new):
             return Refusal(
                 f"PriorityClass {name_of(other)} is already marked as default. Only one default"
@@ -224,7 +224,7 @@ def guard_growth(attempt: Attempt) -> Refusal | None:
     old, new = attempt.old, attempt.new
     if attempt.access.resource != PERSISTENT_VOLUME_CLAIMS or old is None or new is None:
         return None
-    why = forbids_growth(old, new, attempt.around.storage_classes)
+    why = forbids_growth(old, new, attempt.context.storage_classes)
     return Refusal(why) if why else None
 
 

@@ -26,12 +26,12 @@ from livesize.apiserver.admission.plan import Refusal
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """One change of one object. ``asked``: by somebody who can be told no."""
+    """One change of one object. ``refusable``: a client sent it, and a quota may refuse it."""
 
     resource: Resource
     old: Object | None
     new: Object | None
-    asked: bool
+    refusable: bool
 
     @property
     def sets_limits(self) -> bool:
@@ -46,7 +46,7 @@ def plan_charge(quotas: Sequence[Object], change: Counted) -> tuple[Object, ...]
     charged = []
     for quota in quotas:
         delta = _delta(quota, change)
-        if change.asked:
+        if change.refusable:
             refusal = _refuse(quota, change, delta)
             if refusal is not None:
                 return refusal

@@ -54,8 +54,8 @@ def forbids_node(node: str, old: Object | None, new: Object | None) -> str:
     if old is None or new is None or lookup(old, "metadata", "labels", NODE_LABEL) != node:
         return f'node "{node}" can only update volumes whose folder it keeps'
     before, after = (lookup(one, *_FINALIZERS, default=[]) for one in (old, new))
-    kept = [one for one in before if one != FOLDER_FINALIZER]
-    if after not in (before, kept) or _compared(old) != _compared(new):
+    remaining = [one for one in before if one != FOLDER_FINALIZER]
+    if after not in (before, remaining) or _compared(old) != _compared(new):
         return f'node "{node}" can only take {FOLDER_FINALIZER} off its volumes'
     return ""
 

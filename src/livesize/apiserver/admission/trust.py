@@ -27,20 +27,20 @@ _KINDS = ("initContainers", "containers", "ephemeralContainers")
 
 
 class Distrust(msgspec.Struct, frozen=True):
-    """Nodes by what their containers are: processes of the machine (or not known yet), or apart."""
+    """Nodes by what their containers are: processes of the machine (or unknown), or isolated."""
 
     shared: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
+    isolated: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, nodes: Iterable[Object]) -> Distrust:
         shared: list[str] = []
-        apart: list[str] = []
+        isolated: list[str] = []
         for node in nodes:
             runtime = str(lookup(node, "status", "nodeInfo", "containerRuntimeVersion", default=""))
-            group = shared if not runtime or runtime.startswith(_PROCESS) else apart
+            group = shared if not runtime or runtime.startswith(_PROCESS) else isolated
             group.append(name_of(node))
-        return cls(tuple(shared), tuple(apart))
+        return cls(tuple(shared), tuple(isolated))
 
     def forbids_program(self, identity: Identity, pod: Object) -> str:
         """Why this identity may not bring a program into that pod; empty where it may."""
@@ -48,7 +48,7 @@ class Distrust(msgspec.Struct, frozen=True):
             return ""
         bound_to = lookup(pod, "spec", "nodeName", default="")
         if bound_to:
-            return "" if bound_to in self.apart else _why(bound_to)
+            return "" if bound_to in self.isolated else _why(bound_to)
         return _why(self.shared[0]) if self.shared else ""  # it may come to any of them
 
     def forbids_change(self, identity: Identity, old: Object | None, new: Object) -> str:
@@ -61,7 +61,7 @@ class Distrust(msgspec.Struct, frozen=True):
 
     def _forbids_binding(self, old: Object, new: Object) -> str:
         bound_to = lookup(new, "spec", "nodeName", default="")
-        if lookup(old, "spec", "nodeName", default="") == bound_to or bound_to in self.apart:
+        if lookup(old, "spec", "nodeName", default="") == bound_to or bound_to in self.isolated:
             return ""
         return _why(bound_to) if lookup(old, *_ANNOTATION) else ""
 

@@ -45,16 +45,16 @@ def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation 
 
 
 def become(
-    identity: Identity, asked: Impersonation, known: Callable[[str], Identity | None]
+    identity: Identity, claim: Impersonation, known: Callable[[str], Identity | None]
 ) -> Identity:
     """Who asks from now on; ``known`` finds whose token or certificate has a name. Raises 403."""
     if identity.role is not Role.ADMIN:
         raise _forbidden(
-            f'users "{asked.user}" is forbidden: User "{identity.name}" cannot impersonate resource'
+            f'users "{claim.user}" is forbidden: User "{identity.name}" cannot impersonate resource'
             ' "users" in API group "" at the cluster scope'
         )
-    groups = [group for group in asked.groups if group != AUTHENTICATED]
-    other = identity_of_groups(asked.user, groups) if groups else known(asked.user)
+    groups = [group for group in claim.groups if group != AUTHENTICATED]
+    other = identity_of_groups(claim.user, groups) if groups else known(claim.user)
     if other is not None:
         return other
     why = (
@@ -63,7 +63,7 @@ def become(
         else "no token or certificate has this name"
     )
     raise _forbidden(
-        f'users "{asked.user}" is forbidden: {why}, so it may do nothing; name a group that is a'
+        f'users "{claim.user}" is forbidden: {why}, so it may do nothing; name a group that is a'
         " role, for instance --as-group=livesize:viewer"
     )
 

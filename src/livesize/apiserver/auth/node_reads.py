@@ -144,9 +144,9 @@ def _uses(node: str, namespace: str, wanted: tuple[str, str], pods: Iterable[Obj
 
 def _runs(read: NodeRead, pods: Iterable[Object]) -> bool:
     """It is a pod of the node that is asked for."""
-    asked = (read.access.namespace, read.access.name)
+    wanted = (read.access.namespace, read.access.name)
     return any(
-        (namespace_of(pod), name_of(pod)) == asked and lookup(pod, "spec", "nodeName") == read.node
+        (namespace_of(pod), name_of(pod)) == wanted and lookup(pod, "spec", "nodeName") == read.node
         for pod in pods
     )
 

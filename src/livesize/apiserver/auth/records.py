@@ -105,14 +105,14 @@ def revocations_of(path: Path) -> Path:
 
 def read_revoked(path: Path) -> tuple[Revocation, ...]:
     """What stands in the file beside ``path``; nothing where there is none."""
-    beside = revocations_of(path)
+    revocations = revocations_of(path)
     try:
-        return msgspec.json.decode(beside.read_bytes(), type=tuple[Revocation, ...])
+        return msgspec.json.decode(revocations.read_bytes(), type=tuple[Revocation, ...])
     except FileNotFoundError:
         return ()
     except (OSError, msgspec.DecodeError) as error:
         raise TokensUnreadableError(
-            f"the file of revoked certificates {beside} cannot be read ({error}); repair it"
+            f"the file of revoked certificates {revocations} cannot be read ({error}); repair it"
         ) from error
 
 
@@ -135,15 +135,15 @@ def write_records(path: Path, records: Records) -> None:
 
 def _replace(path: Path, content: Any) -> None:
     """Replace a file at one stroke; 0600 before anything is in it."""
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    replacement = path.with_name(path.name + ".new")
+    replacement.unlink(missing_ok=True)
+    descriptor = os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         _give_to_owner_of_folder(descriptor, path.parent)
         file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    replacement.replace(path)
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

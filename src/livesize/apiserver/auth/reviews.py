@@ -55,11 +55,11 @@ def parse_access(review: Object) -> tuple[Access, ...] | PathAccess:
     return tuple(Access(verb, *rest) for verb in verbs)
 
 
-def allows_path(identity: Identity, asked: PathAccess) -> bool:
+def allows_path(identity: Identity, access: PathAccess) -> bool:
     """Documents are read by everybody who is known; everything else is the admin's."""
     if identity.role is Role.ADMIN:
         return True
-    return asked.verb == "get" and any(_covers(known, asked.path) for known in PATHS_OF_ALL)
+    return access.verb == "get" and any(_covers(known, access.path) for known in PATHS_OF_ALL)
 
 
 def access_status(identity: Identity, allowed: bool) -> Object:

@@ -68,7 +68,7 @@ class Tokens:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: tuple[int, ...] | None = None
-        self._beside = revocations_of(path)
+        self._revocations_path = revocations_of(path)
         self._looked = _NEVER
         self._tokens: dict[str, tuple[Identity, float | None]] = {}
         self._revoked: frozenset[str] = frozenset()
@@ -117,7 +117,7 @@ class Tokens:
 
     def _look(self, now: float) -> None:
         self._looked = now
-        records, revoked = _look_at(self.path), _look_at(self._beside)
+        records, revoked = _look_at(self.path), _look_at(self._revocations_path)
         seen = (*records, *revoked)
         if seen == self._seen:
             return

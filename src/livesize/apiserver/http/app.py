@@ -156,7 +156,7 @@ class App:
     async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
         labels = (head.method if head.method in _METHODS else "other", "", "")
         try:
-            ask = self._asked(scope, head)
+            ask = self._ask_of(scope, head)
             if isinstance(ask, Response):
                 return Served(ask, labels)
             labels = ask.labels
@@ -185,7 +185,7 @@ class App:
             return self._joining.authority()
         return self._version if head.path == "/version" else self._health.find(head)
 
-    def _asked(self, scope: Scope, head: Request) -> Response | Ask:
+    def _ask_of(self, scope: Scope, head: Request) -> Response | Ask:
         """Where nothing has to be read or looked up, the answer itself. Objects come first:
         nearly every request is for one."""
         route = find_route(head.path)
@@ -198,10 +198,10 @@ class App:
             return self._join(self._joining, scope, head)
         identity = self._identify(scope, head)
         own = IMPERSONATED not in scope
-        asked = self._fixed(head) or self._posted(identity, head, own=own)
-        if asked is None:
+        ask = self._fixed(head) or self._posted(identity, head, own=own)
+        if ask is None:
             raise path_not_found()
-        return asked
+        return ask
 
     def _join(self, joining: NodeJoin, scope: Scope, head: Request) -> Ask:
         """A machine that joins has no identity yet, only its token and where it is."""
@@ -268,11 +268,11 @@ class App:
         return identity
 
     def _impersonated(self, identity: Identity, scope: Scope, now: float) -> Identity:
-        asked = read_impersonation(scope["headers"])
-        if asked is None:
+        impersonation = read_impersonation(scope["headers"])
+        if impersonation is None:
             return identity
         named = functools.partial(self._authenticator.identity_named, now=now)
-        other = become(identity, asked, named)
+        other = become(identity, impersonation, named)
         scope[IMPERSONATED] = other
         return other
 

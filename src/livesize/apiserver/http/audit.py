@@ -43,7 +43,7 @@ _log = get_logger("apiserver.audit")
 MAX_WAITING = 20_000
 MAX_BODY_BYTES = 64 * 1024
 MAX_FILE_BYTES = 100 * 1024 * 1024
-KEPT_FILES = 5
+MAX_BACKUPS = 5
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 _NEVER_BODIES = frozenset({"secrets"})
 
@@ -60,7 +60,7 @@ class AuditSettings(msgspec.Struct, frozen=True):
     path: Path | None = None
     level: AuditLevel = AuditLevel.METADATA
     max_bytes: int = MAX_FILE_BYTES
-    kept: int = KEPT_FILES
+    max_backups: int = MAX_BACKUPS
 
 
 class Application(Protocol):
@@ -73,7 +73,7 @@ def audited(app: Application, settings: AuditSettings, clock: Clock) -> Iterator
     if settings.path is None or settings.level is AuditLevel.NONE:
         yield app
         return
-    with AuditLog(settings.path, settings.max_bytes, settings.kept) as log:
+    with AuditLog(settings.path, settings.max_bytes, settings.max_backups) as log:
         yield Audited(app, log, settings.level, clock)
 
 
@@ -92,28 +92,30 @@ class Audited:
         if scope["path"] in _HEALTH:
             await self._app(scope, receive, send)
             return
-        asked = _AuditedRequest(f"{self._run}-{next(self._numbers):x}", scope, self._clock)
-        header = (b"audit-id", asked.id.encode())
+        audited_request = _AuditedRequest(
+            f"{self._run}-{next(self._numbers):x}", scope, self._clock
+        )
+        header = (b"audit-id", audited_request.id.encode())
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], header]
-                self._tell(asked, message["status"])
+                self._tell(audited_request, message["status"])
             await send(message)
 
-        scope[SWITCHED] = lambda: self._tell(asked, 101)
+        scope[SWITCHED] = lambda: self._tell(audited_request, 101)
         receiving = receive
-        if self._level is AuditLevel.REQUEST and asked.keeps_body:
-            receiving = asked.listening(receive)
+        if self._level is AuditLevel.REQUEST and audited_request.keeps_body:
+            receiving = audited_request.listening(receive)
         try:
             await self._app(scope, receiving, sending)
         finally:
-            if not asked.told:
-                self._tell(asked, 0)  # the client left before there was an answer
+            if not audited_request.logged:
+                self._tell(audited_request, 0)  # the client left before there was an answer
 
-    def _tell(self, asked: _AuditedRequest, code: int) -> None:
-        asked.told = True
-        self._log.put(orjson.dumps(asked.event(self._level, code)) + b"\n")
+    def _tell(self, audited_request: _AuditedRequest, code: int) -> None:
+        audited_request.logged = True
+        self._log.put(orjson.dumps(audited_request.event(self._level, code)) + b"\n")
 
 
 class _AuditedRequest:
@@ -121,7 +123,7 @@ class _AuditedRequest:
 
     def __init__(self, identifier: str, scope: Scope, clock: Clock) -> None:
         self.id = identifier
-        self.told = False
+        self.logged = False
         self._scope = scope
         self._clock = clock
         self._now = clock.now()
@@ -175,10 +177,12 @@ class _AuditedRequest:
 class AuditLog:
     """Appends lines to a file, on a thread of its own."""
 
-    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES, kept: int = KEPT_FILES) -> None:
+    def __init__(
+        self, path: Path, max_bytes: int = MAX_FILE_BYTES, max_backups: int = MAX_BACKUPS
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
-        self._kept = kept
+        self._max_backups = max_backups
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lost = 0
         self._descriptor = _open(path)
@@ -227,11 +231,11 @@ class AuditLog:
 
     def _rotate(self) -> None:
         self._close()
-        for number in range(self._kept - 1, 0, -1):
+        for number in range(self._max_backups - 1, 0, -1):
             older = self._numbered(number)
             if older.exists():
                 older.replace(self._numbered(number + 1))
-        if self._kept:
+        if self._max_backups:
             self._path.replace(self._numbered(1))
         else:
             self._path.unlink()

@@ -20,10 +20,9 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Transfer
 from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.deleting import Deleted
-from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
+from livesize.apiserver.deletion import Deleted
+from livesize.apiserver.deletion_plan import DeleteOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import (
     decode_json,
@@ -48,8 +47,9 @@ from livesize.apiserver.http.reviews import answer_review
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
-from livesize.apiserver.reading import Page
+from livesize.apiserver.listing import Page
 from livesize.apiserver.records import Record
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.service import Service
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.pod_eviction import EVICTED

@@ -100,8 +100,8 @@ class NodeJoin:
             certificate, issued = self._authority.sign(identity, key, now, self._seconds)
             # The name is this machine's from now on, and no other's.
             rest = tuple(one for one in records.joins if one.hash != hashed and one.node != node)
-            kept = (*_revoked(records.certificates, identity.name), issued)
-            return without_expired(Records(records.tokens, rest, kept), now), certificate
+            certificates = (*_revoked(records.certificates, identity.name), issued)
+            return without_expired(Records(records.tokens, rest, certificates), now), certificate
 
         certificate = await asyncio.to_thread(change_records, self._records, take)
         return identity, self._certificate(certificate)

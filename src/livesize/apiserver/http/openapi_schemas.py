@@ -38,14 +38,18 @@ def _definition(schema: Schema) -> Object:
 
 
 def _property(field: Field) -> Object:
-    beside = _annotations(field)
+    siblings = _annotations(field)
     if field.description:
-        beside["description"] = field.description
+        siblings["description"] = field.description
     if field.choices:
-        beside["enum"] = list(field.choices)
+        siblings["enum"] = list(field.choices)
     written = _written(field)
     # Beside a reference nothing else counts, so it is wrapped.
-    return {"allOf": [written], **beside} if beside and "$ref" in written else {**written, **beside}
+    return (
+        {"allOf": [written], **siblings}
+        if siblings and "$ref" in written
+        else {**written, **siblings}
+    )
 
 
 def _written(field: Field) -> Object:

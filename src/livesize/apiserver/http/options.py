@@ -14,9 +14,9 @@ from livesize.api.errors import (
     invalid,
 )
 from livesize.api.write_options import FieldValidation, WriteOptions
-from livesize.apiserver.asked import ListOptions, WatchOptions
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.reading import check_initial_events
+from livesize.apiserver.listing import check_initial_events
+from livesize.apiserver.request_types import ListOptions, WatchOptions
 
 MAX_WATCH_SECONDS = 3600.0
 DEFAULT_WATCH_SECONDS = 1800.0
@@ -109,8 +109,8 @@ def watch_options(request: Request, namespace: str) -> WatchOptions:
 
 
 def watch_seconds(request: Request) -> float:
-    asked = request.number("timeoutSeconds")
-    return min(float(asked), MAX_WATCH_SECONDS) if asked else DEFAULT_WATCH_SECONDS
+    seconds = request.number("timeoutSeconds")
+    return min(float(seconds), MAX_WATCH_SECONDS) if seconds else DEFAULT_WATCH_SECONDS
 
 
 def _wrong_option(request: Request, kind: FieldErrorKind, field: str, detail: str) -> StatusError:

@@ -22,7 +22,6 @@ from livesize.api.usage import (
     parse_usage,
     pod_metrics,
 )
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.node_reads import NODE_LEASES
@@ -33,6 +32,7 @@ from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record, make_record
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.service import Service
 
 

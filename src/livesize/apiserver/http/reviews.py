@@ -56,12 +56,12 @@ async def answer_review(
 
 
 async def _is_allowed(service: Service, identity: Identity, review: Object) -> bool:
-    asked = parse_access(review)
-    if isinstance(asked, PathAccess):
-        return allows_path(identity, asked)
-    if asked[0].resource in REVIEWS:
-        return identity.role is Role.ADMIN or [one.verb for one in asked] == ["create"]
-    for access in asked:
+    reviewed = parse_access(review)
+    if isinstance(reviewed, PathAccess):
+        return allows_path(identity, reviewed)
+    if reviewed[0].resource in REVIEWS:
+        return identity.role is Role.ADMIN or [one.verb for one in reviewed] == ["create"]
+    for access in reviewed:
         if not await service.allows(identity, access):
             return False
     return True

@@ -22,7 +22,7 @@ from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container, fold_part, keep_machine
 from livesize.apiserver.admission.filling import fill_pod
-from livesize.apiserver.admission.plan import Around, Refusal
+from livesize.apiserver.admission.plan import AdmissionContext, Refusal
 from livesize.apiserver.admission.trust import note_who_brings
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.strategies.strategy import Strategy
@@ -66,8 +66,8 @@ class PodStrategy(Strategy):
     def fold_new(self, new: Object) -> tuple[Object, list[FieldError]]:
         return fold_container(new, None)
 
-    def fill(self, new: Object, around: Around) -> Object | Refusal:
-        filled = fill_pod(new, around)
+    def fill(self, new: Object, context: AdmissionContext) -> Object | Refusal:
+        filled = fill_pod(new, context)
         return filled if filled is new or isinstance(filled, Refusal) else _defaulted(filled)
 
     def check_derived(self, sent: Object, new: Object) -> list[FieldError]:

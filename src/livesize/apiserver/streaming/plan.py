@@ -104,7 +104,7 @@ def choose_container(pod: Object, given: str) -> str:
 
 def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
     container = choose_container(pod, query.one("container"))
-    asked = _log_parameters(query, now)
+    parameters = _log_parameters(query, now)
     node = str(lookup(pod, "spec", "nodeName", default=""))
     if not node:
         return None
@@ -119,25 +119,25 @@ def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
         raise bad_request(
             f'container "{container}" in pod "{name_of(pod)}" is waiting to start: {reason}'
         )
-    text = urlencode(asked)
+    text = urlencode(parameters)
     path = f"/logs/{_quoted(uid_of(pod))}/{_quoted(container)}"
     return NodeRequest(node, f"{path}?{text}" if text else path, switches=False)
 
 
 def _log_parameters(query: Query, now: float) -> dict[str, str]:
-    asked = {name: "1" for name in ("follow", "previous", "timestamps") if query.flag(name)}
+    parameters = {name: "1" for name in ("follow", "previous", "timestamps") if query.flag(name)}
     for name, least in (("tailLines", 0), ("limitBytes", 1)):
         number = query.number(name, least)
         if number is not None:
-            asked[name] = str(number)
+            parameters[name] = str(number)
     seconds = query.number("sinceSeconds", 1)
     if seconds is not None and query.one("sinceTime"):
         raise bad_request("at most one of `sinceTime` or `sinceSeconds` may be specified")
     if seconds is not None:
-        asked["since"] = f"{now - seconds:.9f}"
+        parameters["since"] = f"{now - seconds:.9f}"
     elif query.one("sinceTime"):
-        asked["since"] = f"{_moment(query.one('sinceTime')):.9f}"
-    return asked
+        parameters["since"] = f"{_moment(query.one('sinceTime')):.9f}"
+    return parameters
 
 
 def _moment(text: str) -> float:

@@ -33,7 +33,7 @@ class NodeStream(msgspec.Struct, frozen=True):
     clock: Clock
     head: bytes = b""
     take_over: Callable[[], Streams] | None = None
-    told: Callable[[], None] | None = None
+    on_switched: Callable[[], None] | None = None
     still_known: Callable[[], bool] | None = None
     """Whether who asked would still be let in."""
 
@@ -59,8 +59,8 @@ class NodeStream(msgspec.Struct, frozen=True):
             _end_together(tasks)
 
     async def _pass_through(self, client: Streams) -> None:
-        if self.told is not None:
-            self.told()
+        if self.on_switched is not None:
+            self.on_switched()
         (from_client, to_client), (from_node, to_node) = client, self.node
         to_client.write(self.head)
         try:

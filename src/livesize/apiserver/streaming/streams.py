@@ -60,13 +60,13 @@ class NodeStreams:
             self._refuse_distrusted(identity, pod.stored)
         query = Query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         any_port = identity.role is Role.ADMIN or self._has_own_network(pod.stored)
-        asked = plan_stream(
+        node_request = plan_stream(
             pod.stored, route.subresource, query, self._clock.now(), any_port=any_port
         )
-        if asked is None:
+        if node_request is None:
             return Response(200, b"", b"text/plain")
         take_over = _switching(route, scope, request)
-        return await self._ask(asked, scope, request, take_over)
+        return await self._ask(node_request, scope, request, take_over)
 
     def _has_own_network(self, pod: Object) -> bool:
         """As containerd gives it to pods, by CNI; all others have the machine's."""
@@ -88,7 +88,7 @@ class NodeStreams:
 
     async def _ask(
         self,
-        asked: NodeRequest,
+        node_request: NodeRequest,
         scope: Scope,
         request: Request,
         take_over: Callable[[], Any] | None,
@@ -97,18 +97,18 @@ class NodeStreams:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 reader, writer = await stack.enter_async_context(
-                    self._endpoints.connected(self._node(asked.node))
+                    self._endpoints.connected(self._node(node_request.node))
                 )
-                writer.write(_head(asked, request))
+                writer.write(_head(node_request, request))
                 async with asyncio.timeout(HEAD_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
                     status = int(head.split(b" ", 2)[1])
-                    if status != (101 if asked.switches else 200):
+                    if status != (101 if node_request.switches else 200):
                         raise await _refusal(status, reader)
             except TimeoutError:
-                raise _unreachable(f"node {asked.node} does not answer") from None
+                raise _unreachable(f"node {node_request.node} does not answer") from None
             except (NodeUnreachableError, OSError, EOFError, asyncio.LimitOverrunError) as failure:
-                raise _unreachable(str(failure) or f"node {asked.node} hung up") from failure
+                raise _unreachable(str(failure) or f"node {node_request.node} hung up") from failure
             return NodeStream(
                 (reader, writer),
                 stack.pop_all(),
@@ -146,11 +146,11 @@ def _switching(route: Route, scope: Scope, request: Request) -> Callable[[], Any
     return take_over
 
 
-def _head(asked: NodeRequest, request: Request) -> bytes:
+def _head(node_request: NodeRequest, request: Request) -> bytes:
     """What the node is sent: nothing of who asks, and no header but those it needs."""
-    if not asked.switches:
-        return f"GET {asked.path} HTTP/1.0\r\nHost: node\r\n\r\n".encode("latin-1")
-    lines = [f"GET {asked.path} HTTP/1.1", "Host: node", "Connection: Upgrade"]
+    if not node_request.switches:
+        return f"GET {node_request.path} HTTP/1.0\r\nHost: node\r\n\r\n".encode("latin-1")
+    lines = [f"GET {node_request.path} HTTP/1.1", "Host: node", "Connection: Upgrade"]
     lines.append("Upgrade: websocket")
     lines += [f"{name}: {request.headers[name]}" for name in _PASSED_ON if name in request.headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")

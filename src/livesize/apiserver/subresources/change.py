@@ -10,8 +10,8 @@ import msgspec
 from livesize.api.errors import Cause, FieldError, forbidden, invalid
 from livesize.api.objects import Object, lookup
 from livesize.api.vm_as_container import fold_container
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.request_types import Target
 
 
 class SentChange(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from livesize.api.validation.objects import validate_update
 from livesize.api.validation.resize import keep_policies
 from livesize.api.vm_size import keep_vm_fixed
 from livesize.apiserver.admission.filling import keep_priority
-from livesize.apiserver.preparing import prepare_update, with_generation
+from livesize.apiserver.object_metadata import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
     SentChange,
     folded,
@@ -49,8 +49,8 @@ def update_pod(change: SentChange) -> Object:
 
 def ask_resize(change: SentChange, new: Object) -> Object:
     """``new`` with the resize it asks for, if any, and the generation of its spec."""
-    asked = request_resize(change.stored, new, requested_by=change.identity.name, now=change.now)
-    return with_generation(PODS, change.stored, asked)
+    after = request_resize(change.stored, new, requested_by=change.identity.name, now=change.now)
+    return with_generation(PODS, change.stored, after)
 
 
 def _allocate(change: SentChange, new: Object) -> Object:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from livesize.api.defaults import default_object
 from livesize.api.objects import Object
 from livesize.api.validation.objects import validate_update
-from livesize.apiserver.preparing import prepare_update
+from livesize.apiserver.object_metadata import prepare_update
 from livesize.apiserver.subresources.change import SentChange, refuse_invalid
 
 

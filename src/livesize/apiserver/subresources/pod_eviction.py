@@ -13,8 +13,8 @@ from livesize.api.errors import bad_request
 from livesize.api.objects import Object, evolve, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.write_options import WriteOptions
-from livesize.apiserver.asked import Target
-from livesize.apiserver.deletion import DeleteOptions, parse_delete_options
+from livesize.apiserver.deletion_plan import DeleteOptions, parse_delete_options
+from livesize.apiserver.request_types import Target
 
 EVICTED: Object = {
     "kind": "Status",
@@ -36,8 +36,8 @@ def parse_eviction(target: Target, body: Object, options: WriteOptions) -> Delet
                 f"{field} in URL does not match {field} in Eviction object: "
                 f'"{expected}" and "{given}"'
             )
-    asked = parse_delete_options(body.get("deleteOptions") or {})
-    return msgspec.structs.replace(asked, dry_run=asked.dry_run or options.dry_run)
+    deletion = parse_delete_options(body.get("deleteOptions") or {})
+    return msgspec.structs.replace(deletion, dry_run=deletion.dry_run or options.dry_run)
 
 
 def with_disruption(pod: Object, now: str) -> Object:

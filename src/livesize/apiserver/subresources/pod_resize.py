@@ -12,7 +12,7 @@ from livesize.api.plain_resize import PlainResize
 from livesize.api.pod_template import default_sizes
 from livesize.api.resize_state import requested_state
 from livesize.api.validation.resize import prepare_resize, validate_pod_resize
-from livesize.apiserver.preparing import check_identity
+from livesize.apiserver.object_metadata import check_identity
 from livesize.apiserver.subresources.change import (
     SentChange,
     folded,

@@ -6,7 +6,7 @@ from livesize.api.defaults import default_object
 from livesize.api.dialects import check_derived, strip_dialects
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, lookup
-from livesize.apiserver.preparing import prepare_update
+from livesize.apiserver.object_metadata import prepare_update
 from livesize.apiserver.subresources.change import SentChange, refuse_forbidden
 
 

@@ -11,7 +11,7 @@ from livesize.api.kinds.subresource import ScalePaths
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.selectors import format_label_selector
 from livesize.api.validation.objects import validate_update
-from livesize.apiserver.preparing import check_identity, with_generation
+from livesize.apiserver.object_metadata import check_identity, with_generation
 from livesize.apiserver.subresources.change import SentChange, refuse_invalid
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

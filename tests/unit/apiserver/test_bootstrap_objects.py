@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from livesize.apiserver.furnishing import Furniture
+from livesize.apiserver.bootstrap_objects import BootstrapObjects
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 
 CORE = "/api/v1/namespaces"
@@ -50,12 +50,12 @@ async def test_a_watch_opened_before_sees_it_come(rig: Any) -> None:
 
 async def test_the_ca_is_brought_up_to_date_when_a_server_starts(rig: Any) -> None:
     path = f"{CORE}/default/configmaps/kube-root-ca.crt"
-    await ensure_lasting_namespaces(rig.service, Furniture(ca="the certificate"))
+    await ensure_lasting_namespaces(rig.service, BootstrapObjects(ca="the certificate"))
     assert (await rig.get(path)).json["data"] == {"ca.crt": "the certificate"}
 
 
 async def test_the_service_of_the_api_server(rig: Any) -> None:
-    await ensure_lasting_namespaces(rig.service, Furniture("", "::", 7443))
+    await ensure_lasting_namespaces(rig.service, BootstrapObjects("", "::", 7443))
     service = (await rig.get(f"{CORE}/default/services/kubernetes")).json
     assert service["spec"]["clusterIP"] == "::1"
     assert service["spec"]["ipFamilies"] == ["IPv6"]

@@ -16,10 +16,10 @@ from livesize.api.errors import (
     invalid,
 )
 from livesize.api.kinds.resource import Resource
-from livesize.apiserver.asked import ListOptions, WatchOptions
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
-from livesize.apiserver.selecting import parse_selection
+from livesize.apiserver.request_types import ListOptions, WatchOptions
+from livesize.apiserver.selection import parse_selection
 from livesize.apiserver.watchers import Watcher
 
 

@@ -16,12 +16,11 @@ from livesize.api.times import format_time
 from livesize.api.write_options import FieldValidation, WriteOptions
 from livesize.apiserver.admission.plan import Attempt, may_resize
 from livesize.apiserver.admission.quota import Counted
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.committing import Beside
-from livesize.apiserver.deletion import is_finished
-from livesize.apiserver.intake import take_object
+from livesize.apiserver.commit import ExtraWrite
+from livesize.apiserver.deletion_plan import is_finished
+from livesize.apiserver.object_metadata import check_version
 from livesize.apiserver.ownership import (
     applying_owner,
     keep_owners,
@@ -32,12 +31,13 @@ from livesize.apiserver.ownership import (
     updating_owner,
     without_owners,
 )
-from livesize.apiserver.preparing import check_version
 from livesize.apiserver.records import Record
+from livesize.apiserver.request_body import take_object
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import Rule, SentChange
 from livesize.apiserver.subresources.pod_resize import ask_plainly
-from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
+from livesize.apiserver.write_context import ATTEMPTS, WriteContext, admit_or_refuse, dry_record
 from livesize.store.interface import ConflictError
 
 
@@ -77,10 +77,12 @@ class Edit(msgspec.Struct, frozen=True):
         return own_changed(self.target, old, sent, new, timed)
 
     def counted(self, stored: Object, new: Object) -> Counted:
-        """The change as quotas see it. Who reports facts is not asked whether they may be."""
-        asked = self.target.subresource in ("", "resize") and self.identity.role is not Role.NODE
+        """The change as quotas see it. A quota refuses no report of facts."""
+        refusable = (
+            self.target.subresource in ("", "resize") and self.identity.role is not Role.NODE
+        )
         left = None if is_finished(self.target, new) else new
-        return Counted(self.target.resource, stored, left, asked)
+        return Counted(self.target.resource, stored, left, refusable)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -95,46 +97,46 @@ class Seen(msgspec.Struct, frozen=True):
         return cls(record, without_owners(record.stored), without_owners(record.served))
 
 
-class Editing:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+class Updater:
+    def __init__(self, context: WriteContext) -> None:
+        self._context = context
 
     async def modify(
         self,
         edit: Edit,
         rule: Rule,
         incoming: Callable[[Seen], Object],
-        events: Sequence[Beside] = (),
+        events: Sequence[ExtraWrite] = (),
     ) -> Record:
         """Apply the rule to the newest state until it is committed; a client that named a
         resourceVersion gets 409 as soon as that is not the newest."""
         target = edit.target
-        await self._ground.cache.fresh()  # another server may have written what the client has seen
-        with self._ground.books.lane(target.namespace) as lane:
+        await self._context.cache.fresh()  # another server may have written what the client saw
+        with self._context.quotas.lane(target.namespace) as lane:
             for _ in range(ATTEMPTS):
-                record = await self._ground.newest(target)
+                record = await self._context.newest(target)
                 new = self._resized(edit, record.stored)
                 if new is None:
                     seen = Seen.of(record)
                     new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
-                around = self._ground.around(edit.access)
+                context = self._context.admission_context(edit.access)
                 admit_or_refuse(
-                    Attempt(edit.identity, edit.access, record.stored, new, node, around)
+                    Attempt(edit.identity, edit.access, record.stored, new, node, context)
                 )
                 if new == record.stored and not events:
                     return record
-                beside = await self._ground.charge(
+                extra = await self._context.charge(
                     lane, edit.counted(record.stored, new), target.name
                 )
-                if beside is None:
+                if extra is None:
                     continue
                 if edit.options.dry_run:
                     return dry_record(target.resource, new, record)
                 try:
-                    return await self._settle(target, new, record, [*beside, *events])
+                    return await self._settle(target, new, record, [*extra, *events])
                 except ConflictError:
-                    await self._ground.cache.fresh()
+                    await self._context.cache.fresh()
         raise conflict(target.resource, target.name)
 
     def _resized(self, edit: Edit, stored: Object) -> Object | None:
@@ -142,7 +144,7 @@ class Editing:
         resized = None if edit.sizes is None else resize_plainly(stored, edit.sizes)
         if resized is None or not resized.changed:
             return None if resized is None else stored
-        now = format_time(self._ground.context.clock.now())
+        now = format_time(self._context.clock.now())
         new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
         return edit.owned(stored, stored, new, now)
 
@@ -151,11 +153,11 @@ class Editing:
         target, record = edit.target, seen.record
         if edit.versioned:
             check_version(target, record.stored, sent)
-        now = format_time(self._ground.context.clock.now())
+        now = format_time(self._context.clock.now())
         knows = edit.knows_policies
         new = rule(SentChange(edit.identity, target, seen.stored, seen.served, sent, now, knows))
         new = edit.owned(record.stored, sent, new, now)
-        return self._ground.books.with_usage(target.resource, record.stored, new)
+        return self._context.quotas.with_usage(target.resource, record.stored, new)
 
     async def _node_to_ask(self, access: Access, old: Object) -> Object | None:
         """The node a resize would concern, for admission; None where there is none."""
@@ -163,29 +165,29 @@ class Editing:
         if not bound_to:
             return None
         try:
-            return (await self._ground.newest(Target(NODES, "", bound_to))).stored
+            return (await self._context.newest(Target(NODES, "", bound_to))).stored
         except StatusError as error:
             if error.code != 404:
                 raise
             return None
 
     async def _settle(
-        self, target: Target, new: Object, record: Record, beside: Sequence[Beside]
+        self, target: Target, new: Object, record: Record, extra: Sequence[ExtraWrite]
     ) -> Record:
-        also = self._ground.books.unchanged(target.resource, target.namespace)
+        also = self._context.quotas.unchanged(target.resource, target.namespace)
         strategy = strategy_of(target.resource)
         new = strategy.remembered(record.stored, new)
         if is_finished(target, new):
-            return await self._ground.committer.remove(record, also, beside)
-        made = await self._ground.committer.put(
+            return await self._context.committer.remove(record, also, extra)
+        made = await self._context.committer.put(
             target.resource,
             new,
             record,
             also,
-            beside,
+            extra,
             strategy.passed(target.subresource, record.stored, new),
         )
-        return await self._ground.recounted(made, record.stored)
+        return await self._context.recounted(made, record.stored)
 
 
 def merge_applied_part(edit: Edit, seen: Seen) -> Object:

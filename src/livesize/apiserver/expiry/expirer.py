@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.times import parse_time
-from livesize.apiserver.committing import Committer
+from livesize.apiserver.commit import Committer
 from livesize.apiserver.expiry.plan import EventTerms, LivingEvent, plan_expiry
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
@@ -21,7 +21,7 @@ BATCH = 100  # in one commit
 SHORTEST_PAUSE_SECONDS = 1.0  # what is due within a second goes in one round
 
 
-class EventKeeper:
+class EventExpirer:
     """``await run()`` until the cache ends its watches for good."""
 
     def __init__(

@@ -1,9 +1,9 @@
-"""What is there without anybody having made it: in every namespace the ServiceAccount ``default``
+"""Objects that the API server makes by itself: in every namespace the ServiceAccount ``default``
 and the ConfigMap with the cluster's CA, in ``default`` the Service ``kubernetes``, the two
 priority classes of the system, and the class of storage ``local``. Clients wait for
 these, so they come again when they are deleted.
 
-What they say is brought up to date only when an API server starts: two that do not agree would
+An API server brings their content up to date only when it starts: two that do not agree would
 otherwise correct each other for ever.
 """
 
@@ -32,18 +32,18 @@ from livesize.api.storage import (
     BindingMode,
     ReclaimPolicy,
 )
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.service import Service
 from livesize.machinery.telemetry import get_logger
 
-_log = get_logger("apiserver.furnishing")
+_log = get_logger("apiserver.bootstrap_objects")
 _IDENTITY = Identity("system:furnishing", Role.ADMIN)
 
 ROOT_CA = "kube-root-ca.crt"
-FURNITURE_KINDS = (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES)
+BOOTSTRAP_KINDS = (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES)
 _ABOUT_CA = "The certificate authority of this cluster's API server."
 
 _LOCAL: Object = {
@@ -55,7 +55,7 @@ _LOCAL: Object = {
 }
 
 
-class Furniture(msgspec.Struct, frozen=True):
+class BootstrapObjects(msgspec.Struct, frozen=True):
     """``ca`` is the certificate as PEM, ``host`` and ``port`` where the API server listens."""
 
     ca: str = ""
@@ -63,7 +63,7 @@ class Furniture(msgspec.Struct, frozen=True):
     port: int = 443
 
 
-async def furnish_cluster(service: Service) -> None:
+async def bootstrap_cluster(service: Service) -> None:
     for name, value in sorted(SYSTEM_PRIORITIES.items()):
         description = "Used for what the cluster needs to work."
         made = {"metadata": {"name": name}, "value": value, "description": description}
@@ -71,7 +71,7 @@ async def furnish_cluster(service: Service) -> None:
     await _ensure(service, STORAGE_CLASSES, "", _LOCAL)
 
 
-def is_furnished(cache: ObjectsCache, name: str) -> bool:
+def is_bootstrapped(cache: ObjectsCache, name: str) -> bool:
     """Everything is there."""
     return (
         cache.get(SERVICE_ACCOUNTS, key_of(SERVICE_ACCOUNTS, name, "default")) is not None
@@ -83,15 +83,15 @@ def is_furnished(cache: ObjectsCache, name: str) -> bool:
     )
 
 
-async def furnish_namespace(
-    service: Service, name: str, furniture: Furniture, *, renew: bool = False
+async def bootstrap_namespace(
+    service: Service, name: str, bootstrap: BootstrapObjects, *, renew: bool = False
 ) -> None:
     """Make what is missing, unless the namespace is on its way out; with ``renew`` also correct
     what says something else."""
     record = service.cache.get(NAMESPACES, key_of(NAMESPACES, "", name))
     if record is None or lookup(record.stored, "metadata", "deletionTimestamp"):
         return
-    for resource, wanted in _furniture_of(name, furniture):
+    for resource, wanted in _objects_of(name, bootstrap):
         try:
             await _ensure(service, resource, name, wanted, renew=renew)
         except StatusError as error:
@@ -99,18 +99,18 @@ async def furnish_namespace(
             _log.warning("not furnished", namespace=name, object=name_of(wanted), reason=str(error))
 
 
-def _furniture_of(name: str, furniture: Furniture) -> Iterator[tuple[Resource, Object]]:
+def _objects_of(name: str, bootstrap: BootstrapObjects) -> Iterator[tuple[Resource, Object]]:
     yield SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}
     annotations = {"kubernetes.io/description": _ABOUT_CA}
     metadata = {"name": ROOT_CA, "annotations": annotations}
-    yield CONFIG_MAPS, {"metadata": metadata, "data": {"ca.crt": furniture.ca}}
+    yield CONFIG_MAPS, {"metadata": metadata, "data": {"ca.crt": bootstrap.ca}}
     if name == "default":
-        yield SERVICES, _kubernetes(furniture)
+        yield SERVICES, _kubernetes(bootstrap)
 
 
-def _kubernetes(furniture: Furniture) -> Object:
-    address = _address(furniture.host)
-    port = {"name": "https", "port": 443, "targetPort": furniture.port, "protocol": "TCP"}
+def _kubernetes(bootstrap: BootstrapObjects) -> Object:
+    address = _address(bootstrap.host)
+    port = {"name": "https", "port": 443, "targetPort": bootstrap.port, "protocol": "TCP"}
     labels = {"component": "apiserver", "provider": "kubernetes"}
     spec = {
         "type": "ClusterIP",

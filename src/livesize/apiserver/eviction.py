@@ -1,4 +1,4 @@
-"""What an eviction does besides deleting: it asks the budget that protects the pod."""
+"""What an eviction does besides the deletion: it charges the budget that protects the pod."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
-from livesize.apiserver.committing import Beside
+from livesize.apiserver.commit import ExtraWrite
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import Record
 from livesize.apiserver.subresources.pod_eviction import with_disruption
@@ -18,24 +18,26 @@ from livesize.apiserver.subresources.pod_eviction import with_disruption
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-class Evicting:
+class EvictionGuard:
     def __init__(self, cache: ObjectsCache) -> None:
         self._cache = cache
 
     def mark(self, stored: Object, now: str) -> Object:
         return with_disruption(stored, now)
 
-    def charge(self, pod: Record, now: str) -> Sequence[Beside]:
+    def charge(self, pod: Record, now: str) -> Sequence[ExtraWrite]:
         """The budget to be stored with the pod's deletion; raises StatusError where that has
         nothing left to give."""
-        charged: list[Beside] = []
+        charged: list[ExtraWrite] = []
         for resource in REGISTRY.stored():
             judge = kind_of(resource).judge_eviction
             if judge is not None:
                 charged += self._charge(resource, judge, pod, now)
         return charged
 
-    def _charge(self, resource: Resource, judge: Judge, pod: Record, now: str) -> Sequence[Beside]:
+    def _charge(
+        self, resource: Resource, judge: Judge, pod: Record, now: str
+    ) -> Sequence[ExtraWrite]:
         budgets = self._cache.records(resource, pod.namespace)
         match judge(pod.stored, [record.stored for record in budgets], now):
             case Unprotected():
@@ -43,7 +45,7 @@ class Evicting:
             case Charged(budget=charged):
                 name = charged["metadata"]["name"]
                 before = next(record for record in budgets if record.name == name)
-                return (Beside(resource, charged, before),)
+                return (ExtraWrite(resource, charged, before),)
             case Protected(why=why, retry_seconds=seconds):
                 details = {"retryAfterSeconds": seconds} if seconds else {}
                 cause = Cause("DisruptionBudget", why)

@@ -1,4 +1,4 @@
-"""What a request asks of the service, without HTTP: which object, with which options."""
+"""Types of requests to the service, without HTTP: which object, with which options."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from livesize.store.interface import Check, Delete, Put, Store, Write
 MAX_OBJECT_BYTES = 1_500_000  # what etcd takes
 
 
-class Beside(msgspec.Struct, frozen=True):
+class ExtraWrite(msgspec.Struct, frozen=True):
     """A further object that is stored in the same commit: in place of ``old``, which must still be
     the newest; or, where that is None, whatever was there (events, whose names are new)."""
 
@@ -68,7 +68,7 @@ class Committer:
         new: Object,
         old: Record | None,
         also: Sequence[Check] = (),
-        beside: Sequence[Beside] = (),
+        extra: Sequence[ExtraWrite] = (),
         on_the_way: Object | None = None,
     ) -> Record:
         """Store ``new`` in place of ``old`` (None: where nothing was), and what goes with it, all
@@ -76,23 +76,23 @@ class Committer:
         ConflictError."""
         key = old.key if old is not None else key_of(resource, namespace_of(new), name_of(new))
         checks = [Check(key, old.revision if old is not None else 0), *also]
-        if beside:
-            checks += [one for other in beside for one in other.checks]
-        first = () if on_the_way is None else (Beside(resource, on_the_way, old).put(),)
-        written = [Beside(resource, new, old), *beside]
+        if extra:
+            checks += [one for other in extra for one in other.checks]
+        first = () if on_the_way is None else (ExtraWrite(resource, on_the_way, old).put(),)
+        written = [ExtraWrite(resource, new, old), *extra]
         revision = await self._store_all(checks, written, first=first)
         record = self._cache.get(resource, key)
         if record is not None and record.revision == revision:
             return record
-        return make_record(resource, new, revision)  # somebody was quicker to write the next one
+        return make_record(resource, new, revision)  # another write has replaced it already
 
     async def remove(
-        self, record: Record, also: Sequence[Check] = (), beside: Sequence[Beside] = ()
+        self, record: Record, also: Sequence[Check] = (), extra: Sequence[ExtraWrite] = ()
     ) -> Record:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
         checks = [Check(record.key, record.revision), *also]
-        checks += [one for other in beside for one in other.checks]
-        revision = await self._store_all(checks, beside, [Delete(record.key)])
+        checks += [one for other in extra for one in other.checks]
+        revision = await self._store_all(checks, extra, [Delete(record.key)])
         return make_record(record.resource, record.stored, revision)
 
     async def remove_all(self, records: Sequence[Record]) -> None:
@@ -104,7 +104,7 @@ class Committer:
     async def _store_all(
         self,
         checks: Sequence[Check],
-        written: Sequence[Beside],
+        written: Sequence[ExtraWrite],
         deletes: Sequence[Delete] = (),
         first: Sequence[Put] = (),
     ) -> int:

@@ -1,4 +1,4 @@
-"""What the API server itself writes into objects: identity, times, generation, what stays.
+"""The metadata that the API server itself writes: identity, times, generation, what stays.
 
 Pure: uids and times are arguments. Clients may send all of this back; it is never taken from them.
 """
@@ -10,7 +10,7 @@ from livesize.api.kinds.kind import StatusWrites
 from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, generation_of, uid_of, version_of
-from livesize.apiserver.asked import Target
+from livesize.apiserver.request_types import Target
 
 MAX_GENERATED_PREFIX = 58
 _NOT_FROM_CLIENTS = (
@@ -21,7 +21,7 @@ _NOT_FROM_CLIENTS = (
     "resourceVersion",
     "selfLink",
 )
-_KEPT = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
+_PRESERVED = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation")
 
 
 def prepare_create(
@@ -57,13 +57,13 @@ def prepare_update(target: Target, stored: Object, incoming: Object) -> Object:
     """``incoming`` with everything the API server keeps taken from ``stored``, status included."""
     given = incoming.get("metadata") or {}
     check_identity(target, stored, incoming)
-    kept = stored["metadata"]
+    preserved = stored["metadata"]
     metadata = {key: value for key, value in given.items() if key not in _NOT_FROM_CLIENTS}
-    metadata |= {key: kept[key] for key in _KEPT if key in kept}
-    metadata |= {"name": kept["name"], "uid": kept["uid"]}
-    metadata["resourceVersion"] = kept["resourceVersion"]
-    if "namespace" in kept:
-        metadata["namespace"] = kept["namespace"]
+    metadata |= {key: preserved[key] for key in _PRESERVED if key in preserved}
+    metadata |= {"name": preserved["name"], "uid": preserved["uid"]}
+    metadata["resourceVersion"] = preserved["resourceVersion"]
+    if "namespace" in preserved:
+        metadata["namespace"] = preserved["namespace"]
     updated = {**incoming, "metadata": metadata}
     if kind_of(target.resource).status is not StatusWrites.ANY:
         updated.pop("status", None)

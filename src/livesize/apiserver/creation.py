@@ -20,23 +20,23 @@ from livesize.api.validation.objects import validate_create
 from livesize.api.write_options import WriteOptions
 from livesize.apiserver.admission.plan import Attempt, Refusal
 from livesize.apiserver.admission.quota import Counted
-from livesize.apiserver.asked import Target
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.preparing import prepare_create
+from livesize.apiserver.object_metadata import prepare_create
 from livesize.apiserver.quotas import Lane
 from livesize.apiserver.records import Record
+from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.strategies.strategy import Strategy
 from livesize.apiserver.subresources.change import refuse_invalid
-from livesize.apiserver.writing import ATTEMPTS, Ground, admit_or_refuse, dry_record
+from livesize.apiserver.write_context import ATTEMPTS, WriteContext, admit_or_refuse, dry_record
 from livesize.store.interface import Check, ConflictError
 
 
-class Creating:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+class Creator:
+    def __init__(self, context: WriteContext) -> None:
+        self._context = context
 
     async def insert(
         self, identity: Identity, target: Target, new: Object, options: WriteOptions
@@ -44,9 +44,9 @@ class Creating:
         """Store a new object, if nothing of its name is there."""
         resource, namespace = target.resource, target.namespace
         access = target.access("create")
-        if not self._ground.trusts_editors:
+        if not self._context.trusts_editors:
             new = strategy_of(resource).signed(new, identity)
-        with self._ground.books.lane(namespace) as lane:
+        with self._context.quotas.lane(namespace) as lane:
             for _ in range(ATTEMPTS):
                 made = await self._create_once(identity, access, new, options, lane)
                 if made is not None:
@@ -61,9 +61,9 @@ class Creating:
             resource,
             namespace,
             obj,
-            uid=self._ground.context.ids.uid(),
-            now=format_time(self._ground.context.clock.now()),
-            suffix="" if name_of(obj) else self._ground.context.ids.suffix(),
+            uid=self._context.ids.uid(),
+            now=format_time(self._context.clock.now()),
+            suffix="" if name_of(obj) else self._context.ids.suffix(),
         )
         target = Target(resource, namespace, name_of(new))
         new, errors = strategy.fold_new(new)
@@ -76,7 +76,7 @@ class Creating:
 
     def _filled(self, target: Target, strategy: Strategy, obj: Object) -> Object:
         """The object with what admission gives it before it is validated."""
-        filled = strategy.fill(obj, self._ground.around(target.access("create")))
+        filled = strategy.fill(obj, self._context.admission_context(target.access("create")))
         if isinstance(filled, Refusal):
             raise forbidden(target.resource, target.name, filled.why, filled.causes)
         return filled
@@ -89,37 +89,39 @@ class Creating:
         options: WriteOptions,
         lane: Lane,
     ) -> Record | None:
-        """None: somebody else was faster with something this depends on."""
+        """None: another write came first to something this depends on."""
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
-        admit_or_refuse(Attempt(identity, access, None, new, around=self._ground.around(access)))
+        admit_or_refuse(
+            Attempt(identity, access, None, new, context=self._context.admission_context(access))
+        )
         refuse_invalid(
             Target(resource, namespace, name), strategy_of(resource).check_supported(new)
         )
-        if self._ground.cache.get(resource, key_of(resource, namespace, name)) is not None:
+        if self._context.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
-        new = self._ground.books.with_usage(resource, None, new)
-        beside = await self._ground.charge(lane, Counted(resource, None, new, asked=True), name)
-        if beside is None:
+        new = self._context.quotas.with_usage(resource, None, new)
+        extra = await self._context.charge(lane, Counted(resource, None, new, refusable=True), name)
+        if extra is None:
             return None
         if options.dry_run:
             return dry_record(resource, new, None)
         try:
-            made = await self._ground.committer.put(resource, new, None, checks, beside)
+            made = await self._context.committer.put(resource, new, None, checks, extra)
         except ConflictError as error:
             if error.key == key_of(resource, namespace, name):
                 raise already_exists(resource, name) from None
             return None
-        return await self._ground.recounted(made, None)
+        return await self._context.recounted(made, None)
 
     async def _namespace_check(
         self, resource: Resource, namespace: str, new: Object
     ) -> Sequence[Check]:
         """The namespace is there and stays so until the commit."""
-        await self._ground.cache.fresh()  # what was there may be gone, through another server
+        await self._context.cache.fresh()  # what was there may be gone, through another server
         if not resource.namespaced:
             return []
-        record = self._ground.cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
+        record = self._context.cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
         if record is None:
             raise not_found(NAMESPACES, namespace)
         if lookup(record.stored, "metadata", "deletionTimestamp"):

@@ -10,7 +10,7 @@ import pytest
 
 from livesize.api.kinds.lease import LEASES
 from livesize.api.objects import Object, evolve
-from livesize.apiserver.committing import Committer
+from livesize.apiserver.commit import Committer
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import stored_bytes

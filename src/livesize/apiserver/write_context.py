@@ -1,4 +1,4 @@
-"""What every write needs: the newest state, the quotas, and the commit."""
+"""What every write needs: the newest state, what admission compares, the quotas, the commit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object
 from livesize.api.times import format_time
-from livesize.apiserver.admission.plan import Around, Attempt, admit
+from livesize.apiserver.admission.plan import AdmissionContext, Attempt, admit
 from livesize.apiserver.admission.quota import Counted
-from livesize.apiserver.asked import Target
+from livesize.apiserver.admission_context import context_of
 from livesize.apiserver.auth.authorize import Access
-from livesize.apiserver.committing import Beside, Committer
+from livesize.apiserver.commit import Committer, ExtraWrite
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.quotas import Lane, QuotaBooks
+from livesize.apiserver.quotas import Lane, QuotaLedger
 from livesize.apiserver.records import Record, make_record
-from livesize.apiserver.surroundings import around_of
-from livesize.machinery.context import Context
+from livesize.apiserver.request_types import Target
+from livesize.machinery.clock import Clock
+from livesize.machinery.context import Ids
 from livesize.store.interface import ConflictError
 
 ATTEMPTS = 16
@@ -31,18 +32,19 @@ ATTEMPTS = 16
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What creating, editing and deleting stand on."""
+class WriteContext:
+    """What Creator, Updater and Deleter share."""
 
     cache: ObjectsCache
-    context: Context
+    clock: Clock
+    ids: Ids
     committer: Committer
-    books: QuotaBooks
+    quotas: QuotaLedger
     trusts_editors: bool = True
 
-    def around(self, access: Access) -> Around:
-        """What admission has to know beside the object itself."""
-        return around_of(self.cache, access, trusts_editors=self.trusts_editors)
+    def admission_context(self, access: Access) -> AdmissionContext:
+        """The other objects that admission compares the change with."""
+        return context_of(self.cache, access, trusts_editors=self.trusts_editors)
 
     async def newest(self, target: Target) -> Record:
         """What the cache has: a stale one is found out at the commit, a missing one here."""
@@ -55,18 +57,18 @@ class Ground:
             raise not_found(target.resource, target.name)
         return record
 
-    async def charge(self, lane: Lane, change: Counted, name: str) -> Sequence[Beside] | None:
+    async def charge(self, lane: Lane, change: Counted, name: str) -> Sequence[ExtraWrite] | None:
         """The quotas to be stored with the change; None: others came first, so look again."""
-        beside = self.books.charge(change, name)
-        return None if beside and await lane.must_look_again() else beside
+        extra = self.quotas.charge(change, name)
+        return None if extra and await lane.must_look_again() else extra
 
     async def recounted(self, quota: Record, old: Object | None) -> Record:
         """A quota whose limits are new, with what was stored while it was counted; any other
         object as it is."""
-        if not Counted(quota.resource, old, quota.stored, asked=False).sets_limits:
+        if not Counted(quota.resource, old, quota.stored, refusable=False).sets_limits:
             return quota
         for _ in range(ATTEMPTS):
-            differing = self.books.recounted(quota)
+            differing = self.quotas.recounted(quota)
             if differing is None:
                 break
             newest, counted = differing
@@ -77,7 +79,7 @@ class Ground:
         return quota
 
     def timed(self, owner: Owner) -> Owner:
-        return msgspec.structs.replace(owner, time=format_time(self.context.clock.now()))
+        return msgspec.structs.replace(owner, time=format_time(self.clock.now()))
 
 
 def admit_or_refuse(attempt: Attempt) -> None:

@@ -1,5 +1,5 @@
-"""The first look at an object that came in: is it of the right kind, are its values of the right
-types, does it have fields nobody knows. Pure.
+"""Reads the object in the body of a request: it is of the right kind, its values are of the right
+types, and it has no unknown fields. Pure.
 
 A body that cannot be read as the kind it should be is 400; a patch that makes such a body is 422,
 as a Kubernetes API server answers it.
@@ -24,7 +24,7 @@ from livesize.api.plain_resize import Sizes, parse_sizes
 from livesize.api.schema.fields import Schema
 from livesize.api.schema.shapes import check_shape, unknown_fields
 from livesize.api.write_options import FieldValidation, WriteOptions
-from livesize.apiserver.asked import Target
+from livesize.apiserver.request_types import Target
 
 _POLICY = "resizePolicy"
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object
-from livesize.apiserver.asked import Target
+from livesize.apiserver.request_types import Target
 
 MAX_EVENTS = 16
 
 
-def told_errors(target: Target, events: Sequence[Object]) -> list[FieldError]:
+def attached_event_errors(target: Target, events: Sequence[Object]) -> list[FieldError]:
     if len(events) > MAX_EVENTS:
         detail = f"must have at most {MAX_EVENTS} items"
         return [FieldError(FieldErrorKind.TOO_MANY, "events", detail, len(events))]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from livesize.apiserver.arrivals import (
+from livesize.apiserver.pending_connections import (
     LOCAL,
-    ArrivalLimits,
     PendingConnection,
     PendingConnections,
+    PendingLimits,
     address_of,
 )
 
 
 class Standing:
     def __init__(self, **limits: int) -> None:
-        self.pending = PendingConnections(ArrivalLimits(**limits))
+        self.pending = PendingConnections(PendingLimits(**limits))
         self.closed: list[str] = []
 
     def add(self, address: str, name: str) -> PendingConnection:

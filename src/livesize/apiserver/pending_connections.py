@@ -1,9 +1,9 @@
-"""Accepts connections, and lets only so many stand open whose clients have not said who they are.
+"""Accepts connections, and limits how many stay open whose clients have not authenticated.
 
 A connection is pending from when it is accepted, through TLS, until the application knows who asks
 on it. Where an address has too many, its oldest goes; where all together have too many, the oldest
-that is not from this machine. So a flood of connections closes its own: whoever says who they are
-at once comes in, and people on this machine are not shut out by others.
+that is not from this machine. So a flood of connections closes its own: a client that
+authenticates at once comes in, and clients on this machine are not shut out by others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livesize.apiserver.http.peers import PeerProtocol
 from livesize.machinery.tasks import OwnedTasks
 from livesize.machinery.telemetry import get_logger
 
-_log = get_logger("apiserver.arrivals")
+_log = get_logger("apiserver.pending_connections")
 
 HANDSHAKE_SECONDS = 20.0
 SHUTDOWN_SECONDS = 3.0  # in which the other side may say goodbye too
@@ -29,8 +29,8 @@ ACCEPTED_AT_ONCE = 64
 PAUSE_SECONDS = 0.5  # where the process has no descriptor left for one more
 
 
-class ArrivalLimits(msgspec.Struct, frozen=True):
-    """Of connections on which nobody has said who they are."""
+class PendingLimits(msgspec.Struct, frozen=True):
+    """Of connections whose clients have not authenticated."""
 
     per_address: int = 128
     in_all: int = 1024
@@ -55,7 +55,7 @@ class PendingConnection:
 class PendingConnections:
     """All of them, by address, the oldest first."""
 
-    def __init__(self, limits: ArrivalLimits) -> None:
+    def __init__(self, limits: PendingLimits) -> None:
         self._limits = limits
         self._by_address: dict[str, dict[PendingConnection, None]] = {}
         self._all: dict[PendingConnection, None] = {}
@@ -117,7 +117,7 @@ class Acceptor:
         listener: socket.socket,
         tls: ssl.SSLContext | None,
         protocol: Callable[[], PeerProtocol],
-        limits: ArrivalLimits,
+        limits: PendingLimits,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
