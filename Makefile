@@ -11,7 +11,7 @@ AREA ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check check-format check-lint check-layers check-types check-unit \
+.PHONY: help setup check check-format check-lint check-layers check-types check-unit check-collection \
 	test test-machine test-all bench demo clean
 
 help: ## this list
@@ -22,7 +22,7 @@ setup: ## install what is missing: system packages (root), then .venv; instant w
 
 check: setup ## format, lint, import layers, types, unit tests; under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target \
-		check-unit check-types check-layers check-lint check-format
+		check-unit check-types check-collection check-layers check-lint check-format
 	@echo "check: all good"
 
 check-format:
@@ -36,6 +36,11 @@ check-layers:
 
 check-types:
 	@$(BIN)/mypy
+
+# The machine tests are not run here, but they must still import what they test.
+check-collection:
+	@found=$$($(BIN)/pytest --collect-only -q --matrix -p no:schemathesis \
+		tests/machine tests/integration tests/security 2>&1) || { echo "$$found" | tail -40; exit 1; }
 
 # Three on two cores: tests wait a third of their time.
 check-unit:

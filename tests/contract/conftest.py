@@ -1,8 +1,10 @@
-"""A real etcd and a real kube-apiserver for the tests that ask; they say so where there is none."""
+"""A real etcd and a real kube-apiserver for the tests that need them."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -34,8 +36,11 @@ def _shared_kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kub
 
 @pytest.fixture
 def kubernetes(request: pytest.FixtureRequest, not_run: Callable[[str], NoReturn]) -> KubeServer:
-    """Kubernetes' own API server, shared by the tests of a run."""
-    if find_etcd() is None or find_kube_apiserver() is None:
-        not_run("needs etcd and kube-apiserver (scripts/build-kubernetes kube-apiserver)")
+    """Kubernetes' own API server, shared by the tests of a run; the first run builds it."""
+    if find_etcd() is None:
+        not_run("needs etcd")
+    if find_kube_apiserver() is None:
+        script = Path(__file__).parents[2] / "scripts" / "build-kubernetes"
+        subprocess.run([script, "kube-apiserver"], check=True, timeout=3600)
     server: KubeServer = request.getfixturevalue("_shared_kubernetes")
     return server

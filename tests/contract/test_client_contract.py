@@ -79,6 +79,9 @@ async def open_http(server: Server) -> Client:
     )
 
 
+REAL_KUBERNETES = (pytest.mark.apiserver, pytest.mark.matrix)
+"""In the matrix: building it takes minutes."""
+
 CLIENTS: dict[str, Callable[[Server], Awaitable[Client]]] = {
     "direct": open_direct,
     "http": open_http,
@@ -121,7 +124,7 @@ async def own_client(request: pytest.FixtureRequest, shared: Server) -> AsyncIte
 
 
 @pytest_asyncio.fixture(
-    params=[*CLIENTS, pytest.param("kubernetes", marks=pytest.mark.apiserver)], loop_scope="module"
+    params=[*CLIENTS, pytest.param("kubernetes", marks=REAL_KUBERNETES)], loop_scope="module"
 )
 async def client(request: pytest.FixtureRequest, shared: Server) -> AsyncIterator[Client]:
     if request.param == "kubernetes":
