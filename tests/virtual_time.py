@@ -6,7 +6,8 @@
 
 Such a test and its async fixtures run on livesize.sim.loop.VirtualLoop, which has no sockets. What
 the code gives to a thread is done at once, and takes no virtual time. Tasks that are left at the
-end are cancelled.
+end are cancelled. One test of such a file that needs threads or sockets is marked ``real_time``;
+CLOCK goes with the loop it is asked on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from livesize.sim.loop import VirtualClock, VirtualLoop
 
 CLOCK = VirtualClock()
 virtual_time = pytest.mark.virtual_time
+real_time = pytest.mark.real_time
 
 
 class ThreadlessLoop(VirtualLoop):
@@ -44,7 +46,8 @@ def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Generator[None, LoopFactories | None, LoopFactories]:
     chosen = yield  # by a folder's conftest
-    if item.get_closest_marker("virtual_time") is not None:
+    virtual, real = map(item.get_closest_marker, ("virtual_time", "real_time"))
+    if virtual and not real:
         return {"virtual": ThreadlessLoop}
     return chosen or {"real": asyncio.new_event_loop}
 

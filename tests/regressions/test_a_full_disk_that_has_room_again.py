@@ -12,6 +12,9 @@ import pytest
 from livesize.agent.allocation.sqlite_file import SqliteFile
 from livesize.agent.settings import AgentSettings
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = [f"db-{number}" for number in range(10)]
 

@@ -10,6 +10,9 @@ import pytest
 from livesize.api.objects import lookup
 from livesize.api.resize_state import resize_state
 from unit.agent.vm_world import VmWorld
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ import pytest
 
 from livesize.agent.allocation.checkpoint import Checkpoint
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 GIB = 1024**3
 

@@ -11,6 +11,9 @@ import pytest
 
 from livesize.agent.resize.attempt import ResizeAttempt
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture

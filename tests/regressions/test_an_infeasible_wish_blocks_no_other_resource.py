@@ -9,6 +9,9 @@ from livesize.agent.admission.plan import Defer, Infeasible, refusal_message
 from livesize.api.objects import Object
 from livesize.api.resize_state import resize_state
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 

@@ -9,6 +9,9 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.allocation.sqlite_file import open_checkpoint
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 SIZE = {"name": "app", "requests": {"cpu": "1"}}

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 STUBBORN = ("ignore",)
 POLICY = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]

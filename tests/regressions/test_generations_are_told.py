@@ -10,6 +10,9 @@ import pytest
 from livesize.api.objects import Object, lookup
 from unit.agent.world import World, container
 from unit.apiserver.conftest import Rig, pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 OWN = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")

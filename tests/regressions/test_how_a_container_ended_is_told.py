@@ -7,6 +7,9 @@ from typing import Any
 
 from livesize.api.objects import Object, uid_of
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 POLICY = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
 

@@ -21,6 +21,9 @@ from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
 from unit.agent.test_vm_plan import facts, groups, limits, target
 from unit.agent.vm_world import MIB, VmWorld, start_with
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 LACKS = "it has no qemu-guest-agent that could bring them online"
 

@@ -11,6 +11,9 @@ from livesize.api.objects import evolve
 from livesize.api.resize_state import order_of_request, resize_state
 from unit.agent.world import World, container
 from unit.apiserver.conftest import Rig
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 NAMES = [f"pod-{number:02}" for number in range(12)]

@@ -12,6 +12,9 @@ from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, fallback_seconds
 from livesize.api.resize_state import resize_state
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 PREFERRED = {"resizeAction": "InPlaceResizePreferred"}

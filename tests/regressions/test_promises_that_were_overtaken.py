@@ -7,6 +7,9 @@ from livesize.api.objects import Object
 from livesize.api.resize_state import allocated_sizes
 from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 RESTARTS = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
 MIB = 1 << 20

@@ -14,6 +14,9 @@ from livesize.runtime.fake import FAKE_IMAGE
 from livesize.runtime.interface import ContainerGroup, ContainerPhase
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 def both(cpu: str, memory: str) -> Object:

@@ -21,6 +21,9 @@ from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
 from unit.agent.world import World, container
+from virtual_time import real_time, virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 
@@ -249,6 +252,7 @@ class Disk:
             raise OSError(5, "Input/output error")
 
 
+@real_time
 async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +276,7 @@ async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
     await world.phase("db", "Done")
 
 
+@real_time
 async def test_a_promise_that_does_not_reach_the_disk_is_not_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

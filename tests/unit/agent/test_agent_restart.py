@@ -9,6 +9,9 @@ import pytest
 from livesize.api.objects import uid_of
 from livesize.api.resize_state import resize_state
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 POLICY = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]

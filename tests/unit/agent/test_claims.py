@@ -27,6 +27,9 @@ from livesize.controllers.claims.provision import ConsumerNode, build_volume
 from livesize.runtime.volumes.interface import ClaimFolder, HostPath
 from unit.agent.world import NODE, CrashAt, World, container
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 LABELS = {"kubernetes.io/hostname": NODE}
 KEPT = "/var/claims"

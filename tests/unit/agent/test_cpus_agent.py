@@ -26,6 +26,9 @@ from livesize.runtime.interface import (
     RuntimeCallError,
 )
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SUPPLY = CpuSupply((0, 1, 2, 3, 4, 5), (0,))
 LIMITS = KernelLimits(100, None, None)

@@ -8,6 +8,9 @@ from livesize.api.objects import Object, lookup
 from livesize.runtime.fake import Behaviour
 from livesize.runtime.interface import PodGroup
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 STUBBORN = ("ignore",)
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from livesize.api.conditions import find_condition
 from livesize.runtime.interface import ContainerPhase
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 DISK = {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}}

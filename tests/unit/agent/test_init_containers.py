@@ -10,6 +10,9 @@ from livesize.api.objects import Object, lookup
 from livesize.api.pod_summary import pod_status_text
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 PREPARE = ("prepare",)

@@ -21,6 +21,9 @@ from livesize.api.vm_status import statuses_of
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SMALL = {"cpu": "1", "memory": "512Mi"}
 LARGE = {"cpu": "3", "memory": "1Gi"}

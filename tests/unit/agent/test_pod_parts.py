@@ -15,6 +15,9 @@ from livesize.api.objects import Object, lookup
 from livesize.api.runtime_powers import Powers
 from livesize.runtime.fake_machine import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 LONG_AGO = "2020-01-01T00:00:00Z"
 GATE = "example.com/open"

@@ -27,7 +27,9 @@ from livesize.machinery.context import system_context
 from livesize.runtime.fake import Behaviour, FakeRuntime
 from livesize.runtime.interface import ContainerPhase
 from unit.agent.world import VirtualWorld, World, container
-from virtual_time import CLOCK, virtual_time
+from virtual_time import CLOCK, real_time, virtual_time
+
+pytestmark = virtual_time
 
 CHECK = ("check",)
 READY = ("ready",)
@@ -100,6 +102,7 @@ async def port() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
+@real_time
 async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
     clock = SystemClock()
     asker = Asker(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
@@ -127,7 +130,6 @@ def is_ready(world: World) -> bool:
     return is_true(world.api.pod("db"), "Ready")
 
 
-@virtual_time
 async def test_readiness_comes_and_goes_and_restarts_nothing(quick: VirtualWorld) -> None:
     await quick.start()
     answers(quick, READY, well=False)
@@ -142,7 +144,6 @@ async def test_readiness_comes_and_goes_and_restarts_nothing(quick: VirtualWorld
     assert quick.attempt(uid) == 0
 
 
-@virtual_time
 async def test_what_is_not_alive_restarts(quick: VirtualWorld) -> None:
     await quick.start()
     answers(quick, CHECK, well=True)
@@ -156,7 +157,6 @@ async def test_what_is_not_alive_restarts(quick: VirtualWorld) -> None:
     await quick.until(lambda: "Killing" in quick.api.event_reasons("db"), "it is told")
 
 
-@virtual_time
 async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: VirtualWorld) -> None:
     await quick.start()
     quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
@@ -174,7 +174,6 @@ async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: VirtualWorl
     await quick.until(lambda: not quick.api.has("db"), "gone")
 
 
-@virtual_time
 async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(
     quick: VirtualWorld,
 ) -> None:
@@ -193,7 +192,6 @@ async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(
     await quick.until(lambda: uid not in quick.machine.pods, "gone, without waiting for that")
 
 
-@virtual_time
 async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: VirtualWorld) -> None:
     await quick.start()
     answers(quick, CHECK, well=False)
@@ -203,7 +201,6 @@ async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: Virtu
     )
 
 
-@virtual_time
 async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(
     quick: VirtualWorld,
 ) -> None:
@@ -223,7 +220,6 @@ async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(
     assert quick.attempt(uid) == 0
 
 
-@virtual_time
 async def test_a_startup_probe_that_gives_up_restarts(quick: VirtualWorld) -> None:
     await quick.start()
     answers(quick, CHECK, well=False)
@@ -232,7 +228,6 @@ async def test_a_startup_probe_that_gives_up_restarts(quick: VirtualWorld) -> No
     await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
 
 
-@virtual_time
 async def test_a_new_agent_takes_a_ready_container_for_ready(quick: VirtualWorld) -> None:
     await quick.start()
     answers(quick, READY, well=True)
@@ -249,7 +244,6 @@ async def test_a_new_agent_takes_a_ready_container_for_ready(quick: VirtualWorld
     assert all(seen)
 
 
-@virtual_time
 async def test_a_failing_post_start_hook_ends_the_container(quick: VirtualWorld) -> None:
     await quick.start()
     answers(quick, ("greet",), well=False)
@@ -261,7 +255,6 @@ async def test_a_failing_post_start_hook_ends_the_container(quick: VirtualWorld)
     await quick.until(lambda: quick.attempt(uid) >= 1, "started again")
 
 
-@virtual_time
 async def test_a_pre_stop_hook_runs_before_the_end(quick: VirtualWorld) -> None:
     await quick.start()
     order: list[str] = []
@@ -281,7 +274,6 @@ async def test_a_pre_stop_hook_runs_before_the_end(quick: VirtualWorld) -> None:
     assert order == ["bye", "exit"]
 
 
-@virtual_time
 async def test_a_pre_stop_hook_runs_also_when_the_node_is_stopped(quick: VirtualWorld) -> None:
     await quick.start()
     hook = {"preStop": {"exec": {"command": ["bye"]}}}

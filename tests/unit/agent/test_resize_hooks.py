@@ -11,6 +11,9 @@ from livesize.api.resize_state import resize_state
 from livesize.api.validation.hooks import validate_hooks
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 ASK, TELL = ("/bin/sh", "-c", "may I"), ("tell", "them")
 ANNOTATIONS = {

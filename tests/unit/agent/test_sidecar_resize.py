@@ -12,6 +12,9 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 PREPARE = ("prepare",)

@@ -27,6 +27,9 @@ from livesize.runtime.fake_vm import KERNEL_BYTES
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.vm import Accelerator
 from unit.agent.vm_world import MIB, VmWorld, have, start_with
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 BOOT = "00000000-0000-0000-0000-{:012}"
 

@@ -15,6 +15,9 @@ from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.runtime.interface import ContainerGroup
 from unit.agent.vm_world import VmWorld, virtual_machine
 from unit.agent.world import CrashAt, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SUPPLY = CpuSupply((0, 1, 2, 3, 4, 5), (0,))
 ALL = SUPPLY.usable

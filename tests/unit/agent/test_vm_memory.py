@@ -34,6 +34,9 @@ from livesize.api.vm_changes import (
 )
 from livesize.api.vm_size import VmSize
 from unit.agent.vm_world import MIB, VmWorld
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SIZE = VmSize(1, 768 * MIB, 4, 2050 * MIB, 512 * MIB)
 

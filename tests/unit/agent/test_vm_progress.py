@@ -21,6 +21,9 @@ from livesize.api.resize_state import resize_state
 from livesize.api.vm_changes import PlugVcpus, SetRequested
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from unit.agent.vm_world import GIB, MIB, VmWorld
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture

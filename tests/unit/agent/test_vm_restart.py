@@ -13,6 +13,9 @@ from livesize.api.vm_changes import VmNote
 from livesize.runtime.vm import Accelerator
 from unit.agent.vm_world import MIB, VmWorld
 from unit.agent.world import CrashAt
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 GROW = [
     *("checkpoint", "accept"),

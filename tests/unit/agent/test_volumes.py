@@ -25,6 +25,9 @@ from livesize.runtime.interface import (
 )
 from livesize.runtime.volumes.interface import FileTree, VolumeFile
 from unit.agent.world import CrashAt, World, container, quick_settings
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 POD: Object = {

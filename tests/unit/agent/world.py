@@ -39,8 +39,8 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resources import is_vm
-from livesize.machinery.clock import Clock, SystemClock
-from livesize.machinery.context import Context, seeded_context
+from livesize.machinery.clock import Clock
+from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FAKE_IMAGE, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, PodGroup
@@ -353,7 +353,7 @@ class World:
         version: CgroupVersion = CgroupVersion.V1,
         context: Context | None = None,
     ) -> None:
-        self.context = context or seeded_context(1, SystemClock())
+        self.context = context or virtual_context()
         self.api = MemoryApi()
         self.machine = FakeMachine(self.context, version=version, memory_bytes=4 * 1024**3)
         self.mounts = FakeMounts()
@@ -469,7 +469,7 @@ class World:
 class VirtualWorld(World):
     """The same on virtual time and in memory, with the settings of production."""
 
-    poll_seconds = 0.05
+    poll_seconds = 0.001
 
     def __init__(self) -> None:
         super().__init__(Path("nowhere"), context=virtual_context())
