@@ -101,8 +101,8 @@ def pod_on(node: str) -> dict[str, Any]:
     return {"metadata": {"name": "x"}, "spec": {"nodeName": node}}
 
 
-def node(name: str, **more: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": more.get("labels", {})}, "spec": more}
+def node(name: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
 
 
 ATTEMPTS: list[tuple[str, Access, Any, Any, bool]] = [
@@ -115,6 +115,9 @@ ATTEMPTS: list[tuple[str, Access, Any, Any, bool]] = [
     ("another node", Access("patch", NODES, "", "", "n2"), node("n2"), node("n2"), False),
     ("its labels", Access("patch", NODES, "", "", "n1"), node("n1"),
      node("n1", labels={"a": "b"}), False),
+    ("its architecture", Access("patch", NODES, "", "", "n1"),
+     node("n1", labels={"kubernetes.io/arch": "x86_64", "disk": "fast"}),
+     node("n1", labels={"kubernetes.io/arch": "amd64", "disk": "fast"}), True),
     ("its taints", Access("patch", NODES, "", "", "n1"), node("n1", taints=[{"key": "a"}]),
      node("n1"), False),
     ("its lease", Access("update", LEASES, "", "kube-node-lease", "n1"), {}, {}, True),
