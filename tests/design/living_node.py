@@ -21,18 +21,15 @@ from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.api.roles import Role
-from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.direct_client import DirectClient
-from livesize.apiserver.namespaces import ensure_lasting_namespaces
-from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.service import Service
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
-from livesize.store.memory import MemoryStore
+from memory_service import MemoryService
 from unit.agent.world import NODE, quick_settings
 
 NAMESPACE = "default"
@@ -77,11 +74,8 @@ class LivingNode:
         self.agent: Agent | None = None
         self._runner = asyncio.Runner()
         self._checkpoint_path = folder / "checkpoint.db"
-        store = MemoryStore()
-        self._cache = ObjectsCache(store)
-        self._service = Service(store, self._cache, self.context)
-        self.user = self._client(Identity("user", Role.ADMIN))
-        self._background: list[asyncio.Task[None]] = []
+        self._server = MemoryService(self.context)
+        self.user = DirectClient(self._server.service, Identity("user", Role.ADMIN))
         self.wait(self._begin())
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -154,20 +148,13 @@ class LivingNode:
 
     # Within
 
-    def _client(self, identity: Identity) -> DirectClient:
-        return DirectClient(self._service, identity)
-
     async def _begin(self) -> None:
-        self._background.append(asyncio.create_task(self._cache.run()))
-        await self._cache.loaded.wait()
-        await ensure_lasting_namespaces(self._service)
+        await self._server.start()
         await self._start_agent()
 
     async def _end(self) -> None:
         await self._stop_agent()
-        for task in self._background:
-            task.cancel()
-        await asyncio.wait(self._background)
+        await self._server.stop()
 
     async def _start_agent(self) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
@@ -180,7 +167,7 @@ class LivingNode:
             recheck_seconds=0.5,
             crash_backoff_maximum_seconds=0.01,
         )
-        node = self._client(Identity(f"system:node:{NODE}", Role.NODE, NODE))
+        node = DirectClient(self._server.service, node_identity(NODE))
         self.agent = Agent(
             node,
             self._runtime,

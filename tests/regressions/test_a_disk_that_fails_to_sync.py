@@ -140,9 +140,9 @@ async def test_a_refusal_after_a_lost_promise_is_told_in_the_end(
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
     disk.fails = 1
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await asyncio.sleep(0.03)
-    world.api.resize("db", "app", cpu="99999")
+    await world.api.resize("db", "app", cpu="99999")
     await asyncio.sleep(0.03)
     world.machine.release_writes(PodGroup(uid))
     await world.phase("db", "Infeasible")
@@ -161,8 +161,9 @@ async def test_a_promise_that_could_not_be_written_is_not_told_by_a_refusal(
 
     with monkeypatch.context() as patched:
         patched.setattr(SqliteFile, "_put", full)
-        world.api.resize("db", "app", cpu="1")
-        world.api.resize("db", "app", cpu="99999")
+        with world.client.deaf():
+            await world.api.resize("db", "app", cpu="1")
+            await world.api.resize("db", "app", cpu="99999")
         await asyncio.sleep(0.1)
         told = resize_state(world.api.pod("db")).get("allocated", [])
         assert [one["requests"]["cpu"] for one in told] == ["500m"], "it never was in the file"
@@ -175,14 +176,14 @@ async def test_that_a_resize_began_is_told_though_its_report_failed(slow_to_tell
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await asyncio.sleep(0.02)
-    world.api.is_down = True
+    world.client.is_down = True
     world.machine.release_writes(PodGroup(uid))
     await world.until(lambda: world.quota_us(uid) == 100_000, "applied")
     await asyncio.sleep(0.02)
-    world.api.resize("db", "app", cpu="2")
-    world.api.is_down = False
+    await world.api.resize("db", "app", cpu="2")
+    world.client.is_down = False
     await world.phase("db", "Done")
     await world.until(
         lambda: world.api.event_reasons("db").count("ResizeStarted") >= 2, "both have begun"

@@ -47,13 +47,13 @@ async def test_resizes_go_on_when_the_api_servers_disk_has_room(world: World) ->
     for name in PODS:
         await world.api.run_pod(name, container())
         await world.running(name)
+    world.client.is_down = True
     for name in PODS:
-        world.api.resize(name, "app", cpu="400m")
-    world.api.is_down = True
+        await world.api.resize(name, "app", cpu="400m")
     uids = [world.api.pod(name)["metadata"]["uid"] for name in PODS]
     await world.until(lambda: all(world.quota_us(uid) == 40_000 for uid in uids), "all applied")
     await asyncio.sleep(0.05)  # and told in vain
-    world.api.is_down = False
+    world.client.is_down = False
     for name in PODS:
         await world.phase(name, "Done")
 
@@ -66,7 +66,7 @@ async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(
     await world.running("db")
     with monkeypatch.context() as patched:
         patched.setattr(SqliteFile, "_put", full)
-        world.api.resize("db", "app", cpu="400m")
+        await world.api.resize("db", "app", cpu="400m")
         await world.api.run_pod("new", container())
         await world.until(lambda: world.api.has("new"), "it is there")
         await asyncio.sleep(0.1)

@@ -37,7 +37,7 @@ async def resized(world: World, **amounts: str) -> None:
     before = world.path.with_name("before.db")
     shutil.copy(world.path, before)
     await world.start()
-    world.api.resize("db", "app", **amounts)
+    await world.api.resize("db", "app", **amounts)
     await world.phase("db", "Done")
     await world.stop()
     shutil.copy(before, world.path)
@@ -80,7 +80,7 @@ async def test_what_was_grown_into_goes_to_nobody_else(node: World) -> None:
 async def test_what_was_asked_since_is_judged_anew(node: World) -> None:
     uid = await running(node, memory="1Gi")
     await resized(node, memory="2Gi")
-    node.api.resize("db", "app", memory="3Gi")
+    await node.api.resize("db", "app", memory="3Gi")
     await node.start()
     await node.phase("db", "Done")
     assert node.memory_bytes(uid) == 3 * GIB
@@ -89,13 +89,13 @@ async def test_what_was_asked_since_is_judged_anew(node: World) -> None:
 async def test_an_older_word_of_the_api_server_changes_nothing(node: World) -> None:
     """A promise that was made and not told: the checkpoint is newer."""
     uid = await running(node, memory="1Gi")
-    node.api.resize("db", "app", memory="2Gi")
+    await node.api.resize("db", "app", memory="2Gi")
     await node.phase("db", "Done")
-    node.api.is_down = True
-    node.api.resize("db", "app", memory="3Gi")
+    node.client.is_down = True
+    await node.api.resize("db", "app", memory="3Gi")
     await node.until(lambda: node.memory_bytes(uid) == 3 * GIB, "applied")
     await node.stop()
-    node.api.is_down = False
+    node.client.is_down = False
     await node.start()
     await node.phase("db", "Done")
     assert node.memory_bytes(uid) == 3 * GIB
@@ -106,7 +106,7 @@ async def test_done_is_told_before_it_is_on_disk(
 ) -> None:
     await running(node)
     monkeypatch.setattr(Checkpoint, "sync", lambda _: None)  # the disk never gets to it
-    node.api.resize("db", "app", cpu="1")
+    await node.api.resize("db", "app", cpu="1")
     await node.phase("db", "Done")
     monkeypatch.undo()
 
@@ -123,9 +123,9 @@ async def test_a_disk_that_has_failed_is_waited_for(
 
     with monkeypatch.context() as patched:
         patched.setattr("os.fdatasync", fail)
-        node.api.resize("db", "app", cpu="1")
+        await node.api.resize("db", "app", cpu="1")
         await node.until(lambda: failures, "the disk has failed")
-        node.api.resize("db", "app", cpu="2")
+        await node.api.resize("db", "app", cpu="2")
         await node.until(lambda: node.quota_us(uid) == 200_000, "applied")
         tried = len(failures)
         await node.until(lambda: len(failures) > tried + 2, "tried again and again")

@@ -26,6 +26,7 @@ async def test_the_agent_starts_with_the_others(
         return real(self, pod, already_runs=already_runs)
 
     monkeypatch.setattr(Judge, "admit", admit)
+    await world.api.start()
     await world.api.run_pod("odd", container())
     await world.api.run_pod("even", container())
     await world.start()

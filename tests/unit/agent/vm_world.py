@@ -63,11 +63,12 @@ class VmWorld(World):
         self.broken: set[Group] = set()
 
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
+        await self.api.start()
         self._runtime = runtime = WatchedRuntime(self)
         await runtime.open()
         self._checkpoint = await open_checkpoint(self.path)
         self.agent = Agent(
-            self.api,
+            self.client,
             runtime,
             self._checkpoint,
             self.context,
@@ -99,9 +100,11 @@ class VmWorld(World):
         self.machine.boot_vm = boot  # type: ignore[method-assign]
         return uid
 
-    async def run_vm(self, name: str, cpu: str = "1", memory: str = "512Mi", **more: Any) -> str:
+    async def run_vm(
+        self, name: str, cpu: str = "1", memory: str = "512Mi", cpu_max: str = "6", **more: Any
+    ) -> str:
         """Create a VM on the node and wait until its guest is heard; return its uid."""
-        vm = virtual_machine(cpu, memory)
+        vm = virtual_machine(cpu, memory, cpu_max)
         policy = {"resizePolicy": more.pop("resizePolicy")} if "resizePolicy" in more else {}
         await self.api.run_pod(name, virtualMachine={**vm, **policy}, **more)
         await self.running(name)
@@ -153,11 +156,11 @@ class VmWorld(World):
                 self.violations.append(f"{group}: {quota} for {vm.online_vcpus} vCPUs")
 
 
-def virtual_machine(cpu: str, memory: str) -> Object:
+def virtual_machine(cpu: str, memory: str, cpu_max: str = "6") -> Object:
     size = {"cpu": cpu, "memory": memory}
     return {
         "kernel": {"image": "guest.vmlinuz", "initrd": "guest.initrd"},
-        "cpu": {"max": "6"},
+        "cpu": {"max": cpu_max},
         "memory": {"max": "4Gi", "boot": "256Mi"},
         "resources": {"requests": size, "limits": size},
     }

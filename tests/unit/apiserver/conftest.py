@@ -22,15 +22,14 @@ from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.http.app import App
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
-from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.namespaces import run_namespaces
 from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.context import Context
 from livesize.store.memory import MemoryStore
+from memory_service import MemoryService
 
 NOW = 1_700_000_000.0
 ADMIN = Identity("root", Role.ADMIN)
@@ -137,16 +136,14 @@ class Stream:
             await asyncio.wait([self.task])
 
 
-class Rig:
+class Rig(MemoryService):
     """Everything of the door but sockets."""
 
     def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
-        self.store = store or MemoryStore()
-        self.cache = ObjectsCache(self.store, **cache_settings)
         self.clock = HandClock()
         self.ids = CountingIds()
         self.context = Context(self.clock, random.Random(1), self.ids)
-        self.service = Service(self.store, self.cache, self.context)
+        super().__init__(self.context, store, **cache_settings)
         self.ready = True
         self.app = App(
             self.service,
@@ -159,9 +156,7 @@ class Rig:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self._tasks.append(asyncio.create_task(self.cache.run()))
-        await self.cache.loaded.wait()
-        await ensure_lasting_namespaces(self.service)
+        await super().start()
         self._tasks.append(asyncio.create_task(run_namespaces(self.service, clock=self.clock)))
 
     async def check_nothing_was_changed_in_place(self) -> None:
@@ -177,6 +172,7 @@ class Rig:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().stop()
 
     def _scope(self, method: str, path: str, query: dict[str, str], headers: dict[str, str]) -> Any:
         return {
