@@ -1,5 +1,5 @@
 """One node for random operations: the door on a memory store, the fake machine, and agents that
-come and go, all in one event loop that runs only while somebody waits for it.
+come and go, all in one event loop on virtual time that runs only while somebody waits for it.
 
 The machine looks at the pod after every write (design 5.2): containers within their pod, promises
 within what the node has.
@@ -23,14 +23,13 @@ from livesize.api.resources import Amounts
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.direct_client import DirectClient
-from livesize.machinery.clock import SystemClock
-from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
 from memory_service import MemoryService
 from unit.agent.world import NODE, quick_settings
+from virtual_time import ThreadlessLoop, virtual_context
 
 NAMESPACE = "default"
 WAIT_SECONDS = 10.0
@@ -66,13 +65,12 @@ class WatchedMachine(FakeMachine):
 
 class LivingNode:
     def __init__(self, folder: Path, cpu_milli: int) -> None:
-        self.clock = SystemClock()
-        self.context = seeded_context(1, self.clock)
+        self.context = virtual_context()
         self.machine = WatchedMachine(self)
         self.cpu_milli = cpu_milli
         self.bound = Amounts(cpu_milli, 4 * GIB)
         self.agent: Agent | None = None
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=ThreadlessLoop)
         self._checkpoint_path = folder / "checkpoint.db"
         self._server = MemoryService(self.context)
         self.user = DirectClient(self._server.service, Identity("user", Role.ADMIN))
@@ -111,7 +109,10 @@ class LivingNode:
         listed = await self.user.list(PODS, Selection(NAMESPACE))
         return {pod["metadata"]["name"]: pod for pod in listed.items}
 
-    # What happens to the agent
+    # What happens to containers, and to the agent
+
+    async def end_container(self, uid: str, name: str) -> None:
+        self.machine.exit(uid, name, exit_code=1)
 
     async def restart_agent(self, cpu_milli: int) -> None:
         """As if it had been killed. It may find that the node has more, or less, than before."""

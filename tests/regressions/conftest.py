@@ -25,3 +25,4 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(tmp_path)
     yield made
     await made.stop()
+    await made.api.server.check_nothing_was_changed_in_place()

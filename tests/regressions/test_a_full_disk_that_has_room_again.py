@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 
-import apsw
 import msgspec
 import pytest
 
-from livesize.agent.allocation.sqlite_file import SqliteFile
 from livesize.agent.settings import AgentSettings
 from unit.agent.world import World, container
 from virtual_time import virtual_time
@@ -34,10 +32,6 @@ def world(world: World) -> World:
     return world
 
 
-def full(*_: object) -> None:
-    raise apsw.FullError("database or disk is full")
-
-
 def test_a_resize_waits_two_seconds_at_most_for_its_next_try() -> None:
     assert AgentSettings(node_name="n").resize_backoff_maximum_seconds <= 2
 
@@ -58,17 +52,14 @@ async def test_resizes_go_on_when_the_api_servers_disk_has_room(world: World) ->
         await world.phase(name, "Done")
 
 
-async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container())
     await world.running("db")
-    with monkeypatch.context() as patched:
-        patched.setattr(SqliteFile, "_put", full)
-        await world.api.resize("db", "app", cpu="400m")
-        await world.api.run_pod("new", container())
-        await world.until(lambda: world.api.has("new"), "it is there")
-        await asyncio.sleep(0.1)
+    world.disk.is_full = True
+    await world.api.resize("db", "app", cpu="400m")
+    await world.api.run_pod("new", container())
+    await asyncio.sleep(0.1)
+    world.disk.is_full = False
     await world.phase("db", "Done")
     await world.running("new")

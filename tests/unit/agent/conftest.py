@@ -15,3 +15,4 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
     yield world
     await world.stop()
+    await world.api.server.check_nothing_was_changed_in_place()

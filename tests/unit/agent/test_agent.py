@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
-import apsw
 import msgspec
 import pytest
 
@@ -21,7 +19,7 @@ from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
 from unit.agent.world import World, container
-from virtual_time import real_time, virtual_time
+from virtual_time import virtual_time
 
 pytestmark = virtual_time
 
@@ -230,70 +228,6 @@ async def test_an_api_outage_does_not_stop_a_resize_already_seen(world: World) -
     await world.until(lambda: world.quota_us(uid) == 100_000, "applied while the API is away")
     assert world.api.phase("db") == "Requested"
     world.client.is_down = False
-    await world.phase("db", "Done")
-
-
-class Disk:
-    """A disk that takes its time, or fails. It was slow before, so a thread waits for it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._free = threading.Event()
-        self.fails = False
-        monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", -1.0)
-        monkeypatch.setattr("os.fdatasync", self._sync)
-
-    def release(self) -> None:
-        self._free.set()
-
-    def _sync(self, _descriptor: int) -> None:
-        assert threading.current_thread() is not threading.main_thread(), "the loop stands still"
-        assert self._free.wait(10)
-        if self.fails:
-            raise OSError(5, "Input/output error")
-
-
-@real_time
-async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.start()
-    await world.api.run_pod("db", container())
-    uid = await world.running("db")
-    disk, slow = Disk(monkeypatch), ContainerGroup(uid, "app")
-    world.machine.hold_writes(slow)  # what is done at once is told with Done (ADR 0065)
-    try:
-        await world.api.resize("db", "app", cpu="1")
-        await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
-        with apsw.Connection(str(world.path)) as other:  # sees what a crash would leave
-            left = other.execute("SELECT entry ->> 'generation' FROM allocations").get
-        assert left == 2
-        await asyncio.sleep(0.05)
-        assert world.api.phase("db") == "Requested", "not told before it is on disk"
-    finally:
-        disk.release()
-    await world.phase("db", "InProgress")
-    world.machine.release_writes(slow)
-    await world.phase("db", "Done")
-
-
-@real_time
-async def test_a_promise_that_does_not_reach_the_disk_is_not_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.start()
-    await world.api.run_pod("db", container())
-    uid = await world.running("db")
-    disk = Disk(monkeypatch)
-    disk.fails = True
-    disk.release()
-    slow = ContainerGroup(uid, "app")
-    world.machine.hold_writes(slow)
-    await world.api.resize("db", "app", cpu="1")
-    await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
-    await asyncio.sleep(0.1)  # it tries again and again
-    assert world.api.phase("db") == "Requested"
-    disk.fails = False
-    world.machine.release_writes(slow)
     await world.phase("db", "Done")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from livesize.agent.allocation.memory_file import MemoryDisk
 from livesize.api.objects import uid_of
 from livesize.api.resize_state import resize_state
 from unit.agent.world import CrashAt, World, container
@@ -109,9 +108,7 @@ async def test_a_delete_completes_after_a_crash(world: World, point: str) -> Non
     assert await world.checkpointed() == ()
 
 
-async def test_pods_are_admitted_at_allocated_before_resizes_are_judged(
-    world: World, tmp_path: Path
-) -> None:
+async def test_pods_are_admitted_at_allocated_before_resizes_are_judged(world: World) -> None:
     """ARK: "all Pods are admitted at their current ResourcesAllocated values, and resizes are
     handled after all existing Pods have been added". The checkpoint is lost, so that no pod counts
     before it is admitted anew."""
@@ -122,7 +119,7 @@ async def test_pods_are_admitted_at_allocated_before_resizes_are_judged(
     second = await world.running("second")
     pid = world.pid(second)
     await world.stop()
-    world.path = tmp_path / "empty.db"
+    world.disk = MemoryDisk()
     await world.api.resize("first", "app", cpu="3")
     await world.start()
     await world.phase("first", "Deferred")
@@ -144,14 +141,14 @@ async def test_a_pod_that_was_bound_meanwhile_comes_before_resizes_of_others(wor
 
 
 async def test_a_lost_checkpoint_is_rebuilt_from_what_runs_and_what_the_api_says(
-    world: World, tmp_path: Path
+    world: World,
 ) -> None:
     await world.start()
     await world.api.run_pod("db", container(cpu="3"))
     uid = await world.running("db")
     pid = world.pid(uid)
     await world.stop()
-    world.path = tmp_path / "empty.db"
+    world.disk = MemoryDisk()
     await world.api.resize("db", "app", cpu="2")
     await world.start()
     await world.phase("db", "Done")

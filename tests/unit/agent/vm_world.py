@@ -11,15 +11,12 @@ from typing import Any
 
 import msgspec
 
-from livesize.agent.agent import Agent
-from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.vm.sizes import overhead_of
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_changes import SetRequested, VmChange
-from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
@@ -31,7 +28,6 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.vm import Accelerator
-from livesize.runtime.volumes.folders import FolderVolumes
 from unit.agent.world import World
 from vms.sizes import persist, request
 
@@ -42,6 +38,8 @@ GIB = 1024 * MIB
 class VmWorld(World):
     """``history``: every change of a domain and of a group, in order. ``refuses``: kinds of
     changes that a domain refuses, with what it says. ``broken``: groups that cannot be written."""
+
+    has_vms = True
 
     def __init__(
         self,
@@ -62,22 +60,8 @@ class VmWorld(World):
         self.refuses: dict[type, str] = {}
         self.broken: set[Group] = set()
 
-    async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
-        await self.api.start()
-        self._runtime = runtime = WatchedRuntime(self)
-        await runtime.open()
-        self._checkpoint = await open_checkpoint(self.path)
-        self.agent = Agent(
-            self.client,
-            runtime,
-            self._checkpoint,
-            self.context,
-            self.settings,
-            points,
-            vms=runtime,
-            volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
-        )
-        self._task = asyncio.create_task(self.agent.run())
+    def _make_runtime(self) -> FakeRuntime:
+        return WatchedRuntime(self)
 
     async def set(self, **settings: float) -> None:
         """Before anything runs: another agent, with other settings."""

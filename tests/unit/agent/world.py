@@ -66,21 +66,20 @@ def quick_settings(seconds: float, **more: Any) -> AgentSettings:
 
 
 class World:
-    """One machine, one API server; agents come and go."""
+    """One machine, one API server; agents come and go. ``disk`` has the checkpoint, ``directory``
+    the volumes."""
 
     poll_seconds = 0.001
+    has_vms = False
 
-    def __init__(
-        self,
-        directory: Path,
-        version: CgroupVersion = CgroupVersion.V1,
-    ) -> None:
+    def __init__(self, directory: Path, version: CgroupVersion = CgroupVersion.V1) -> None:
         self.context = virtual_context()
         self.api = WorldApi(self.context)
         self.client = self.api.node_client
         self.machine = FakeMachine(self.context, version=version, memory_bytes=4 * 1024**3)
         self.mounts = FakeMounts()
-        self.path = directory / "checkpoint.db"
+        self.directory = directory
+        self.disk = MemoryDisk()
         self.settings = quick_settings(
             0.01,
             recheck_seconds=0.2,
@@ -99,25 +98,29 @@ class World:
 
     async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
         await self.api.start()
-        self._runtime = FakeRuntime(context=self.context, machine=self.machine)
-        await self._runtime.open()
+        runtime = self._runtime = self._make_runtime()
+        await runtime.open()
         self._checkpoint = await self._open_checkpoint()
         self.agent = Agent(
             self.client,
-            self._runtime,
+            runtime,
             self._checkpoint,
             self.context,
             self.settings,
             points,
+            vms=runtime if self.has_vms else None,
             volumes=self._volumes(),
         )
         self._task = asyncio.create_task(self.agent.run())
 
+    def _make_runtime(self) -> FakeRuntime:
+        return FakeRuntime(context=self.context, machine=self.machine)
+
     async def _open_checkpoint(self) -> Checkpoint:
-        return await open_checkpoint(self.path)
+        return Checkpoint(self.disk.open())
 
     def _volumes(self) -> VolumeStore:
-        return FolderVolumes(self.path.parent / "volumes", self.mounts)
+        return FolderVolumes(self.directory / "volumes", self.mounts)
 
     async def stop(self) -> None:
         """As the process would: nothing is said to anybody."""
@@ -145,7 +148,7 @@ class World:
 
     async def checkpointed(self) -> tuple[Allocation, ...]:
         """What a new agent would find; not while one runs."""
-        checkpoint = await open_checkpoint(self.path)
+        checkpoint = await self._open_checkpoint()
         entries = await checkpoint.load()
         await checkpoint.close()
         return entries
@@ -190,21 +193,28 @@ class World:
         return self.machine.pods[uid].containers[container].attempt
 
 
+class FileWorld(World):
+    """The same with the checkpoint in a file of the real disk."""
+
+    @property
+    def path(self) -> Path:
+        return self.directory / "checkpoint.db"
+
+    async def _open_checkpoint(self) -> Checkpoint:
+        return await open_checkpoint(self.path)
+
+
 class PatientWorld(World):
-    """The same with the settings of production, and nothing on disk."""
+    """The same with the settings of production, and without volumes."""
 
     poll_seconds = 0.05
 
     def __init__(self) -> None:
         super().__init__(Path("nowhere"))
         self.settings = AgentSettings(node_name=NODE)
-        self._disk = MemoryDisk()
 
     async def until(self, holds: Callable[[], object], what: str, seconds: float = 600.0) -> None:
         await super().until(holds, what, seconds)
-
-    async def _open_checkpoint(self) -> Checkpoint:
-        return Checkpoint(self._disk.open())
 
     def _volumes(self) -> VolumeStore:
         return NoVolumes()

@@ -93,12 +93,12 @@ class WorldApi(DirectClient):
     """An administrator's client, with what users do to pods in few words; and what is stored."""
 
     def __init__(self, context: Context) -> None:
-        self._server = MemoryService(context)
-        super().__init__(self._server.service, Identity("test", Role.ADMIN))
-        self.node_client = NodeClient(self._server.service)
+        self.server = MemoryService(context)
+        super().__init__(self.server.service, Identity("test", Role.ADMIN))
+        self.node_client = NodeClient(self.server.service)
 
     async def start(self) -> None:
-        await self._server.start()
+        await self.server.start()
 
     # What users do
 
@@ -158,7 +158,7 @@ class WorldApi(DirectClient):
         return {
             (resource.plural, record.namespace, record.name): record.stored
             for resource in REGISTRY.stored()
-            for record in self._server.cache.records(resource)
+            for record in self.server.cache.records(resource)
         }
 
     def has(self, name: str) -> bool:
@@ -175,7 +175,7 @@ class WorldApi(DirectClient):
         return record.served
 
     def _record(self, name: str) -> Record | None:
-        return self._server.cache.get(PODS, key_of(PODS, NAMESPACE, name))
+        return self.server.cache.get(PODS, key_of(PODS, NAMESPACE, name))
 
     def phase(self, name: str) -> str:
         return str(resize_state(self.pod(name)).get("phase"))
@@ -195,5 +195,5 @@ class WorldApi(DirectClient):
         return self.objects[NODES.plural, "", NODE]
 
     def event_reasons(self, name: str) -> list[str]:
-        events = [record.stored for record in self._server.cache.records(EVENTS)]
+        events = [record.stored for record in self.server.cache.records(EVENTS)]
         return [one["reason"] for one in events if one["involvedObject"]["name"] == name]
