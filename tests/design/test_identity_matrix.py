@@ -20,6 +20,9 @@ from livesize.api.kinds.reviews import REVIEWS
 from livesize.api.objects import Object
 from livesize.api.roles import Role
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 BIGGER = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "600m"}}}]}}
 ANSWER = {"kind": "Resizing", "apiVersion": "v1", "request": {"requestStatus": "Accepted"}}

@@ -17,6 +17,9 @@ from livesize.api.roles import ALL, Role
 from livesize.apiserver.auth.authorize import Access, allows
 from livesize.apiserver.auth.identities import Identity, node_identity
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 READ, CREATE, CHANGE = {"get", "list", "watch"}, {"create"}, {"update", "patch"}
 LETTERS = {

@@ -14,6 +14,9 @@ from livesize.apiserver.commit import Committer
 from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
 from unit.apiserver.conftest import ADMIN, NOW, Rig
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from unit.apiserver.conftest import Rig
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 TEAM = "/api/v1/namespaces/team"
 

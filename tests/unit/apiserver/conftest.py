@@ -28,8 +28,8 @@ from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.context import Context
 from livesize.store.memory import MemoryStore
 from memory_service import MemoryService
+from virtual_time import CLOCK
 
-NOW = 1_700_000_000.0
 ADMIN = Identity("root", Role.ADMIN)
 IDENTITIES = {
     "admin": ADMIN,
@@ -41,31 +41,6 @@ IDENTITIES = {
     "n1": node_identity("n1"),
     "n2": node_identity("n2"),
 }
-
-
-class HandClock:
-    """Stands still; who sleeps is woken by ``wake``."""
-
-    def __init__(self) -> None:
-        self.seconds = NOW
-        self._sleeping: list[asyncio.Future[None]] = []
-
-    def now(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._sleeping.append(future)
-        await future
-
-    def wake(self) -> None:
-        sleeping, self._sleeping = self._sleeping, []
-        for future in sleeping:
-            if not future.done():
-                future.set_result(None)
 
 
 class CountingIds:
@@ -138,7 +113,7 @@ class Rig(MemoryService):
     """Everything of the door but sockets."""
 
     def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
-        self.clock = HandClock()
+        self.clock = CLOCK
         self.ids = CountingIds()
         self.context = Context(self.clock, random.Random(1), self.ids)
         super().__init__(self.context, store, **cache_settings)

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from unit.apiserver.conftest import pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 WEB = f"{PODS}/web"

@@ -11,6 +11,9 @@ import pytest
 
 from livesize.apiserver.http import audit
 from livesize.apiserver.http.audit import AuditLevel, AuditLog, AuditSettings, audited
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 POD = {

@@ -26,6 +26,9 @@ from livesize.apiserver.auth.tokens import (
     read_tokens,
     write_tokens,
 )
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 NODE = node_identity("n1")
 

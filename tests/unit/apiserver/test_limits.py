@@ -14,6 +14,9 @@ from livesize.apiserver.http.limits import Budget, Limits
 from livesize.apiserver.http.node_join import JOIN_PATH, RENEW_PATH
 from livesize.apiserver.http.responses import json_answer
 from unit.apiserver.conftest import TokenNames
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -11,6 +11,9 @@ from livesize.api.kinds.node import NODES
 from livesize.apiserver.service import Service
 from livesize.machinery.steps import CrashPoints
 from unit.apiserver.conftest import ADMIN
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 WEB = f"{PODS}/web"

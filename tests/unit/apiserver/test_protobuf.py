@@ -15,6 +15,9 @@ from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.schema.fields import Schema
 from livesize.apiserver.http.protobuf import _PLAIN, PROTOBUF, _schema_of, decode_protobuf
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 EMPTY_META = b'\x12\x00\x1a\x00"\x00*\x002\x008\x00B\x00'
 RECORDED = [

@@ -16,6 +16,9 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.request_types import Target
 from livesize.store.interface import ChangeKind
 from unit.apiserver.conftest import ADMIN, IDENTITIES, pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 BASE = "/api/v1/namespaces/default"
 QUOTAS = f"{BASE}/resourcequotas"

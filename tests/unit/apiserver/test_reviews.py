@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
+
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

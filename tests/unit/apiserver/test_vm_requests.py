@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
+
 PODS = "/api/v1/namespaces/default/pods"
 VM1 = f"{PODS}/vm1"
 SMALL = {"cpu": "1", "memory": "512Mi"}

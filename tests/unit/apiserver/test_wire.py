@@ -14,6 +14,9 @@ from livesize.apiserver.http.bodies import MAX_BODY_BYTES
 from livesize.apiserver.http.openapi_v2_protobuf import V2_ANSWERED, V2_PROTOBUF
 from livesize.apiserver.http.protobuf import _fields
 from unit.apiserver.conftest import pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 AGGREGATED = (

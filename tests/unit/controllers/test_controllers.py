@@ -19,6 +19,9 @@ from livesize.controllers.quota.reconcile import quota_controller
 from livesize.store.interface import Put
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 from unit.controllers.at_work import at_work
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

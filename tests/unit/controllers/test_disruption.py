@@ -16,6 +16,9 @@ from livesize.controllers.disruption.reconcile import disruption_controller
 from livesize.controllers.resize_deadline import reconcile as deadlines
 from unit.apiserver.conftest import IDENTITIES, Rig
 from unit.controllers.at_work import at_work
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 NOW = "2026-01-01T00:00:00Z"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
