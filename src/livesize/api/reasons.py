@@ -77,6 +77,7 @@ class EventReason(enum.StrEnum):
     RESIZE_INFEASIBLE = "ResizeInfeasible"
     RESIZE_ERROR = "ResizeError"
     RESIZE_REVERTED = "ResizeReverted"
+    RESIZE_NOT_REVERTED = "ResizeNotReverted"
     RESIZE_EVICTED = "ResizeEvicted"
     RESIZE_RESTARTS = "ResizeRestarts"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
@@ -115,6 +116,7 @@ _WARNINGS = frozenset(
         EventReason.RESIZE_INFEASIBLE,
         EventReason.RESIZE_ERROR,
         EventReason.RESIZE_REVERTED,
+        EventReason.RESIZE_NOT_REVERTED,
         EventReason.RESIZE_EVICTED,
         EventReason.RESIZE_RESTARTS,
         EventReason.FAILED_SCHEDULING,

@@ -317,8 +317,7 @@ class HttpClient:
         body_type: str = "application/json",
     ) -> Object:
         payload = None if body is None else orjson.dumps(body)
-        async with self._turns:
-            status, answer = await self._send(method, _target(path, query), payload, body_type)
+        status, answer = await self._send(method, _target(path, query), payload, body_type)
         if status >= 400:
             raise _refusal(status, answer)
         try:
@@ -331,11 +330,12 @@ class HttpClient:
     async def _send(
         self, method: str, target: str, payload: bytes | None, body_type: str
     ) -> tuple[int, bytes]:
-        """Ask; again where the server was busy."""
+        """Ask; again where the server was busy. Who waits for that holds up nobody."""
         waited_seconds = 0.0
         while True:
             try:
-                return await self._send_once(method, target, payload, body_type)
+                async with self._turns:
+                    return await self._send_once(method, target, payload, body_type)
             except BusyError as busy:
                 waited_seconds = await self._wait(busy, waited_seconds)
 
