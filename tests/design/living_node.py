@@ -25,7 +25,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
@@ -79,7 +79,7 @@ class LivingNode:
         self._checkpoint_path = folder / "checkpoint.db"
         store = MemoryStore()
         self._cache = ObjectsCache(store)
-        self._service = Service(store, self._cache, self.context)
+        self._service = ApiService(store, self._cache, self.context)
         self.user = self._client(Identity("user", Role.ADMIN))
         self._background: list[asyncio.Task[None]] = []
         self.wait(self._begin())

@@ -129,7 +129,7 @@ class SavedGuest:
             domain = connection.lookupByName(domain_name(UID))
             self._definition = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
             self._owner = Folders(self.where.state).of(UID).owner()
-            domain.save(self._daemon.inside(self._file))
+            domain.save(self._daemon.namespace_path(self._file))
 
     def _restore(self) -> None:
         import libvirt
@@ -139,7 +139,7 @@ class SavedGuest:
         VmFiles(self._daemon, UID, self._owner).prepare(VM, 0)
         with self._connection() as connection:
             connection.defineXML(self._definition)
-            path = self._daemon.inside(self._file)
+            path = self._daemon.namespace_path(self._file)
             connection.restoreFlags(path, None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
         self._hand_over(
             int((self._daemon.root / "run/qemu" / f"{domain_name(UID)}.pid").read_text())

@@ -37,7 +37,7 @@ from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.machinery.context import Context
-from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.recorder import EventRecorder, ReportingComponent
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
@@ -67,7 +67,7 @@ class Agent:
         self._recorder = EventRecorder(
             event_poster(self.client),
             context=self.context,
-            source=EventSource("livesize-agent", self.settings.node_name),
+            source=ReportingComponent("livesize-agent", self.settings.node_name),
             delay_seconds=self.settings.event_delay_seconds,
         )
         self._dependencies = AgentDependencies(

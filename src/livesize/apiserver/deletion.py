@@ -12,7 +12,7 @@ from livesize.apiserver.admission.plan import Attempt
 from livesize.apiserver.admission.quota import Counted
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion_plan import (
-    DeleteOptions,
+    DeletionOptions,
     Leave,
     Mark,
     Remove,
@@ -44,7 +44,7 @@ class Deleter:
         self,
         identity: Identity,
         target: Target,
-        options: DeleteOptions,
+        options: DeletionOptions,
         guard: EvictionGuard | None = None,
     ) -> Deleted:
         await self._context.cache.fresh()
@@ -66,7 +66,7 @@ class Deleter:
         self,
         target: Target,
         record: Record,
-        options: DeleteOptions,
+        options: DeletionOptions,
         lane: Lane,
         guard: EvictionGuard | None,
     ) -> Deleted | None:

@@ -40,7 +40,7 @@ from livesize.apiserver.auth.node_reads import (
 from livesize.apiserver.commit import Committer, ExtraWrite
 from livesize.apiserver.creation import Creator
 from livesize.apiserver.deletion import Deleted, Deleter
-from livesize.apiserver.deletion_plan import DeleteOptions
+from livesize.apiserver.deletion_plan import DeletionOptions
 from livesize.apiserver.eviction import EvictionGuard
 from livesize.apiserver.listing import Page, open_watch, read_page
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -81,7 +81,7 @@ class Applied(msgspec.Struct, frozen=True):
     created: bool
 
 
-class Service:
+class ApiService:
     def __init__(
         self,
         store: Store,
@@ -281,14 +281,18 @@ class Service:
         pod = Target(target.resource, target.namespace, target.name)
         return await self._deleter.delete(identity, pod, delete_options, EvictionGuard(self.cache))
 
-    async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
+    async def delete(self, identity: Identity, target: Target, options: DeletionOptions) -> Deleted:
         authorize(identity, target.access("delete"))
         if target.subresource:
             raise method_not_allowed()
         return await self._deleter.delete(identity, target, options)
 
     async def delete_collection(
-        self, identity: Identity, resource: Resource, selection: ListOptions, options: DeleteOptions
+        self,
+        identity: Identity,
+        resource: Resource,
+        selection: ListOptions,
+        options: DeletionOptions,
     ) -> Sequence[Deleted]:
         access = Access("deletecollection", resource, namespace=selection.namespace)
         authorize(identity, access)

@@ -43,7 +43,7 @@ _AGENT_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.2
 
 
-class VmSize(msgspec.Struct, frozen=True):
+class DemoVmSize(msgspec.Struct, frozen=True):
     vcpus: int
     memory_mib: int
 
@@ -62,8 +62,8 @@ class VmProof(msgspec.Struct, frozen=True):
     group: GroupProof
 
 
-SMALL = VmSize(1, 512)
-LARGE = VmSize(4, 2048)
+SMALL = DemoVmSize(1, 512)
+LARGE = DemoVmSize(4, 2048)
 _SIZES = (("grow", LARGE), ("shrink", SMALL))
 
 
@@ -114,7 +114,7 @@ class VmAct:
         _print_verdict(pod, proofs, overhead_bytes)
         print_history(pod)
 
-    async def _resize(self, size: VmSize) -> Object:
+    async def _resize(self, size: DemoVmSize) -> Object:
         """With a row of the timeline whenever something moves."""
 
         def show(pod: Object) -> None:
@@ -146,7 +146,7 @@ class VmAct:
             await self._clock.sleep(_ASK_AGAIN_SECONDS)
 
 
-def _print_proofs(proofs: list[tuple[str, VmSize, VmProof]]) -> None:
+def _print_proofs(proofs: list[tuple[str, DemoVmSize, VmProof]]) -> None:
     click.echo(
         f"{'':8}{'CPUs online':>11} {'MemTotal':>10} {'uptime':>8}  {'boot id':8} │"
         f" {'QEMU pid':>8} {'cgroup CPU':>11} {'cgroup memory':>14}"
@@ -162,7 +162,7 @@ def _print_proofs(proofs: list[tuple[str, VmSize, VmProof]]) -> None:
 
 
 def check_proof(
-    word: str, size: VmSize, proof: VmProof, first: VmProof, overhead_bytes: int
+    word: str, size: DemoVmSize, proof: VmProof, first: VmProof, overhead_bytes: int
 ) -> None:
     guest, before = proof.guest, first.guest
     promise(
@@ -184,7 +184,7 @@ def check_proof(
 
 
 def _print_verdict(
-    pod: Object, proofs: list[tuple[str, VmSize, VmProof]], overhead_bytes: int
+    pod: Object, proofs: list[tuple[str, DemoVmSize, VmProof]], overhead_bytes: int
 ) -> None:
     first, last = proofs[0][2], proofs[-1][2]
     lived = last.guest.uptime_seconds - first.guest.uptime_seconds

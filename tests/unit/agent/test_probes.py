@@ -13,7 +13,7 @@ from livesize.agent.probes.checks import Asker
 from livesize.agent.probes.plan import (
     GetPage,
     OpenPort,
-    Probe,
+    ProbeConfig,
     ProbeKind,
     ProbeState,
     RunCommand,
@@ -33,8 +33,10 @@ CHECK = ("check",)
 READY = ("ready",)
 
 
-def probe(successes: int = 1, failures: int = 3) -> Probe:
-    return Probe(ProbeKind.READINESS, RunCommand(CHECK), successes=successes, failures=failures)
+def probe(successes: int = 1, failures: int = 3) -> ProbeConfig:
+    return ProbeConfig(
+        ProbeKind.READINESS, RunCommand(CHECK), successes=successes, failures=failures
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_the_verdict_is_the_last_run_that_was_long_enough(
 def test_what_is_left_out_of_a_probe_is_as_in_kubernetes() -> None:
     given = {"httpGet": {"port": "web", "path": "/health"}}
     told = {"name": "a", "ports": [{"name": "web", "containerPort": 80}], "readinessProbe": given}
-    assert parse_probe(told, ProbeKind.READINESS) == Probe(
+    assert parse_probe(told, ProbeKind.READINESS) == ProbeConfig(
         ProbeKind.READINESS, GetPage(80, "/health"), 0.0, 10.0, 1.0, 1, 3
     )
     assert parse_probe(told, ProbeKind.LIVENESS) is None

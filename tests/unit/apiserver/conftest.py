@@ -26,7 +26,7 @@ from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespa
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.context import Context
@@ -146,7 +146,7 @@ class Rig:
         self.clock = HandClock()
         self.ids = CountingIds()
         self.context = Context(self.clock, random.Random(1), self.ids)
-        self.service = Service(self.store, self.cache, self.context)
+        self.service = ApiService(self.store, self.cache, self.context)
         self.ready = True
         self.app = App(
             self.service,

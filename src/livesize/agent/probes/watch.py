@@ -17,7 +17,7 @@ from livesize.agent.probes.checks import Asker
 from livesize.agent.probes.plan import (
     WELL,
     ContainerHealth,
-    Probe,
+    ProbeConfig,
     ProbeKind,
     ProbeState,
     count,
@@ -100,7 +100,7 @@ class PodProbes:
 class _Follower:
     asker: Asker
     started_at: float
-    probes: dict[ProbeKind, Probe]
+    probes: dict[ProbeKind, ProbeConfig]
     health: ContainerHealth
     record_event: Callable[[EventReason, str], None]
     wake: Callable[[], None]
@@ -119,7 +119,7 @@ class _Follower:
                 if kind in self.probes:
                     tasks.create_task(self._ask_on(self.probes[kind]))
 
-    async def _ask_on(self, probe: Probe) -> None:
+    async def _ask_on(self, probe: ProbeConfig) -> None:
         """Until the probe has nothing more to say."""
         clock = self.asker.clock
         await clock.sleep(max(0.0, self.started_at + probe.initial_delay_seconds - clock.now()))
@@ -135,7 +135,7 @@ class _Follower:
                 return
             await clock.sleep(probe.period_seconds)
 
-    async def _ask(self, probe: Probe) -> str:
+    async def _ask(self, probe: ProbeConfig) -> str:
         """A bug here is a probe that fails, and never ends the pod's worker."""
         try:
             return await self.asker.ask(probe.handler, probe.timeout_seconds)

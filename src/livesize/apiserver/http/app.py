@@ -54,7 +54,7 @@ from livesize.apiserver.http.responses import (
 from livesize.apiserver.http.reviews import review_at
 from livesize.apiserver.http.router import Route, find_route
 from livesize.apiserver.http.watch_stream import WatchStream
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.streaming.relay import NodeStream
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.clock import Clock
@@ -101,7 +101,7 @@ class Served(msgspec.Struct, frozen=True):
 class App:
     def __init__(  # noqa: PLR0913 - the parts the door is made of
         self,
-        service: Service,
+        service: ApiService,
         authenticator: Authenticator,
         clock: Clock,
         *,

@@ -22,7 +22,7 @@ from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import Deleted
-from livesize.apiserver.deletion_plan import DeleteOptions, parse_delete_options
+from livesize.apiserver.deletion_plan import DeletionOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import (
     decode_json,
@@ -50,7 +50,7 @@ from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.listing import Page
 from livesize.apiserver.records import Record
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.pod_eviction import EVICTED
 from livesize.apiserver.watchers import Delivery
@@ -106,7 +106,7 @@ _Handler: TypeAlias = Callable[[Identity, Route, Request], Awaitable[Response | 
 
 
 class Handlers:
-    def __init__(self, service: Service, clock: Clock) -> None:
+    def __init__(self, service: ApiService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
         self._by_verb: Mapping[str, _Handler] = {
@@ -283,7 +283,7 @@ def _patch_type(request: Request) -> PatchType:
     return patch_type
 
 
-async def _delete_options(request: Request) -> DeleteOptions:
+async def _delete_options(request: Request) -> DeletionOptions:
     body: Any = await _body(request) if request.body else {}
     if not isinstance(body, dict):
         raise bad_request("the body of a DELETE must be DeleteOptions, an object")

@@ -33,13 +33,13 @@ from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.records import Record, make_record
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 
 
 class ResourceMetrics:
     """Answers one request; what a node says is read once."""
 
-    def __init__(self, service: Service, now: float) -> None:
+    def __init__(self, service: ApiService, now: float) -> None:
         self._service = service
         self._now = now
         self._by_node: dict[str, NodeUsage | None] = {}

@@ -42,7 +42,7 @@ from livesize.controllers.kit.watches import After, Watch
 from livesize.controllers.kit.writer import ApiWriter, WriteLog
 from livesize.machinery.context import Context
 from livesize.machinery.queue import LaterError, run_workers
-from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.recorder import EventRecorder, ReportingComponent
 from livesize.machinery.tasks import next_turn
 from livesize.machinery.telemetry import get_logger
 
@@ -122,7 +122,7 @@ class ControllerLoop(Generic[Key]):
         self._ready = {watch: asyncio.Event() for watch in controller.watches}
         self._expectations: Expectations[Key] = Expectations(context.clock, self._queue.add)
         self._recorder = EventRecorder(
-            event_poster(client), context=context, source=EventSource(controller.component)
+            event_poster(client), context=context, source=ReportingComponent(controller.component)
         )
         watched = [watch.resource for watch in controller.watches]
         self._read = Reader(caches, client, watched)

@@ -84,7 +84,7 @@ class Domain:
 
         self._do("run", call)
 
-    def bound_agent(self) -> None:
+    def limit_agent_calls(self) -> None:
         """Without it, a call to an agent that hangs would hang as well."""
         self._do("prepare", lambda domain: domain.agentSetResponseTimeout(AGENT_SECONDS))
 

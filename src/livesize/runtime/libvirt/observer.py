@@ -163,7 +163,7 @@ class VmObserver:
 
     def _keeps_memory(self) -> bool:
         guest, started = self.guest.view, self._lifecycle.started
-        return bool(guest and started and started.kept_memory_boot == guest.boot_id)
+        return bool(guest and started and started.unmovable_memory_boot == guest.boot_id)
 
     def _take(self, reading: DomainReading) -> VmView:
         self.reading, self._read_at = reading, self._environment.clock.now()
@@ -178,7 +178,7 @@ class VmObserver:
     def _open_channel(self, reading: DomainReading) -> None:
         path = reading.live.channels.get(CHANNEL, "")
         if path:
-            self.guest.open(self._environment.daemon.outside(path))
+            self.guest.open(self._environment.daemon.host_path(path))
 
     def _guest_spoke(self, is_news: bool) -> None:
         if is_news:

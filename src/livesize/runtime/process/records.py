@@ -45,7 +45,7 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ContainerExit(msgspec.Struct, frozen=True):
     exit_code: int
     finished_at: float
     oom_killed: bool
@@ -102,10 +102,10 @@ class ContainerAttempt:
         status = _number(_bytes(path))
         return None if status is None else (status, path.stat().st_mtime)
 
-    def outcome(self) -> Outcome | None:
-        return read_whole(self.folder / "outcome.json", Outcome)
+    def outcome(self) -> ContainerExit | None:
+        return read_whole(self.folder / "outcome.json", ContainerExit)
 
-    def save_outcome(self, outcome: Outcome) -> None:
+    def save_outcome(self, outcome: ContainerExit) -> None:
         write_whole(self.folder / "outcome.json", msgspec.json.encode(outcome))
 
     def remove_tree(self) -> None:
