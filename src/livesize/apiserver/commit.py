@@ -1,5 +1,5 @@
-"""The only place that writes to the store: one object, checked against its last known revision,
-and what goes with it in the same commit.
+"""The only place that writes to the store, but for a leader's lease (store_lease.py): one object,
+checked against its last known revision, and what goes with it in the same commit.
 
 Returns when the write is durable and the cache shows it. Crash points: apiserver/commit/before and
 apiserver/commit/after.
