@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from livesize.api.container_state import start_failures
 from livesize.api.errors import StatusError
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of, version_of
 from livesize.cli.completion import complete_target
@@ -35,6 +37,8 @@ from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
+
+_MOST_FAILURES = 5
 
 
 class View(msgspec.Struct, frozen=True):
@@ -154,6 +158,18 @@ def _print(target: CommandTarget, objects: Sequence[Object], view: View) -> None
             all_namespaces=not view.namespace,
         )
     )
+    if target.resource == PODS:
+        print_failures(objects)
+
+
+def print_failures(pods: Sequence[Object]) -> None:
+    """Below the table, whose one word says neither the cause nor the remedy."""
+    failures = [f"pod/{name_of(pod)}: {one}" for pod in pods for one in start_failures(pod)]
+    for line in failures[:_MOST_FAILURES]:
+        click.echo(plain(line), err=True)
+    if len(failures) > _MOST_FAILURES:
+        more = len(failures) - _MOST_FAILURES
+        click.echo(f"and {more} more: `livesize describe pod/NAME` says why", err=True)
 
 
 async def _watch(client: HttpClient, target: CommandTarget, view: View) -> None:
