@@ -18,6 +18,7 @@ from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.secret import SECRETS
 from livesize.api.pod_references import references_of
 from livesize.api.roles import ALL, Role
 from livesize.apiserver.auth.authorize import Access, allows, refusal
@@ -43,7 +44,6 @@ from livesize.apiserver.auth.records import (
 from livesize.apiserver.auth.tokens import LOOK_SECONDS, Tokens, issue_token
 
 TEAM = Identity("ann", Role.EDITOR, "", ("team-a", "team-b"))
-SECRETS = Resource("", "v1", "secrets", "Secret", True)
 
 
 @pytest.mark.parametrize(

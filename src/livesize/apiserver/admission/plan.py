@@ -30,10 +30,6 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.api.errors import Cause
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.lease import LEASES
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.priority_class import PRIORITY_CLASSES
@@ -44,12 +40,11 @@ from livesize.api.resize_state import is_bound, resize_state
 from livesize.api.resources import resizable_of
 from livesize.api.roles import Role
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
-from livesize.apiserver.admission.node_restriction import forbids_creation, forbids_update
-from livesize.apiserver.admission.storage import forbids_growth, forbids_node
+from livesize.apiserver.admission.node_restriction import forbids_write
+from livesize.apiserver.admission.storage import forbids_growth
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.auth.node_reads import NODE_LEASES
 
 
 class AdmissionContext(msgspec.Struct, frozen=True):
@@ -97,19 +92,8 @@ def admit(attempt: Attempt) -> Refusal | None:
 def restrict_node(attempt: Attempt) -> Refusal | None:
     if attempt.identity.role is not Role.NODE:
         return None
-    rules: dict[str, Rule] = {
-        NODES.plural: _restrict_to_itself,
-        PODS.plural: _restrict_to_its_pods,
-        LEASES.plural: _restrict_to_its_lease,
-        EVENTS.plural: lambda _: None,
-        PERSISTENT_VOLUMES.plural: _restrict_to_its_volumes,
-    }
-    rule = rules.get(attempt.access.resource.plural)
-    if rule is None:
-        return Refusal(
-            f'node "{attempt.identity.node}" may not write {attempt.access.resource.plural}'
-        )
-    return rule(attempt)
+    why = forbids_write(attempt.identity.node, attempt.access, attempt.old, attempt.new)
+    return Refusal(why) if why else None
 
 
 def guard_allocation(attempt: Attempt) -> Refusal | None:
@@ -147,7 +131,7 @@ def asks_for_resize(access: Access, old: Object | None, new: Object | None) -> b
 
 
 def may_resize(access: Access) -> bool:
-    """Through either door (decisions 3)."""
+    """By pods/resize, or by a change of the pod itself (decisions 3)."""
     return access.subresource in ("", "resize") and access.resource == PODS
 
 
@@ -245,43 +229,6 @@ def _is_own_pod(attempt: Attempt) -> bool:
     return bool(attempt.identity.node) and (
         lookup(attempt.old, "spec", "nodeName") == attempt.identity.node
     )
-
-
-def _restrict_to_itself(attempt: Attempt) -> Refusal | None:
-    node = attempt.identity.node
-    if attempt.access.name != node:
-        return Refusal(f'node "{node}" is not allowed to modify node "{attempt.access.name}"')
-    if attempt.new is None:
-        return Refusal(f'node "{node}" is not allowed to delete itself')
-    why = forbids_creation(node, attempt.new)
-    if attempt.old is not None:
-        why = forbids_update(node, attempt.old, attempt.new)
-    return Refusal(why) if why else None
-
-
-def _restrict_to_its_pods(attempt: Attempt) -> Refusal | None:
-    if _is_own_pod(attempt):
-        return None
-    doing = "delete pods" if attempt.new is None else "update pods"
-    return Refusal(
-        f'node "{attempt.identity.node}" can only {doing} with spec.nodeName set to itself'
-    )
-
-
-def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
-    node = attempt.identity.node
-    if attempt.access.namespace != NODE_LEASES:
-        return Refusal(f'node "{node}" can only access leases in the "{NODE_LEASES}" namespace')
-    if attempt.access.name != node:
-        return Refusal(
-            f'node "{node}" can only access node lease with the same name as the requesting node'
-        )
-    return None
-
-
-def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
-    why = forbids_node(attempt.identity.node, attempt.old, attempt.new)
-    return Refusal(why) if why else None
 
 
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:
