@@ -2,7 +2,7 @@
 
 Tracked are writes that name a manager: by fieldManager, or by the user agent of an HTTP client.
 Not tracked are nodes and the scheduler, whose fields nobody else may write, events and leases,
-which are rewritten all the time, and the door's own housekeeping (ADR 0019).
+which are rewritten all the time, and what the API server itself cleans up (ADR 0019).
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def own_applied(target: Target, old: Object, new: Object, part: Object, owner: O
 
 
 def owned_part(target: Target, obj: Object) -> Object:
-    """What of a stored object can be owned through this door."""
+    """What of a stored object can be owned through this subresource."""
     match target.subresource:
         case "status":
             status = lookup(obj, "status")

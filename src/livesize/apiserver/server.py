@@ -1,4 +1,4 @@
-"""Runs the door: the watch cache, the namespaces and the HTTPS server, until told to stop.
+"""Runs the API server: the watch cache, the namespaces and the HTTPS server, until told to stop.
 
 server = ApiServer(config, store, context=context)
 async with server.running():        # ready when it begins

@@ -1,4 +1,4 @@
-"""The door below HTTP: every read and write of an object by somebody, with all its checks.
+"""The API below HTTP: every read and write of an object by an identity, with all its checks.
 
 A write goes: authorize → take in → default → validate → admit → commit. Reads come from the watch
 cache, brought up to the store's revision first. A write returns when it is durable and in the

@@ -1,4 +1,4 @@
-"""The door on a memory store, and the wire without sockets: app(scope, receive, send)."""
+"""The API server on a memory store, and the wire without sockets: app(scope, receive, send)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Stream:
 
 
 class Rig:
-    """Everything of the door but sockets."""
+    """Everything of the API server but sockets."""
 
     def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
         self.store = store or MemoryStore()

@@ -1,4 +1,4 @@
-"""Creating, changing and deleting objects: what the door writes itself, and what it refuses."""
+"""Creating, changing and deleting objects: what the server writes itself, and what it refuses."""
 
 from __future__ import annotations
 

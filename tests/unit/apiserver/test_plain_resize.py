@@ -43,7 +43,7 @@ def owner(manager: str, subresource: str = "resize", time: str = NOW) -> Owner:
 
 
 def stored_pod(*sizes: Object, node: str = "n1", **spec: Any) -> Object:
-    """As the door keeps it: filled in, owned by who made it, bound."""
+    """As the API server keeps it: filled in, owned by who made it, bound."""
     containers = [
         {"name": name, "image": "i:1", "resources": size}
         for name, size in zip("ab", sizes, strict=False)

@@ -99,7 +99,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class App:
-    def __init__(  # noqa: PLR0913 - the parts the door is made of
+    def __init__(  # noqa: PLR0913 - the parts of the API server
         self,
         service: ApiService,
         authenticator: Authenticator,

@@ -151,7 +151,7 @@ class SliceLayout:
         self._cgroups.write_cpu(path, None, quota_us)
 
     async def _write_memory(self, path: str, limit_bytes: int | None) -> None:
-        """By our own hands first: systemd would not look whether the limit kills."""
+        """We write first, by ourselves: systemd would not look whether the limit kills."""
         call = self._cgroups.write_memory
         if self._cgroups.must_reclaim(path, limit_bytes):
             loop = asyncio.get_running_loop()
