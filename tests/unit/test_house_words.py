@@ -17,6 +17,8 @@ PACKAGE = ROOT / "src" / "livesize"
 RETIRED = {
     *("ground", "beside", "around", "outside", "onlooker", "onlookers", "hands", "furniture"),
     *("books", "keeper", "wish", "wishes", "telling", "asked", "bound", "kept", "apart", "door"),
+    *("asker", "employ", "hasten", "hire", "hurry", "lane", "meet", "mend", "pulse", "shelf"),
+    *("shelves", "sight", "sights", "stranger", "talk", "untold", "urge"),
 }
 OF_KUBERNETES = {
     *("BOUND", "BOUND_BY_CONTROLLER", "bound_to", "is_bound", "is_bound_to"),

@@ -23,7 +23,7 @@ from livesize.apiserver.deletion_plan import parse_delete_options
 from livesize.apiserver.request_types import ListOptions, Target, WatchOptions
 from livesize.apiserver.service import ApiService
 from livesize.apiserver.subresources.pod_eviction import EVICTED
-from livesize.apiserver.watchers import Delivery
+from livesize.apiserver.watchers import WatchDelivery
 from livesize.client.interface import delete_options
 from livesize.store.interface import StoreClosedError
 
@@ -182,7 +182,7 @@ class DirectClient:
             raise ConnectionError(str(error)) from error
 
 
-def _event(delivery: Delivery) -> WatchEvent:
+def _event(delivery: WatchDelivery) -> WatchEvent:
     event, kind = delivery.event, delivery.type
     if event is not None and event.after is not None and kind is not WatchEventType.DELETED:
         return WatchEvent(kind, event.after.served)

@@ -23,10 +23,10 @@ from livesize.apiserver.bootstrap_objects import (
 )
 from livesize.apiserver.deletion_plan import LASTING_NAMESPACES, DeletionOptions
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_types import ListOptions
 from livesize.apiserver.service import ApiService
-from livesize.apiserver.watchers import Delivery, Watcher
+from livesize.apiserver.watchers import WatchDelivery, Watcher
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import StoreUnavailableError
@@ -59,7 +59,7 @@ async def run_namespaces(
     everything is looked at again when the store could not be reached for a while."""
     going: set[str] = set()  # namespaces that terminate
 
-    def concerns(record: Record) -> bool:
+    def concerns(record: ObjectRecord) -> bool:
         return record.resource in _LOOKED_AT or record.namespace in going
 
     while True:
@@ -86,7 +86,7 @@ async def _follow(
             await _look_at(service, name, bootstrap, going)
 
 
-def _namespace_concerned(delivery: Delivery) -> str:
+def _namespace_concerned(delivery: WatchDelivery) -> str:
     record = delivery.shown()
     assert record is not None
     return record.name if record.resource == NAMESPACES else record.namespace
@@ -132,5 +132,5 @@ def _is_terminating(service: ApiService, name: str) -> bool:
     return record is not None and _is_going(record)
 
 
-def _is_going(record: Record) -> bool:
+def _is_going(record: ObjectRecord) -> bool:
     return bool(lookup(record.stored, "metadata", "deletionTimestamp"))

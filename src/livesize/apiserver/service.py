@@ -51,7 +51,7 @@ from livesize.apiserver.ownership import (
     updating_owner,
 )
 from livesize.apiserver.quotas import QuotaLedger
-from livesize.apiserver.records import Record, encode
+from livesize.apiserver.records import ObjectRecord, encode
 from livesize.apiserver.request_body import (
     apply_patch,
     names_policy,
@@ -66,7 +66,7 @@ from livesize.apiserver.subresources.attached_events import attached_event_error
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
 from livesize.apiserver.subresources.rules import change_rule, is_readable, post_rule, view_of
-from livesize.apiserver.update import Edit, Seen, Updater, merge_applied_part
+from livesize.apiserver.update import CurrentObject, Updater, UpdateRequest, merge_applied_part
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.write_context import ATTEMPTS, WriteContext
 from livesize.machinery.context import Context
@@ -77,7 +77,7 @@ _PATCHES_OF_VIEWS = (PatchType.JSON, PatchType.MERGE, PatchType.STRATEGIC)
 
 
 class Applied(msgspec.Struct, frozen=True):
-    record: Record
+    record: ObjectRecord
     created: bool
 
 
@@ -102,7 +102,9 @@ class ApiService:
 
     # Reading
 
-    async def get(self, identity: Identity, target: Target, *, any_age: bool = False) -> Record:
+    async def get(
+        self, identity: Identity, target: Target, *, any_age: bool = False
+    ) -> ObjectRecord:
         await self._authorize_read(identity, target.access("get"))
         if not is_readable(target.resource, target.subresource):
             raise method_not_allowed()
@@ -172,7 +174,7 @@ class ApiService:
         namespace: str,
         obj: Any,
         options: WriteOptions = PLAIN_WRITE,
-    ) -> Record:
+    ) -> ObjectRecord:
         given_name = lookup(obj, "metadata", "name", default="")
         authorize(identity, Access("create", resource, "", namespace, str(given_name)))
         if resource.namespaced and not namespace:
@@ -189,13 +191,13 @@ class ApiService:
 
     async def update(
         self, identity: Identity, target: Target, obj: Any, options: WriteOptions = PLAIN_WRITE
-    ) -> Record:
-        edit = Edit.of(identity, "update", target, options)
+    ) -> ObjectRecord:
+        edit = UpdateRequest.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
         taken = take_sent(target, obj, options)
         strategy = strategy_of(target.resource)
 
-        def incoming(seen: Seen) -> Object:
+        def incoming(seen: CurrentObject) -> Object:
             return strategy.replaced(seen.stored, taken)
 
         return _viewed(target, await self._updater.modify(edit, rule, incoming))
@@ -207,14 +209,16 @@ class ApiService:
         patch: Any,
         patch_type: PatchType,
         options: WriteOptions = PLAIN_WRITE,
-    ) -> Record:
+    ) -> ObjectRecord:
         sizes = plain_sizes(target, patch, patch_type, options)
         knows = sizes is None and names_policy(patch)
-        edit = Edit.of(identity, "patch", target, options, sizes=sizes, knows_policies=knows)
+        edit = UpdateRequest.of(
+            identity, "patch", target, options, sizes=sizes, knows_policies=knows
+        )
         rule = change_rule(target.resource, target.subresource)
         with_owners, view = names_owners(patch), view_of(target.resource, target.subresource)
 
-        def incoming(seen: Seen) -> Object:
+        def incoming(seen: CurrentObject) -> Object:
             served = seen.record.served if with_owners else seen.served
             if view is not None:
                 served = view(target.resource, served)
@@ -231,7 +235,9 @@ class ApiService:
         if view_of(target.resource, target.subresource) is not None:
             raise unsupported_media_type(PatchType.APPLY, _PATCHES_OF_VIEWS)
         part = take_part(target, part, options)
-        edit = Edit.of(identity, "patch", target, options, applied=part, knows_policies=True)
+        edit = UpdateRequest.of(
+            identity, "patch", target, options, applied=part, knows_policies=True
+        )
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:
@@ -249,7 +255,7 @@ class ApiService:
                     raise
         raise conflict(target.resource, target.name)
 
-    async def _create_applied(self, edit: Edit) -> Record:
+    async def _create_applied(self, edit: UpdateRequest) -> ObjectRecord:
         target, part = edit.target, edit.applied
         assert part is not None
         authorize(edit.identity, target.access("create"))
@@ -264,9 +270,9 @@ class ApiService:
 
     async def post(
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
-    ) -> Record:
+    ) -> ObjectRecord:
         """POST to a subresource: binding, resizing."""
-        edit = Edit.of(identity, "create", target, options, versioned=False)
+        edit = UpdateRequest.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
         taken = take_sent(target, body, options)
         events = self._attached_events(identity, target, taken)
@@ -327,7 +333,7 @@ class ApiService:
         ]
 
 
-def _viewed(target: Target, record: Record) -> Record:
+def _viewed(target: Target, record: ObjectRecord) -> ObjectRecord:
     """The record with what clients are shown at the subresource."""
     view = view_of(target.resource, target.subresource)
     if view is None:

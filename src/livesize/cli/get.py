@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 5
 
 
-class View(msgspec.Struct, frozen=True):
+class GetView(msgspec.Struct, frozen=True):
     """What the command shows, and how."""
 
     form: Format
@@ -89,7 +89,7 @@ def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: An
         raise click.UsageError("--watch shows one kind or one object at a time")
     if everywhere and any(target.names for target in wanted):
         raise click.UsageError("an object is named within one namespace: use -n, not -A")
-    view = View(
+    view = GetView(
         form=Format(options["output"]),
         namespace="" if everywhere else default_namespace(kubeconfig, namespace),
         labels=options["labels"],
@@ -105,7 +105,7 @@ def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: An
     run_with_client(kubeconfig, work)
 
 
-async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: View) -> None:
+async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: GetView) -> None:
     found = [(target, await _fetch(client, target, view)) for target in targets]
     if view.form in (Format.JSON, Format.YAML):
         every = [obj for _, objects in found for obj in objects]
@@ -118,7 +118,7 @@ async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: View
         _print(target, objects, view)
 
 
-async def _fetch(client: HttpClient, target: CommandTarget, view: View) -> list[Object]:
+async def _fetch(client: HttpClient, target: CommandTarget, view: GetView) -> list[Object]:
     if target.names:
         namespace = view.namespace if target.resource.namespaced else ""
         return [await client.get(target.resource, name, namespace) for name in target.names]
@@ -139,7 +139,7 @@ def _merged(
     return merged
 
 
-def _print(target: CommandTarget, objects: Sequence[Object], view: View) -> None:
+def _print(target: CommandTarget, objects: Sequence[Object], view: GetView) -> None:
     if view.form is Format.NAME:
         for obj in objects:
             click.echo(plain(label_of(target.resource, name_of(obj))))
@@ -172,7 +172,7 @@ def print_failures(pods: Sequence[Object]) -> None:
         click.echo(f"and {more} more: `livesize describe pod/NAME` says why", err=True)
 
 
-async def _watch(client: HttpClient, target: CommandTarget, view: View) -> None:
+async def _watch(client: HttpClient, target: CommandTarget, view: GetView) -> None:
     lines = _WatchedLines(target, view)
     while True:
         listing = await client.list(target.resource, view.selection(target))
@@ -185,7 +185,7 @@ async def _watch(client: HttpClient, target: CommandTarget, view: View) -> None:
 
 
 async def _follow(
-    client: HttpClient, target: CommandTarget, view: View, version: str, lines: _WatchedLines
+    client: HttpClient, target: CommandTarget, view: GetView, version: str, lines: _WatchedLines
 ) -> None:
     while True:
         stream = client.watch(target.resource, view.selection(target), resource_version=version)
@@ -199,7 +199,7 @@ async def _follow(
 class _WatchedLines:
     """Prints objects one line each, keeping the columns of what came before."""
 
-    def __init__(self, target: CommandTarget, view: View) -> None:
+    def __init__(self, target: CommandTarget, view: GetView) -> None:
         self._target = target
         self._view = view
         self._widths: tuple[int, ...] = ()

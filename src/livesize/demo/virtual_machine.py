@@ -25,10 +25,10 @@ from livesize.demo.groups import (
     format_quota,
     read_group,
 )
-from livesize.demo.guest_witness import GuestWitness, GuestWord
+from livesize.demo.guest_witness import GuestReading, GuestWitness
 from livesize.demo.pods import Pods, check_settled
 from livesize.demo.promises import BrokenPromiseError, promise
-from livesize.demo.timeline import Moment, heading, is_worth_a_row, moment_of, row
+from livesize.demo.timeline import TimelineRow, heading, is_worth_a_row, moment_of, row
 from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
@@ -58,7 +58,7 @@ class DemoVmSize(msgspec.Struct, frozen=True):
 class VmProof(msgspec.Struct, frozen=True):
     """What the guest says of itself, and the kernel of its QEMU."""
 
-    guest: GuestWord
+    guest: GuestReading
     group: GroupProof
 
 
@@ -75,7 +75,7 @@ class VmAct:
         self._clock = clock
         self._began = 0.0  # when the timeline begins
         self._shown_at = 0.0
-        self._shown: Moment = moment_of({})
+        self._shown: TimelineRow = moment_of({})
 
     async def create(self) -> Object:
         machine = {
@@ -127,14 +127,14 @@ class VmAct:
         self._print(moment_of(resized.pod), f"{resized.seconds:.2f} s")
         return resized.pod
 
-    def _print(self, moment: Moment, took: str = "") -> None:
+    def _print(self, moment: TimelineRow, took: str = "") -> None:
         self._shown, self._shown_at = moment, self._clock.monotonic()
         click.echo(row(self._shown_at - self._began, moment, took))
 
     async def _look(self, witness: GuestWitness, group: str) -> VmProof:
         return VmProof(await self._ask(witness.ask), read_group(self._cgroups, group))
 
-    async def _ask(self, ask: Callable[[], GuestWord]) -> GuestWord:
+    async def _ask(self, ask: Callable[[], GuestReading]) -> GuestReading:
         """Its agent starts a moment after the guest is ready."""
         deadline = self._clock.monotonic() + _AGENT_SECONDS
         while True:

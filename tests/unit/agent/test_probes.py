@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.agent.probes.checks import Asker
+from livesize.agent.probes.checks import Prober
 from livesize.agent.probes.plan import (
     GetPage,
     OpenPort,
@@ -104,12 +104,12 @@ async def port() -> AsyncIterator[int]:
 
 async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
     clock = SystemClock()
-    asker = Asker(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
-    assert await asker.ask(GetPage(port, "/good"), 5) == ""
-    assert await asker.ask(GetPage(port, "/bad"), 5) == "HTTP probe failed with statuscode: 503"
-    assert await asker.ask(OpenPort(port), 5) == ""
-    assert "cannot connect" in await asker.ask(OpenPort(1), 5)
-    assert "no port of that name" in await asker.ask(OpenPort(0), 5)
+    prober = Prober(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
+    assert await prober.ask(GetPage(port, "/good"), 5) == ""
+    assert await prober.ask(GetPage(port, "/bad"), 5) == "HTTP probe failed with statuscode: 503"
+    assert await prober.ask(OpenPort(port), 5) == ""
+    assert "cannot connect" in await prober.ask(OpenPort(1), 5)
+    assert "no port of that name" in await prober.ask(OpenPort(0), 5)
 
 
 @pytest.fixture

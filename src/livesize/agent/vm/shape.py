@@ -18,9 +18,9 @@ from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, ProgressObserver, StartSize
 from livesize.agent.vm.apply import VmStepContext, unread_step, vm_steps
+from livesize.agent.vm.messages import NOT_HEARD, keeps_memory
 from livesize.agent.vm.plan import VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
-from livesize.agent.vm.words import NOT_HEARD, keeps_memory
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason

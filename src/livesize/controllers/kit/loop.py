@@ -79,7 +79,7 @@ async def run_controllers(
             group.create_task(loop.run())
 
 
-class Inbox:
+class ControllerInbox:
     """Changes on their way to one controller, in the order in which they arrived."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class ControllerLoop(Generic[Key]):
         self._metrics = metrics
         self._log = log.bind(controller=controller.name)
         self._queue: CountedQueue[Key] = CountedQueue(context, metrics)
-        self._inbox = Inbox()
+        self._inbox = ControllerInbox()
         self._ready = {watch: asyncio.Event() for watch in controller.watches}
         self._expectations: Expectations[Key] = Expectations(context.clock, self._queue.add)
         self._recorder = EventRecorder(

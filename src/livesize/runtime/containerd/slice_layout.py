@@ -69,7 +69,7 @@ class SliceLayout:
         root = self._root
         for pod in self._cgroups.children(root):
             for name in (pod, *(f"{pod}/{one}" for one in self._cgroups.children(f"{root}/{pod}"))):
-                if self._cgroups.mend(f"{root}/{name}"):
+                if self._cgroups.restore_limits(f"{root}/{name}"):
                     log.warning("shrink cut off", group=name)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from livesize.runtime.libvirt.environment import VmEnvironment, VmThread
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
+from livesize.runtime.libvirt.records import PodFolder, StartedVm, VmRecord
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
 from livesize.runtime.process.processes import (
     ProcessWatch,
@@ -69,7 +69,7 @@ class VmLifecycle:
         self.uid = config.pod_uid
         self.group = ContainerGroup(config.pod_uid, VM_NAME)
         self.ended = asyncio.Event()
-        self.started: Started | None = None
+        self.started: StartedVm | None = None
         self.outcome: ContainerExit | None = None
         self.on_end: Callable[[], None] = self.ended.set
         self._size = config.vm
@@ -224,7 +224,7 @@ class VmLifecycle:
             raise self._gone_again()
         self._environment.groups.join(self.group, pid)
         self._set_oom_score(pid)
-        started = Started(pid, ticks, self._environment.clock.now(), self._size.vcpus)
+        started = StartedVm(pid, ticks, self._environment.clock.now(), self._size.vcpus)
         descriptor = open_process(pid, started_at_ticks(ticks))
         if descriptor is None:
             raise self._gone_again()

@@ -33,7 +33,7 @@ class VmRecord(msgspec.Struct, frozen=True):
     created_at: float
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartedVm(msgspec.Struct, frozen=True):
     pid: int
     start_ticks: int
     started_at: float
@@ -64,10 +64,10 @@ class PodFolder:
     def record(self) -> VmRecord | None:
         return self._load("record.json", VmRecord)
 
-    def started(self) -> Started | None:
-        return self._load("started.json", Started)
+    def started(self) -> StartedVm | None:
+        return self._load("started.json", StartedVm)
 
-    def save_started(self, started: Started) -> None:
+    def save_started(self, started: StartedVm) -> None:
         self._save("started.json", started)
 
     def outcome(self) -> ContainerExit | None:
@@ -98,7 +98,7 @@ class PodFolder:
         write_whole(self.path / name, msgspec.json.encode(value))
 
 
-class Folders:
+class VmFolders:
     def __init__(self, state_dir: Path) -> None:
         self._pods = state_dir / "pods"
 
