@@ -145,11 +145,12 @@ class VmShape:
         return 0 <= now - started_at < settings.boot_seconds
 
     async def _fresh_for(self, memory_bytes: int, view: VmView | None, uid: str) -> VmView:
-        """Before memory is taken the guest is asked what it can spare, now."""
-        if view is None:
-            return await self._runtime.refresh_vm(uid)
-        if memory_bytes >= max(view.plugged_memory_bytes, view.requested_memory_bytes):
-            return view
+        """Before memory moves the guest is asked what it has and can spare, now: the change is
+        counted from that, and what it said unasked may be older than its last shrink."""
+        if view is not None:
+            held = (view.plugged_memory_bytes, view.requested_memory_bytes)
+            if held == (memory_bytes, memory_bytes):
+                return view
         return await self._runtime.refresh_vm(uid)
 
     def _pod_group_only(self, entry: Allocation, groups: PodObservation) -> MachineWork:
