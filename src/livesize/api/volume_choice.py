@@ -13,7 +13,7 @@ import msgspec
 
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.placement import matches_terms
-from livesize.api.selectors import LabelOperator, LabelRequirement, LabelSelector
+from livesize.api.selectors import LabelMatcher, LabelOperator, LabelRequirement
 from livesize.api.storage import (
     capacity,
     claim_key,
@@ -82,7 +82,7 @@ def choose_volume(
     return min(found, key=lambda one: _preference(one, claim), default=None)
 
 
-def parse_selector(selector: Object) -> LabelSelector:
+def parse_selector(selector: Object) -> LabelMatcher:
     """Of matchLabels and matchExpressions; an empty one selects everything."""
     labels: Mapping[str, str] = selector.get("matchLabels") or {}
     requirements = [
@@ -97,10 +97,10 @@ def parse_selector(selector: Object) -> LabelSelector:
         )
         for one in selector.get("matchExpressions") or []
     ]
-    return LabelSelector(tuple(requirements))
+    return LabelMatcher(tuple(requirements))
 
 
-def _is_free_for(volume: Object, claim: Object, selector: LabelSelector) -> bool:
+def _is_free_for(volume: Object, claim: Object, selector: LabelMatcher) -> bool:
     """Kept for this claim, whatever its labels; or for nobody, and selected."""
     if claim_key(volume) is not None:
         return is_set_aside_for(volume, claim)
