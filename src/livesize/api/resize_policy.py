@@ -6,22 +6,16 @@
 
 Where IBM's map stands, a resource it does not name is RestartOnly. Both dialects may stand on one
 container as long as they say the same; validation refuses the rest.
-
-Where IBM's map cannot be stored, the annotation ``livesize.dev/resize-policy`` of a workload or its
-template says the same: JSON from each container to its map (decisions 34). On pods it says nothing.
 """
 
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from livesize.api.objects import Object, lookup
 from livesize.api.resources import ResourceName, Resources
-
-RESIZE_POLICY = "livesize.dev/resize-policy"
 
 
 class ResizeAction(enum.IntEnum):
@@ -83,22 +77,6 @@ def mapped_policy(container: Object, resource: ResourceName) -> ResizeAction | N
     if not isinstance(policies, dict):
         return None
     return MAP_POLICIES.get(str(policies.get(resource, "RestartOnly")))
-
-
-def parse_policies(text: str) -> dict[str, dict[str, str]] | None:
-    """The maps that the annotation holds, by container; None where it is no JSON of that shape. The
-    words in it are not looked at."""
-    try:
-        maps = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(maps, dict):
-        return None
-    said = all(
-        isinstance(one, dict) and all(isinstance(policy, str) for policy in one.values())
-        for one in maps.values()
-    )
-    return maps if said else None
 
 
 def is_always_live(container: Object) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.placement import matches_terms
-from livesize.api.selectors import LabelSelector, parse_selector
+from livesize.api.selectors import LabelMatcher, parse_selector
 from livesize.api.storage import (
     capacity,
     claim_key,
@@ -75,7 +75,7 @@ def choose_volume(
     return min(found, key=lambda one: _preference(one, claim), default=None)
 
 
-def _is_free_for(volume: Object, claim: Object, selector: LabelSelector) -> bool:
+def _is_free_for(volume: Object, claim: Object, selector: LabelMatcher) -> bool:
     """Kept for this claim, whatever its labels; or for nobody, and selected."""
     if claim_key(volume) is not None:
         return is_set_aside_for(volume, claim)

@@ -10,16 +10,12 @@ from livesize.api.pod_template import default_pod_template
 from livesize.api.resources import is_vm
 from livesize.api.selectors import format_label_selector, parse_selector
 from livesize.api.vm_as_container import derived_container
+from livesize.api.workload_resize import template_of as template_of
 
 WORKLOAD_ROLES = roles.combine(
     roles.EDITED, roles.STATUS, roles.SCALE, {roles.Role.CONTROLLER: {"": roles.ALL}}
 )
 """Users make them, and controllers make some of them from others."""
-
-
-def template_of(workload: Object) -> Object:
-    template: Object = lookup(workload, "spec", "template", default={})
-    return template
 
 
 def replicas_of(workload: Object) -> int:
@@ -31,13 +27,6 @@ def selects(workload: Object, labelled: Object) -> bool:
     """Whether its selector matches the labels of a pod, of its template or of another workload."""
     selector = lookup(workload, "spec", "selector", default={})
     return parse_selector(selector).matches(lookup(labelled, "metadata", "labels", default={}))
-
-
-def resize_annotation(workload: Object, name: str) -> str | None:
-    """What it says of its pods' resizes: on its template, else on itself (decisions 15)."""
-    path = ("metadata", "annotations", name)
-    said: str | None = lookup(template_of(workload), *path, default=lookup(workload, *path))
-    return said
 
 
 def default_template(spec: Object) -> Object:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from livesize.api import requested_action
 from livesize.api.duration import parse_duration
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, OnDeadline
-from livesize.api.resize_policy import RESIZE_POLICY, parse_policies
 from livesize.api.resources import VM_NAME, is_vm
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.resources import validate_policy_map
+from livesize.api.workload_resize import POLICIES
 
 _NEVER = "a pod with restartPolicy Never has no containers that may restart"
 
@@ -40,20 +42,20 @@ def validate_resize_annotations(obj: Object, *, never: bool) -> list[FieldError]
 def validate_annotated_policies(obj: Object, template: Object) -> list[FieldError]:
     """``obj``: the workload, or its ``template``. Each policy is of a container that the template
     has, in the words of IBM's map, and nothing in the template says otherwise."""
-    text = lookup(obj, "metadata", "annotations", RESIZE_POLICY)
+    text = lookup(obj, "metadata", "annotations", POLICIES)
     if text is None:
         return []
-    policies = parse_policies(text)
+    policies = _read_policies(text)
     if policies is None:
         detail = (
             "must be JSON that names containers, resources and policies, for instance"
             ' {"app": {"cpu": "LiveResizeable", "memory": "RestartOnly"}}'
         )
-        return [_invalid(RESIZE_POLICY, detail, text)]
+        return [_invalid(POLICIES, detail, text)]
     containers = _containers(template)
     errors: list[FieldError] = []
     for name, mapped in policies.items():
-        field, container = f"{_field(RESIZE_POLICY)}[{name}]", containers.get(name)
+        field, container = f"{_field(POLICIES)}[{name}]", containers.get(name)
         own = lookup(container, "resources", "resizePolicy", default=mapped)
         if container is None:
             kind, detail = FieldErrorKind.NOT_FOUND, "the template has no container of this name"
@@ -64,6 +66,13 @@ def validate_annotated_policies(obj: Object, template: Object) -> list[FieldErro
         else:
             errors += validate_policy_map(mapped, container, field, never=False)
     return errors
+
+
+def _read_policies(text: str) -> dict[str, dict[str, str]] | None:
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def _containers(template: Object) -> dict[str, Object]:

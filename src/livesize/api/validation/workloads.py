@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from livesize.api.errors import FieldError, FieldErrorKind, nested
 from livesize.api.objects import Object, evolve, lookup
+from livesize.api.resize_deadline import ON_DEADLINE
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.pod import validate_pod_template
@@ -94,6 +95,10 @@ def _validate_template(workload: Object, maker: str, volumes: Iterable[str]) -> 
             field = f"{TEMPLATE}.spec.{name}"
             errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
     errors += nested(validate_annotated_policies(template, template), TEMPLATE)
+    if ON_DEADLINE in lookup(template, "metadata", "annotations", default={}):
+        field = f"{TEMPLATE}.metadata.annotations[{ON_DEADLINE}]"
+        detail = "its pods would act on it one by one: say it on the workload"
+        errors.append(FieldError(FieldErrorKind.FORBIDDEN, field, detail))
     return errors or nested(validate_supported(template), TEMPLATE)
 
 

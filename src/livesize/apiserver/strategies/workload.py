@@ -1,4 +1,4 @@
-"""Kinds that make pods: an update keeps what is fixed of a virtual machine in the template. Pure."""
+"""Kinds that make pods: updates keep what is fixed of a virtual machine in the template. Pure."""
 
 from __future__ import annotations
 

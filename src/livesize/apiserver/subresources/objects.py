@@ -15,7 +15,7 @@ from livesize.api.validation.objects import validate_update
 from livesize.api.validation.resize import keep_policies
 from livesize.api.vm_size import keep_vm_fixed
 from livesize.api.workloads import template_of
-from livesize.apiserver.admission.filling import keep_priority
+from livesize.apiserver.admission.mutation import keep_priority
 from livesize.apiserver.object_metadata import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
     SentChange,

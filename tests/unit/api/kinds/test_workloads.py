@@ -18,10 +18,10 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, evolve, without
 from livesize.api.quota import recount
-from livesize.api.resize_policy import RESIZE_POLICY
 from livesize.api.schema.fields import Schema
 from livesize.api.table import table_for
-from livesize.api.workloads import resize_annotation, selects
+from livesize.api.workload_resize import POLICIES
+from livesize.api.workloads import selects
 from unit.api.kinds.workload_objects import LABELS, claim_template, template, workload
 from unit.api.refusals import create_errors, update_errors
 
@@ -441,29 +441,30 @@ ANNOTATIONS = [
         ),
     ),
     ("livesize.dev/on-deadline", "Panic", "metadata.annotations[livesize.dev/on-deadline]: Unsup"),
-    (RESIZE_POLICY, '{"app": {"cpu": "LiveResizeable", "memory": "RestartOnly"}}', ""),
-    (RESIZE_POLICY, "{}", ""),
-    (RESIZE_POLICY, "RestartOnly", f"metadata.annotations[{RESIZE_POLICY}]: Invalid value: "),
-    (RESIZE_POLICY, '{"app": "RestartOnly"}', "must be JSON that names containers, resources and"),
-    (RESIZE_POLICY, '{"app": {"cpu": 1}}', "must be JSON that names containers, resources and"),
-    (RESIZE_POLICY, "[" * 100_000, "must be JSON that names containers, resources and"),
+    (POLICIES, '{"app": {"cpu": "LiveResizeable", "memory": "RestartOnly"}}', ""),
+    (POLICIES, "{}", ""),
+    (POLICIES, '"\ud800"', "must be JSON that names containers, resources and"),
+    (POLICIES, "RestartOnly", f"metadata.annotations[{POLICIES}]: Invalid value: "),
+    (POLICIES, '{"app": "RestartOnly"}', "must be JSON that names containers, resources and"),
+    (POLICIES, '{"app": {"cpu": 1}}', "must be JSON that names containers, resources and"),
+    (POLICIES, "[" * 100_000, "must be JSON that names containers, resources and"),
     (
-        RESIZE_POLICY,
+        POLICIES,
         '{"other": {"cpu": "RestartOnly"}}',
         (
-            f'metadata.annotations[{RESIZE_POLICY}][other]: Not found: "other": the template has no'
+            f'metadata.annotations[{POLICIES}][other]: Not found: "other": the template has no'
             " container of this name"
         ),
     ),
     (
-        RESIZE_POLICY,
+        POLICIES,
         '{"app": {"cpu": "Maybe"}}',
         (
-            f'metadata.annotations[{RESIZE_POLICY}][app][cpu]: Unsupported value: "Maybe":'
+            f'metadata.annotations[{POLICIES}][app][cpu]: Unsupported value: "Maybe":'
             ' supported values: "LiveResizeable", "ContainerRestartOnly", "RestartOnly"'
         ),
     ),
-    (RESIZE_POLICY, '{"app": {"disk": "RestartOnly"}}', "[app][disk]: Unsupported value"),
+    (POLICIES, '{"app": {"disk": "RestartOnly"}}', "[app][disk]: Unsupported value"),
 ]
 
 
@@ -481,11 +482,23 @@ def test_what_is_said_of_resizes(where: tuple[str, ...], name: str, value: str, 
     assert later == "" if not says else says in later
 
 
+def test_what_is_done_at_a_deadline_is_the_workloads() -> None:
+    note = {"livesize.dev/on-deadline": "Evict"}
+    made = workload(STATEFUL_SETS)
+    own = evolve(made, ("metadata", "annotations"), note)
+    assert sentences(create_errors(STATEFUL_SETS, own)) == ""
+    of_pods = evolve(made, (*TEMPLATE, "metadata", "annotations"), note)
+    assert sentences(create_errors(STATEFUL_SETS, of_pods)) == (
+        "spec.template.metadata.annotations[livesize.dev/on-deadline]: Forbidden: its pods would"
+        " act on it one by one: say it on the workload"
+    )
+
+
 def with_policies(annotated: str, **container: Any) -> str:
     made = workload(DEPLOYMENTS, template=template(containers=[
         {"name": "app", "image": "busybox:1", **container}
     ]))  # fmt: skip
-    note = {RESIZE_POLICY: json.dumps({"app": {"cpu": annotated}})}
+    note = {POLICIES: json.dumps({"app": {"cpu": annotated}})}
     return sentences(create_errors(DEPLOYMENTS, evolve(made, ("metadata", "annotations"), note)))
 
 
@@ -517,20 +530,12 @@ def test_a_template_may_be_of_virtual_machines() -> None:
     vms = {"metadata": {"labels": LABELS}, "spec": {"virtualMachine": machine}}
     made = workload(STATEFUL_SETS, template=vms)
     assert sentences(create_errors(STATEFUL_SETS, made)) == ""
-    policy = {RESIZE_POLICY: '{"vm": {"memory": "RestartOnly"}}'}
+    policy = {POLICIES: '{"vm": {"memory": "RestartOnly"}}'}
     said = evolve(made, ("metadata", "annotations"), policy)
     assert sentences(create_errors(STATEFUL_SETS, said)) == ""
     columns = [column.name for column in kind_of(STATEFUL_SETS).columns]
     cells = table_for(STATEFUL_SETS, [made], now=0.0)["rows"][0]["cells"]
     assert dict(zip(columns, cells, strict=True))["Containers"] == "vm"
-
-
-def test_the_template_wins() -> None:
-    made = evolve(workload(DEPLOYMENTS), ("metadata", "annotations"), {"resizeAction": "Restart"})
-    assert resize_annotation(made, "resizeAction") == "Restart"
-    own = evolve(made, (*TEMPLATE, "metadata", "annotations"), {"resizeAction": "InPlaceResize"})
-    assert resize_annotation(own, "resizeAction") == "InPlaceResize"
-    assert resize_annotation(own, "other") is None
 
 
 def test_a_workload_selects_pods_by_labels() -> None:
