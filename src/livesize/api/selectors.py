@@ -39,6 +39,14 @@ class LabelOperator(enum.StrEnum):
     NOT_EXISTS = "!"
 
 
+_OPERATORS = {
+    "In": LabelOperator.IN,
+    "NotIn": LabelOperator.NOT_IN,
+    "Exists": LabelOperator.EXISTS,
+    "DoesNotExist": LabelOperator.NOT_EXISTS,
+}
+
+
 class LabelRequirement(msgspec.Struct, frozen=True):
     """``=`` and ``!=`` are ``in`` and ``notin`` with one value; a label that is not there is not
     in any list of values."""
@@ -90,6 +98,24 @@ def parse_label_selector(text: str) -> LabelMatcher:
     if not text.strip():
         return LabelMatcher()
     return LabelMatcher(tuple(_label_requirement(part) for part in _unbracketed_parts(text)))
+
+
+def parse_selector(selector: Mapping[str, Any]) -> LabelMatcher:
+    """Of matchLabels and matchExpressions; an empty one selects everything."""
+    labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    requirements = [
+        LabelRequirement(key, LabelOperator.IN, frozenset({value}))
+        for key, value in sorted(labels.items())
+    ]
+    requirements += [
+        LabelRequirement(
+            one.get("key", ""),
+            _OPERATORS.get(one.get("operator", ""), LabelOperator.EXISTS),
+            frozenset(one.get("values") or ()),
+        )
+        for one in selector.get("matchExpressions") or []
+    ]
+    return LabelMatcher(tuple(requirements))
 
 
 def parse_field_selector(text: str) -> FieldMatcher:

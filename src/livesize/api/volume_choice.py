@@ -13,7 +13,7 @@ import msgspec
 
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.placement import matches_terms
-from livesize.api.selectors import LabelMatcher, LabelOperator, LabelRequirement
+from livesize.api.selectors import LabelMatcher, parse_selector
 from livesize.api.storage import (
     capacity,
     claim_key,
@@ -24,13 +24,6 @@ from livesize.api.storage import (
     node_terms,
     requested,
 )
-
-_OPERATORS = {
-    "In": LabelOperator.IN,
-    "NotIn": LabelOperator.NOT_IN,
-    "Exists": LabelOperator.EXISTS,
-    "DoesNotExist": LabelOperator.NOT_EXISTS,
-}
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -80,24 +73,6 @@ def choose_volume(
         and _is_free_for(volume, claim, selector)
     ]
     return min(found, key=lambda one: _preference(one, claim), default=None)
-
-
-def parse_selector(selector: Object) -> LabelMatcher:
-    """Of matchLabels and matchExpressions; an empty one selects everything."""
-    labels: Mapping[str, str] = selector.get("matchLabels") or {}
-    requirements = [
-        LabelRequirement(key, LabelOperator.IN, frozenset({value}))
-        for key, value in sorted(labels.items())
-    ]
-    requirements += [
-        LabelRequirement(
-            one.get("key", ""),
-            _OPERATORS.get(one.get("operator", ""), LabelOperator.EXISTS),
-            frozenset(one.get("values") or ()),
-        )
-        for one in selector.get("matchExpressions") or []
-    ]
-    return LabelMatcher(tuple(requirements))
 
 
 def _is_free_for(volume: Object, claim: Object, selector: LabelMatcher) -> bool:

@@ -206,7 +206,7 @@ class App:
         own = IMPERSONATED not in scope
         ask = self._fixed(head) or self._posted(identity, head, own=own)
         if ask is None:
-            raise path_not_found()
+            raise path_not_found(head.path)
         return ask
 
     def _join(self, joining: NodeJoin, scope: Scope, head: Request) -> PendingRequest:
