@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
+from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 
 log = get_logger("tasks")
+
+_TURN_SECONDS = 0.0002
 
 
 class OwnedTasks:
@@ -59,6 +62,20 @@ async def run_in_own_task(work: Coroutine[Any, Any, None]) -> None:
 def next_turn() -> Awaitable[None]:
     """Let whatever else is ready in the event loop go first, once."""
     return _NEXT_TURN
+
+
+class SharedLoop:
+    """For a round of many short pieces of work: ``await give_way()`` after each of them lets others
+    go first once the round has held the event loop for long enough to be noticed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+
+    async def give_way(self) -> None:
+        if self._clock.monotonic() - self._since >= _TURN_SECONDS:
+            await next_turn()
+            self._since = self._clock.monotonic()
 
 
 class _NextTurn:
