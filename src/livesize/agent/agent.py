@@ -39,7 +39,7 @@ from livesize.client.interface import Client
 from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, EventSource
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
-from livesize.machinery.tasks import SharedLoop
+from livesize.machinery.tasks import TurnTimer, next_turn
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
 from livesize.runtime.vm import VmRuntime
@@ -330,10 +330,11 @@ class Agent:
         clock = self.context.clock
         while True:
             await clock.sleep(self.settings.recheck_seconds)
-            loop = SharedLoop(clock)
+            turn = TurnTimer(clock)
             for worker in tuple(self._workers.values()):
                 worker.recheck()
-                await loop.give_way()
+                if turn.is_over():
+                    await next_turn()
 
     def _order_of_admission(self, pod: Object) -> tuple[bool, str, str, str]:
         """What runs already comes first, then by age."""

@@ -64,18 +64,20 @@ def next_turn() -> Awaitable[None]:
     return _NEXT_TURN
 
 
-class SharedLoop:
-    """For a round of many short pieces of work: ``await give_way()`` after each of them lets others
-    go first once the round has held the event loop for long enough to be noticed."""
+class TurnTimer:
+    """For a round of many short pieces of work: ``is_over`` says after each whether the round has
+    held the event loop long enough to be noticed; then ``await next_turn()``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since = clock.monotonic()
 
-    async def give_way(self) -> None:
-        if self._clock.monotonic() - self._since >= _TURN_SECONDS:
-            await next_turn()
-            self._since = self._clock.monotonic()
+    def is_over(self) -> bool:
+        now = self._clock.monotonic()
+        if now - self._since < _TURN_SECONDS:
+            return False
+        self._since = now
+        return True
 
 
 class _NextTurn:
