@@ -15,8 +15,8 @@ from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import Record
-from livesize.apiserver.service import Service
+from livesize.apiserver.records import ObjectRecord
+from livesize.apiserver.service import ApiService
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import ADMIN, NOW, Rig
 from virtual_time import CLOCK, virtual_context, virtual_time
@@ -84,7 +84,7 @@ async def test_of_too_many_the_oldest_go_at_once(kept: Rig) -> None:
 class ReadCounter(ObjectsCache):
     reads = 0
 
-    def records(self, *selection: Any) -> list[Record]:
+    def records(self, *selection: Any) -> list[ObjectRecord]:
         self.reads += 1
         return super().records(*selection)
 
@@ -94,7 +94,7 @@ async def test_events_that_are_due_one_by_one_are_read_a_few_times_in_their_life
     """While events expired, all of them were read every second."""
     store = MemoryStore()
     cache = ReadCounter(store)
-    service = Service(store, cache, virtual_context())
+    service = ApiService(store, cache, virtual_context())
     terms = EventTerms(life_seconds=600.0)
     expirer = EventExpirer(cache, Committer(store, cache), CLOCK, terms)
     async with asyncio.TaskGroup() as tasks:
