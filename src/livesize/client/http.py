@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import ssl
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -432,6 +431,8 @@ def _tls(config: ConnectionConfig) -> ssl.SSLContext:
 
 
 def _load_identity(context: ssl.SSLContext, config: ConnectionConfig) -> None:
+    import tempfile
+
     # The ssl module reads certificates of our own from files only; this one lives microseconds.
     with tempfile.TemporaryDirectory(prefix="livesize-") as folder:
         both = Path(folder) / "identity.pem"
