@@ -13,6 +13,7 @@ LET_GO_SECONDS = 2.0
 """A process that a killed agent had just begun to start holds its files until it is the program."""
 _TRY_SECONDS = 0.02
 
+
 class FolderLock:
     """Held from ``take`` to ``release``, or until this process ends, however it ends."""
 
