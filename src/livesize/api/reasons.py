@@ -107,6 +107,10 @@ class EventReason(enum.StrEnum):
     VOLUME_MISMATCH = "VolumeMismatch"
     VOLUME_FAILED_DELETE = "VolumeFailedDelete"
     CLAIM_LOST = "ClaimLost"
+    SUCCESSFUL_CREATE = "SuccessfulCreate"
+    SUCCESSFUL_DELETE = "SuccessfulDelete"
+    FAILED_CREATE = "FailedCreate"
+    FAILED_DELETE = "FailedDelete"
 
 
 _WARNINGS = frozenset(
@@ -134,6 +138,8 @@ _WARNINGS = frozenset(
         EventReason.VOLUME_MISMATCH,
         EventReason.VOLUME_FAILED_DELETE,
         EventReason.CLAIM_LOST,
+        EventReason.FAILED_CREATE,
+        EventReason.FAILED_DELETE,
     }
 )
 
