@@ -80,7 +80,7 @@ def test_which_pod_goes_first(first: Object, last: Object) -> None:
 
 
 def test_among_pods_of_about_one_age_chance_decides() -> None:
-    pods = [pod("b", ready=500, age=600), pod("a", ready=400, age=900)]
+    pods = [pod("b", ready=400, age=600), pod("a", ready=500, age=900)]
     assert first_to_go(pods, pods, NOW) == [pods[1], pods[0]]
 
 

@@ -61,30 +61,38 @@ def is_active(pod: Object) -> bool:
     return not is_leaving(pod) and not is_terminal(pod)
 
 
+def is_terminating(pod: Object) -> bool:
+    """Is being deleted, and something of it still runs."""
+    return is_leaving(pod) and not is_terminal(pod)
+
+
 def is_ready(pod: Object) -> bool:
     return is_true(pod, ConditionType.READY)
 
 
-def seconds_to_available(pod: Object, min_ready_seconds: int, now: float) -> float | None:
-    """How long the pod has to stay ready until it is available; 0: it is, None: not ready."""
+def min_ready_seconds(workload: Object) -> int:
+    return int(lookup(workload, "spec", "minReadySeconds", default=0))
+
+
+def seconds_to_available(pod: Object, ready_seconds: int, now: float) -> float | None:
+    """How long the pod has to stay ready until it is available; 0: it is, None: not ready.
+    ``ready_seconds``: for how long a pod of its workload has to be ready (minReadySeconds)."""
     condition = find_condition(pod, ConditionType.READY) or {}
     if condition.get("status") != "True":
         return None
-    if not min_ready_seconds:
+    if not ready_seconds:
         return 0.0
     since = condition.get("lastTransitionTime")
-    return max(0.0, parse_time(since) + min_ready_seconds - now) if since else None
+    return max(0.0, parse_time(since) + ready_seconds - now) if since else None
 
 
-def is_available(pod: Object, min_ready_seconds: int, now: float) -> bool:
-    return seconds_to_available(pod, min_ready_seconds, now) == 0
+def is_available(pod: Object, ready_seconds: int, now: float) -> bool:
+    return seconds_to_available(pod, ready_seconds, now) == 0
 
 
-def next_available_seconds(
-    pods: Iterable[Object], min_ready_seconds: int, now: float
-) -> float | None:
+def next_available_seconds(pods: Iterable[Object], ready_seconds: int, now: float) -> float | None:
     """When the next of these pods becomes available if it stays ready; None: none does."""
-    waits = (seconds_to_available(pod, min_ready_seconds, now) for pod in pods)
+    waits = (seconds_to_available(pod, ready_seconds, now) for pod in pods)
     return min((wait for wait in waits if wait), default=None)
 
 

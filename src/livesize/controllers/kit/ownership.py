@@ -114,6 +114,12 @@ def member_keys(owners: Resource, selects: Selects) -> Callable[[Delta, Reader],
     return keys
 
 
+def is_namespace_ending(refusal: StatusError) -> bool:
+    """Nothing is made in the namespace any more: there is nothing to report and nothing to wait
+    for."""
+    return any(cause.reason == "NamespaceTerminating" for cause in refusal.causes)
+
+
 def _may_be_adopted(delta: Delta) -> bool:
     if delta.new is None or controller_of(delta.new) is not None:
         return False
