@@ -9,7 +9,7 @@ from livesize.api.kinds.registry import REGISTRY
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import encode, stored_bytes
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.machinery.context import Context
 from livesize.store.memory import MemoryStore
 
@@ -22,7 +22,7 @@ class MemoryService:
     ) -> None:
         self.store = store or MemoryStore()
         self.cache = ObjectsCache(self.store, **cache_settings)
-        self.service = Service(self.store, self.cache, context)
+        self.service = ApiService(self.store, self.cache, context)
         self._feeding: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -6,8 +6,9 @@
 
 Such a test and its async fixtures run on livesize.sim.loop.VirtualLoop, which has no sockets. What
 the code gives to a thread is done at once, and takes no virtual time. Tasks that are left at the
-end are cancelled. One test of such a file that needs threads or sockets is marked ``real_time``;
-CLOCK goes with the loop it is asked on.
+end are cancelled. The fixture ``virtual_clock`` does the same for all tests that use it, or a
+fixture that does. One test that needs threads or sockets nevertheless is marked ``real_time``; CLOCK
+goes with the loop it is asked on.
 """
 
 from __future__ import annotations
@@ -46,10 +47,17 @@ def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Generator[None, LoopFactories | None, LoopFactories]:
     chosen = yield  # by a folder's conftest
-    virtual, real = map(item.get_closest_marker, ("virtual_time", "real_time"))
-    if virtual and not real:
+    marked = {mark.name for mark in item.iter_markers()}
+    assert isinstance(item, pytest.Function)
+    is_virtual = "virtual_time" in marked or "virtual_clock" in item.fixturenames
+    if is_virtual and "real_time" not in marked:
         return {"virtual": ThreadlessLoop}
     return chosen or {"real": asyncio.new_event_loop}
+
+
+@pytest.fixture
+def virtual_clock() -> VirtualClock:
+    return CLOCK
 
 
 def virtual_context(seed: int = 1) -> Context:

@@ -46,7 +46,7 @@ from livesize.client.interface import Client
 from livesize.client.pages import list_all
 from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
-from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
+from livesize.machinery.recorder import EventRecorder, EventSeverity, ReportingComponent
 from livesize.store.memory import MemoryStore
 
 NS = "default"
@@ -198,7 +198,7 @@ async def test_what_is_created_is_got_and_listed_with_its_kind(client: Client) -
     listing = await client.list(PODS, Selection(namespace=NS))
     assert listing.items == (made,)
     assert (made["kind"], made["apiVersion"]) == ("Pod", "v1")
-    assert listing.resource_version
+    assert int(listing.resource_version) >= int(version_of(made))
 
 
 async def test_a_namespace_in_the_object_is_enough_and_a_node_needs_none(client: Client) -> None:
@@ -396,8 +396,9 @@ async def test_a_subresource_is_read(client: Client) -> None:
 
 
 async def test_a_watch_tells_every_change_after_the_version(client: Client) -> None:
-    await client.create(PODS, pod("before"), NS)
+    first = await client.create(PODS, pod("before"), NS)
     version = (await client.list(PODS)).resource_version
+    assert int(version) >= int(version_of(first))
     async with Watching(client, Selection(), version) as watching:
         await client.create(PODS, pod("a"), NS)
         assert await watching.next() == ("ADDED", "a")
@@ -456,9 +457,11 @@ async def test_an_informer_follows_over_either_wire(client: Client) -> None:
             made = await client.create(PODS, pod("a"), NS)
             assert (await deltas.get()).new == made == informer.get(NS, "a")
             await client.delete(PODS, "a", NS, grace_period_seconds=0)
+            last = made
             while (gone := await deltas.get()).new is not None:
-                assert "deletionTimestamp" in gone.new["metadata"]
-            assert uid_of(gone.object) == uid_of(made)
+                last = gone.new
+                assert "deletionTimestamp" in last["metadata"]
+            assert gone == Delta(last, None)
             assert informer.get(NS, "a") is None
     finally:
         task.cancel()
@@ -469,7 +472,7 @@ async def test_an_informer_follows_over_either_wire(client: Client) -> None:
 async def test_events_are_written_and_counted(client: Client) -> None:
     about = await client.create(PODS, pod("a"), NS)
     recorder = EventRecorder(
-        event_poster(client), context=system_context(), source=EventSource("contract")
+        event_poster(client), context=system_context(), source=ReportingComponent("contract")
     )
     task = asyncio.create_task(recorder.run())
     try:

@@ -1,5 +1,5 @@
-"""One node for random operations: the door on a memory store, the fake machine, and agents that
-come and go, all in one event loop on virtual time that runs only while somebody waits for it.
+"""One node for random operations: an API server on a memory store, the fake machine, and agents
+that come and go, all in one event loop on virtual time that runs only while a test waits for it.
 
 The machine looks at the pod after every write (design 5.2): containers within their pod, promises
 within what the node has.

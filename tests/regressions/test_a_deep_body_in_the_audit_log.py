@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from livesize.apiserver.http.audit import AuditLevel, AuditSettings, audited
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 

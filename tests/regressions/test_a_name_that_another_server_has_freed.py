@@ -10,9 +10,6 @@ from livesize.api.kinds.priority_class import PRIORITY_CLASSES
 from livesize.store.interface import Change
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 NAME = f"{PRIORITY_CLASSES.path()}/c"
 CLASS = {"metadata": {"name": "c"}, "value": 5}

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 from unit.apiserver.conftest import Rig, pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 SIZE = {"cpu": "500m", "memory": "64Mi"}

@@ -11,9 +11,6 @@ from livesize.apiserver.keys import key_of
 from livesize.store.interface import Check, StoreUnavailableError, Write
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 ROOT_CA = key_of(CONFIG_MAPS, "team", "kube-root-ca.crt")
 

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
-
 
 async def test_words_nobody_knows_are_one_series(rig: Any) -> None:
     for number in range(50):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 TEAM = "/api/v1/namespaces/team"
 

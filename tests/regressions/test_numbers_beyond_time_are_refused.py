@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from unit.apiserver.conftest import pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 TOO_LONG = [2**31, 10**12, 2**62, 2**63 - 1]

@@ -9,9 +9,6 @@ import pytest
 
 from livesize.api.objects import evolve
 from unit.apiserver.conftest import Rig, pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 ARK = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]

@@ -7,9 +7,6 @@ import json
 
 from livesize.api.objects import Object
 from unit.apiserver.conftest import Rig, pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from livesize.api.patch.json_patch import MAXIMUM_OPERATIONS
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 
 async def test_too_many_operations(rig: Rig) -> None:

@@ -8,9 +8,6 @@ import pytest
 
 from livesize.api.kinds.node import NODES
 from unit.apiserver.conftest import ADMIN, Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 POD = "/api/v1/namespaces/default/pods/web"
 BIGGER = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "600m"}}}]}}

@@ -26,8 +26,8 @@ from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.records import Record
-from livesize.apiserver.service import Service
+from livesize.apiserver.records import ObjectRecord
+from livesize.apiserver.service import ApiService
 from livesize.machinery.context import Context
 from memory_service import MemoryService
 
@@ -39,7 +39,7 @@ class NodeClient(DirectClient):
     """``posts``: every body of pods/X/resizing that was taken; ``refused``: that was not.
     ``is_down``: no request arrives, while open watches go on."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ApiService) -> None:
         super().__init__(service, node_identity(NODE))
         self.posts: list[Object] = []
         self.refused: list[Object] = []
@@ -174,7 +174,7 @@ class WorldApi(DirectClient):
         assert record is not None, f"there is no pod {name}"
         return record.served
 
-    def _record(self, name: str) -> Record | None:
+    def _record(self, name: str) -> ObjectRecord | None:
         return self.server.cache.get(PODS, key_of(PODS, NAMESPACE, name))
 
     def phase(self, name: str) -> str:

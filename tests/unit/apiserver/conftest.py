@@ -1,4 +1,4 @@
-"""The door on a memory store, and the wire without sockets: app(scope, receive, send)."""
+"""The API server on a memory store, and the wire without sockets: app(scope, receive, send)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from livesize.apiserver.request_types import Target
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.context import Context
+from livesize.sim.loop import VirtualClock
 from livesize.store.memory import MemoryStore
 from memory_service import MemoryService
 from virtual_time import CLOCK
@@ -110,7 +111,7 @@ class Stream:
 
 
 class Rig(MemoryService):
-    """Everything of the door but sockets."""
+    """Everything of the API server but sockets."""
 
     def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
         self.clock = CLOCK
@@ -246,7 +247,7 @@ def pod(name: str = "web", *, requests: Any = None, limits: Any = None, **spec: 
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def rig(virtual_clock: VirtualClock) -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     yield made

@@ -1,4 +1,4 @@
-"""Server-side apply at the door: who owns what, conflicts, force, and what goes away again."""
+"""Server-side apply by requests: who owns what, conflicts, force, and what goes away again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 from unit.apiserver.conftest import pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 WEB = f"{PODS}/web"

@@ -11,9 +11,6 @@ import pytest
 
 from livesize.apiserver.http import audit
 from livesize.apiserver.http.audit import AuditLevel, AuditLog, AuditSettings, audited
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 POD = {
@@ -23,7 +20,7 @@ POD = {
 
 
 class Log:
-    """The rig's door, audited; ``lines`` ends it."""
+    """The rig's application, audited; ``lines`` ends it."""
 
     def __init__(self, rig: Any, path: Path, level: AuditLevel) -> None:
         self.path = path

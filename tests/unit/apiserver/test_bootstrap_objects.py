@@ -7,9 +7,6 @@ from typing import Any
 
 from livesize.apiserver.bootstrap_objects import BootstrapObjects
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 CORE = "/api/v1/namespaces"
 THINGS = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")

@@ -8,9 +8,6 @@ import pytest
 
 from livesize.api.times import format_time
 from livesize.api.usage import USAGE_ANNOTATION, NodeUsage, Usage, format_usage
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 ROOT = "/apis/metrics.k8s.io/v1beta1"

@@ -5,9 +5,6 @@ from __future__ import annotations
 from livesize.apiserver.http.app import App
 from livesize.controllers.kit.metrics import KitMetrics
 from unit.apiserver.conftest import Rig, TokenNames
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 
 async def test_what_controllers_count_is_served(rig: Rig) -> None:

@@ -15,9 +15,6 @@ from livesize.apiserver.admission_context import context_of
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
 from unit.apiserver.conftest import pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 BASE = "/api/v1/namespaces/default"
 LIMITS = f"{BASE}/limitranges"

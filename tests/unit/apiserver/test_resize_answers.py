@@ -13,9 +13,6 @@ import pytest
 
 from livesize.api.kinds.node import NODES
 from unit.apiserver.conftest import ADMIN, Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 ROWS = (
     "every_patch_put_get_and_dry_run_is_200_post_and_delete_405",

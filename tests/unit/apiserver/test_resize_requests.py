@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
-
 WEB = "/api/v1/namespaces/default/pods/web"
 RESIZE = f"{WEB}/resize"
 

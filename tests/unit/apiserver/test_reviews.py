@@ -1,14 +1,10 @@
-"""Reviews over the wire: who am I, may I, what may I. The answers are those of the door itself."""
+"""Reviews over the wire: who am I, may I, what may I. The answers are the API server's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"

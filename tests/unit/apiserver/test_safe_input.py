@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 
 from livesize.api.objects import evolve
 from unit.apiserver.conftest import Rig, pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 WEB = f"{PODS}/web"

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from livesize.api.objects import Object
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 BASE = "/api/v1/namespaces/default"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

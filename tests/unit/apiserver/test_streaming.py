@@ -25,9 +25,6 @@ from livesize.machinery.credentials import load_identity
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour, FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 CONTEXT = system_context()
 CLOCK = CONTEXT.clock

@@ -11,9 +11,6 @@ from livesize.api.dialects import derive_dialects
 from livesize.api.kinds import pod as pod_kind
 from livesize.api.resources import container_resources
 from unit.apiserver.test_vm_requests import LARGE, PODS, SMALL, VM1, sized, vm1, vm_pod
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 __all__ = ["vm1"]
 GROWN = {"cpu": "2", "memory": "1Gi"}

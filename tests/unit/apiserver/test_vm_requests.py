@@ -1,14 +1,10 @@
-"""VM pods through the door: the same doors as containers, and host paths for admins only."""
+"""VM pods at the API server: the same requests as of containers, and host paths for admins only."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 VM1 = f"{PODS}/vm1"

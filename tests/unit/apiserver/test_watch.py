@@ -9,9 +9,6 @@ import pytest
 
 from livesize.apiserver.http.responses import PIECE_BYTES
 from unit.apiserver.conftest import Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 ALL_PODS = "/api/v1/pods"

@@ -24,9 +24,6 @@ from livesize.scheduler.loop import Scheduler
 from unit.apiserver.conftest import IDENTITIES, Rig
 from unit.controllers.at_work import at_work
 from unit.controllers.storage_objects import claim, storage_class, volume
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"

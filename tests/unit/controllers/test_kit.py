@@ -30,9 +30,6 @@ from livesize.controllers.kit.writer import ApiWriter
 from livesize.machinery.context import system_context
 from livesize.machinery.exposition import exposition
 from unit.apiserver.conftest import IDENTITIES, HandClock, Rig
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 Key = tuple[str, str]
 

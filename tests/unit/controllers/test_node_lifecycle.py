@@ -22,9 +22,6 @@ from livesize.controllers.node_lifecycle.plan import (
 from livesize.controllers.node_lifecycle.reconcile import node_lifecycle_controller
 from unit.apiserver.conftest import IDENTITIES, Rig
 from unit.controllers.at_work import at_work
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 NOW = "2026-01-31T12:00:00Z"
 OTHER = {"key": "example.com/gpu", "value": "a", "effect": "NoExecute"}

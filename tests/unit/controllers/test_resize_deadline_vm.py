@@ -10,9 +10,6 @@ from livesize.controllers.resize_deadline.reconcile import resize_deadline_contr
 from unit.apiserver.conftest import IDENTITIES, Rig, rig
 from unit.apiserver.test_vm_requests import LARGE, SMALL, VM1, sized, vm1
 from unit.controllers.at_work import at_work
-from virtual_time import virtual_time
-
-pytestmark = virtual_time
 
 __all__ = ["rig", "vm1"]
 

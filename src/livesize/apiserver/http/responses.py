@@ -13,13 +13,15 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.http.requests import ClientGoneError, Send
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 PIECE_BYTES = 256 * 1024
 UNREAD_SECONDS = 60.0
 """Who has read nothing of a long answer for so long does not get the rest."""
+MAX_WARNINGS = 16
+MAX_WARNING_LENGTH = 256
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -47,8 +49,20 @@ def refusal_answer(error: StatusError) -> Response:
     return Response(error.code, orjson.dumps(error.to_status()), JSON, headers)
 
 
+def with_warnings(answer: Response, sentences: Sequence[str]) -> Response:
+    """Each sentence once, as a header that clients show to people; the names in it are theirs."""
+    headers = tuple(_warning(text) for text in list(dict.fromkeys(sentences))[:MAX_WARNINGS])
+    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
+
+
+def _warning(text: str) -> tuple[bytes, bytes]:
+    shown = "".join(one if " " <= one <= "~" else "?" for one in text[:MAX_WARNING_LENGTH])
+    quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return b"warning", f'299 - "{quoted}"'.encode()
+
+
 def list_answer(
-    resource: Resource, records: Sequence[Record], revision: int, *, rest: Object
+    resource: Resource, records: Sequence[ObjectRecord], revision: int, *, rest: Object
 ) -> Response:
     """The list, put together from the bytes every object already has."""
     tree = {

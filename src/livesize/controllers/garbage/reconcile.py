@@ -27,13 +27,13 @@ from livesize.controllers.garbage.plan import (
     Collect,
     Dependent,
     DropFinalizer,
-    ForgetMe,
     ForgetOwners,
     GarbageStep,
-    LookAt,
+    OwnedObject,
     OwnerState,
     OwnerView,
-    Piece,
+    RemoveOwnerReference,
+    RequeueDependent,
     plan_piece,
 )
 from livesize.controllers.kit.caches import BY_OWNER
@@ -48,7 +48,7 @@ from livesize.machinery.telemetry import get_logger
 log = get_logger("controllers.garbage")
 
 WORKERS = 4
-_OWNED_OR_LEAVING = frozenset({"deletionTimestamp", "ownerReferences"})
+_READ = ("deletionTimestamp", "finalizers", "ownerReferences", "uid")
 COLLECTED: tuple[Resource, ...] = tuple(one for one in REGISTRY.stored() if kind_of(one).collected)
 
 
@@ -69,8 +69,8 @@ def garbage_controller(_context: Context) -> Controller[ObjectKey]:
 
 def _keys(resource: Resource, delta: Delta, read: Reader) -> Iterator[ObjectKey]:
     states = [obj for obj in (delta.old, delta.new) if obj is not None]
-    if len(states) == 2 and all(map(_is_free, states)):
-        return
+    if len(states) == 2 and _reads_alike(*states):
+        return  # as nearly always: a heartbeat, a status
     new = delta.new
     if new is not None and (references_of(new) or waits_for_collector(new)):
         yield key_of(resource, new)
@@ -98,12 +98,13 @@ def _dependents(read: Reader, uid: str) -> Iterator[tuple[ObjectKey, Object]]:
             yield key_of(resource, obj), obj
 
 
-def _is_free(obj: Object) -> bool:
-    """Without an owner and there to stay, as most objects at most times."""
-    return _OWNED_OR_LEAVING.isdisjoint(obj["metadata"])
+def _reads_alike(old: Object, new: Object) -> bool:
+    """In all that the collector reads of an object."""
+    was, is_now = old["metadata"], new["metadata"]
+    return all(was.get(name) == is_now.get(name) for name in _READ)
 
 
-async def _observe(key: ObjectKey, obj: Object, read: Reader) -> Piece:
+async def _observe(key: ObjectKey, obj: Object, read: Reader) -> OwnedObject:
     owners = [
         OwnerView(str(reference.get("uid")), await _owner_state(key, reference, read))
         for reference in references_of(obj)
@@ -115,7 +116,7 @@ async def _observe(key: ObjectKey, obj: Object, read: Reader) -> Piece:
         )
         for _, below in _dependents(read, uid)
     ]
-    return Piece(tuple(owners), tuple(dependents), tuple(finalizers_of(obj)), is_leaving(obj))
+    return OwnedObject(tuple(owners), tuple(dependents), tuple(finalizers_of(obj)), is_leaving(obj))
 
 
 def _waits_for(obj: Object, other: str, read: Reader) -> bool:
@@ -172,11 +173,11 @@ async def _apply(
             await write.delete(key.resource, obj, propagation=propagation)
         case ForgetOwners(uids):
             await _forget(key.resource, obj, uids, write)
-        case ForgetMe(dependent):
+        case RemoveOwnerReference(dependent):
             for below, owned in _dependents(read, uid_of(obj)):
                 if uid_of(owned) == dependent:
                     await _forget(below.resource, owned, (uid_of(obj),), write)
-        case LookAt(dependent):
+        case RequeueDependent(dependent):
             for below, owned in _dependents(read, uid_of(obj)):
                 if uid_of(owned) == dependent:
                     write.enqueue(below)

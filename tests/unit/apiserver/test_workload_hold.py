@@ -1,0 +1,182 @@
+"""A workload that asks for it is held in the very write that resizes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from livesize.api.objects import Object, evolve, lookup, without
+from livesize.api.workload_resize import HELD, PREVIOUS, Hold, format_hold, hold_of
+from livesize.apiserver.admission.workload_hold import hold_workload, released, without_notes
+
+ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+CPU = ("spec", "template", "spec", "containers", 0, "resources", "limits", "cpu")
+IMAGE = ("spec", "template", "spec", "containers", 0, "image")
+PARTITION = ("spec", "updateStrategy", "rollingUpdate", "partition")
+STEADY = {"updateRevision": "a", "currentRevision": "a", "replicas": 3, "updatedReplicas": 3}
+
+
+def stateful_set(action: str = "InPlaceResize", **spec: Any) -> Object:
+    app = {"name": "app", "image": "busybox:1", "resources": {"limits": {"cpu": "1"}}}
+    return {
+        "kind": "StatefulSet",
+        "metadata": {"uid": "u", "generation": 4, "annotations": {"resizeAction": action}},
+        "spec": {
+            "replicas": 3,
+            "updateStrategy": ROLLING,
+            "template": {"spec": {"containers": [app]}},
+            **spec,
+        },
+        "status": STEADY,
+    }
+
+
+def deployment(action: str = "InPlaceResize", **spec: Any) -> Object:
+    made = {**stateful_set(action, **spec), "kind": "Deployment"}
+    made["status"] = {"replicas": 3, "updatedReplicas": 3}
+    return without(made, ("spec", "updateStrategy"))
+
+
+def written(obj: Object) -> Object:
+    """As the next write finds it."""
+    return evolve(obj, ("metadata", "generation"), obj["metadata"]["generation"] + 1)
+
+
+def partition_of(obj: Object) -> Any:
+    return lookup(obj, *PARTITION)
+
+
+def test_a_stateful_set_is_held_by_its_partition() -> None:
+    new = hold_workload(stateful_set(), evolve(stateful_set(), CPU, "2"))
+    assert partition_of(new) == 3
+    assert lookup(new, *CPU) == "2"
+    assert hold_of(written(new)) == Hold("u", 5, partition=3, strategy=ROLLING)
+    assert lookup(new, "metadata", "annotations", PREVIOUS) == '{"app":{"limits":{"cpu":"1"}}}'
+
+
+def test_a_deployment_is_held_by_a_pause() -> None:
+    new = hold_workload(deployment(), evolve(deployment(), CPU, "2"))
+    assert new["spec"]["paused"] is True
+    assert hold_of(written(new)) == Hold("u", 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (stateful_set("Restart"), evolve(stateful_set("Restart"), CPU, "2")),
+        (stateful_set(), evolve(stateful_set(), IMAGE, "busybox:2")),
+        (stateful_set(), evolve(evolve(stateful_set(), CPU, "2"), IMAGE, "busybox:2")),
+        (stateful_set(), evolve(stateful_set(), ("spec", "replicas"), 7)),
+        (
+            stateful_set(updateStrategy={"type": "OnDelete"}),
+            evolve(stateful_set(updateStrategy={"type": "OnDelete"}), CPU, "2"),
+        ),
+        (deployment(paused=True), evolve(deployment(paused=True), CPU, "2")),
+        (
+            {**stateful_set(), "status": {**STEADY, "updateRevision": "b", "updatedReplicas": 1}},
+            evolve(stateful_set(), CPU, "2"),
+        ),
+        (
+            {**deployment(), "status": {"replicas": 4, "updatedReplicas": 2}},
+            evolve(deployment(), CPU, "2"),
+        ),
+    ],
+    ids=[
+        "action Restart",
+        "image",
+        "image and size",
+        "scaled",
+        "OnDelete",
+        "paused by its user",
+        "a rollout is under way",
+        "a rollout of a Deployment is under way",
+    ],
+)
+def test_what_is_not_held(old: Object, new: Object) -> None:
+    after = hold_workload(old, new)
+    assert without(after, ("metadata", "annotations", PREVIOUS)) == new
+
+
+def test_a_canary_that_stands_is_no_rollout() -> None:
+    """The user's partition keeps two pods back for good; the third has the new revision."""
+    canary = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    old = stateful_set(updateStrategy=canary)
+    old["status"] = {**STEADY, "updateRevision": "b", "updatedReplicas": 1}
+    new = hold_workload(old, evolve(old, CPU, "2"))
+    assert partition_of(new) == 3
+    hold = hold_of(written(new))
+    assert hold is not None
+    assert hold.strategy == canary
+
+
+def test_whoever_lets_kept_back_pods_go_is_held_too() -> None:
+    back = {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}
+    old = stateful_set(updateStrategy=back)
+    old["status"] = {**STEADY, "updateRevision": "b", "updatedReplicas": 0}
+    assert partition_of(hold_workload(old, evolve(old, PARTITION, 0))) == 3
+    resumed = hold_workload(deployment(paused=True), deployment())
+    assert resumed["spec"]["paused"] is True
+    assert hold_of(written(resumed)) == Hold("u", 5)
+
+
+def held_set() -> Object:
+    return written(hold_workload(stateful_set(), evolve(stateful_set(), CPU, "2")))
+
+
+def test_a_partition_written_under_the_hold_is_what_is_put_back() -> None:
+    new = hold_workload(held_set(), evolve(held_set(), PARTITION, 1))
+    assert partition_of(new) == 3
+    hold = hold_of(new)
+    assert hold is not None
+    assert released(new, hold)["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 1
+    assert HELD not in released(new, hold)["metadata"]["annotations"]
+
+
+def test_a_partition_that_was_only_read_is_not_put_back() -> None:
+    new = hold_workload(held_set(), evolve(held_set(), ("spec", "minReadySeconds"), 5))
+    hold = hold_of(new)
+    assert hold is not None
+    assert hold.strategy == ROLLING
+    more = ("spec", "updateStrategy", "rollingUpdate", "maxUnavailable")
+    hold = hold_of(hold_workload(held_set(), evolve(held_set(), more, 2)))
+    assert hold is not None
+    rolling = {"partition": 0, "maxUnavailable": 2}
+    assert hold.strategy == {"type": "RollingUpdate", "rollingUpdate": rolling}
+
+
+def test_on_delete_written_under_the_hold_is_what_is_put_back() -> None:
+    given = evolve(held_set(), ("spec", "updateStrategy"), {"type": "OnDelete"})
+    new = hold_workload(held_set(), given)
+    assert (new["spec"]["updateStrategy"]["type"], partition_of(new)) == ("RollingUpdate", 3)
+    hold = hold_of(new)
+    assert hold is not None
+    assert released(new, hold)["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_a_deployment_resumed_under_the_hold_stays_held() -> None:
+    held = written(hold_workload(deployment(), evolve(deployment(), CPU, "2")))
+    for given in (evolve(held, ("spec", "paused"), False), without(held, ("spec", "paused"))):
+        assert hold_workload(held, given)["spec"]["paused"] is True
+
+
+def test_another_size_under_the_hold_holds_all_pods_there_are_by_then() -> None:
+    scaled = evolve(held_set(), ("spec", "replicas"), 6)
+    assert partition_of(hold_workload(held_set(), scaled)) == 3
+    again = hold_workload(scaled, evolve(scaled, CPU, "3"))
+    assert partition_of(again) == 6
+    assert hold_of(written(again)) == Hold("u", 6, partition=6, strategy=ROLLING)
+
+
+def test_more_than_a_resize_ends_the_hold_in_the_same_write() -> None:
+    new = hold_workload(held_set(), evolve(held_set(), IMAGE, "busybox:2"))
+    assert partition_of(new) == 0
+    assert HELD not in new["metadata"]["annotations"]
+
+
+def test_users_do_not_write_the_hold() -> None:
+    annotation = ("metadata", "annotations", HELD)
+    forged = evolve(stateful_set(), annotation, format_hold(Hold("u", 4, strategy=ROLLING)))
+    assert hold_of(hold_workload(stateful_set(), forged)) is None
+    assert hold_of(hold_workload(held_set(), without(held_set(), annotation))) is not None
+    assert without_notes(held_set())["metadata"]["annotations"] == {"resizeAction": "InPlaceResize"}
