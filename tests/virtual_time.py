@@ -7,8 +7,8 @@
 Such a test and its async fixtures run on livesize.sim.loop.VirtualLoop, which has no sockets. What
 the code gives to a thread is done at once, and takes no virtual time. Tasks that are left at the
 end are cancelled. The fixture ``virtual_clock`` does the same for all tests that use it, or a
-fixture that does. One test that needs threads or sockets nevertheless is marked ``real_time``; CLOCK
-goes with the loop it is asked on.
+fixture that does. One test that needs threads or sockets nevertheless is marked ``real_time``;
+CLOCK goes with the loop it is asked on.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ async def test_a_resize_of_a_vm_without_its_image_says_what_it_waits_for(world: 
     images, world.machine.vm_image_names = world.machine.vm_image_names, ()
     await world.api.run_pod("db", virtualMachine=virtual_machine("1", "512Mi"))
     await world.until(lambda: world.vm_state("db") == "Waiting", "it lacks its image")
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     cause = "vm (ErrImageNeverPull: image guest.vmlinuz is not on this machine)"
     await world.until(
         lambda: resize_state(world.api.pod("db")).get("message", "").endswith(cause),

@@ -26,6 +26,7 @@ from livesize.apiserver.auth.tokens import (
     read_tokens,
     write_tokens,
 )
+from livesize.apiserver.http.watch_stream import CREDENTIAL_SECONDS
 
 NODE = node_identity("n1")
 
@@ -188,12 +189,12 @@ async def test_a_watch_ends_when_its_token_is_revoked(
 ) -> None:
     stream = await rig.watch("/api/v1/namespaces/default/pods", token="viewer")
     other = await rig.watch("/api/v1/namespaces/default/pods", token="editor")
-    rig.clock.wake()
+    await rig.clock.sleep(CREDENTIAL_SECONDS)
     await rig.add_pod("web")
     assert (await stream.next())["type"] == "ADDED"
     # The rig's tokens are the names in this table.
     monkeypatch.delitem(type(rig.app._authenticator).identify.__globals__["IDENTITIES"], "viewer")
-    rig.clock.wake()
+    await rig.clock.sleep(CREDENTIAL_SECONDS)
     (last,) = await stream.rest()
     assert (last["type"], last["object"]["code"]) == ("ERROR", 401)
     assert (await other.next())["type"] == "ADDED"
