@@ -100,11 +100,15 @@ def strongest_policy(workload: Object, before: Object) -> ResizeAction | None:
     """What the policies of the workload's template say to the change from ``before``; None where
     no size changes."""
     template, sizes = template_of(workload), container_resources(before)
-    said = said_policies(workload)
     return strongest(
-        _policy(container, resource, said.get(container["name"]))
+        policy_for(workload, container, resource)
         for container, resource in _changes(template, sizes)
     )
+
+
+def policy_for(workload: Object, container: Object, resource: ResourceName) -> ResizeAction:
+    """What a change of ``resource`` in a container of the template does."""
+    return _policy(container, resource, said_policies(workload).get(container["name"]))
 
 
 def our_annotations(template: Object) -> dict[str, str]:

@@ -34,14 +34,20 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(made(root.command, {}, "livesize", "_LIVESIZE_COMPLETE").source())
 
 
-def complete_pod(
+def complete_resizable(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """pod/NAME for every pod of the namespace."""
-    from livesize.api.kinds.pod import PODS
+    """KIND/NAME for every pod and workload of the namespace, in the words that were begun."""
+    from livesize.cli.targets import RESIZABLE, find_resource
 
     del parameter
-    return _offer([f"pod/{name}" for name in _names(context, PODS)], incomplete)
+    word, slash, _ = incomplete.partition("/")
+    kinds = {one.singular: one for one in RESIZABLE if one.singular.startswith(word)}
+    if slash:
+        named = find_resource(word)
+        kinds = {word: named} if named in RESIZABLE else {}
+    labels = [f"{kind}/{name}" for kind, one in kinds.items() for name in _names(context, one)]
+    return _offer(labels, incomplete)
 
 
 def complete_target(

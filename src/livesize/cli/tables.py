@@ -9,15 +9,20 @@ import msgspec
 
 from livesize.api.columns import Column as PrintedColumn
 from livesize.api.conditions import find_condition, is_true
+from livesize.api.kinds.deployment import DEPLOYMENTS
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import kind_of
+from livesize.api.kinds.replica_set import REPLICA_SETS
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import resizable_of
 from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
+from livesize.api.workload_resize import hold_of, template_of
+from livesize.api.workload_status import current_status
 from livesize.cli.output import Table
 from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
@@ -96,6 +101,30 @@ def resize_word(pod: Object) -> str:
     resized = find_condition(pod, "PodResized")
     word = "" if resized is None else str(resized.get("status"))
     return word if word in ("Requested", "Accepted") else "-"
+
+
+def workload_resize_word(workload: Object) -> str:
+    """How many pods have the size, while a resize is under way; "-" when none is."""
+    status = current_status(workload)
+    if status is not None and status.updated < status.pods:
+        return f"{status.updated}/{status.pods}"
+    if hold_of(workload) is None:
+        return "-"
+    return "Requested" if status is None else "InProgress"
+
+
+def _template_size(workload: Object, _: float) -> str:
+    return format_size(pod_sizes(template_of(workload)).desired)
+
+
+def _workload_columns(resource: Resource) -> tuple[TableColumn, ...]:
+    """Those that kubectl prints, and the sizes beside them."""
+    known = [_as_kubectl(column) for column in kind_of(resource).columns]
+    own = [TableColumn("SIZE", _template_size)]
+    if resource != REPLICA_SETS:  # its Deployment is what is resized
+        own.append(TableColumn("RESIZE", lambda workload, _: workload_resize_word(workload)))
+    narrow = [column for column in known if not column.wide]
+    return (*narrow, *own, *(column for column in known if column.wide))
 
 
 def _kind(pod: Object, _: float) -> str:
@@ -193,4 +222,5 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("COUNT", _text("count", default="1"), wide=True),
         TableColumn("MESSAGE", _text("message")),
     ),
+    **{kind: _workload_columns(kind) for kind in (STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS)},
 }
