@@ -42,11 +42,13 @@ def complete_resizable(
 
     del parameter
     word, slash, _ = incomplete.partition("/")
-    kinds = {one.singular: one for one in RESIZABLE if one.singular.startswith(word)}
-    if slash:
-        named = find_resource(word)
-        kinds = {word: named} if named in RESIZABLE else {}
-    labels = [f"{kind}/{name}" for kind, one in kinds.items() for name in _names(context, one)]
+    kinds = [word] if slash else [kind.lower() for kind in RESIZABLE]
+    labels = [
+        f"{kind}/{name}"
+        for kind in kinds
+        if kind.startswith(word) and (known := find_resource(kind)) and known.kind in RESIZABLE
+        for name in _names(context, known)
+    ]
     return _offer(labels, incomplete)
 
 

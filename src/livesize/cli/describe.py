@@ -26,7 +26,6 @@ from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
 from livesize.cli.tables import pod_status, resize_word, table_of
 from livesize.cli.targets import parse_resizable
-from livesize.cli.workload_description import print_workload
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def describe(target: str, namespace: str, kubeconfig: str) -> None:
             _print_pod(found)
         else:
             from livesize.cli.resize.workload_follower import read_pods
+            from livesize.cli.workload_description import print_workload
 
             print_workload(resource, found, await read_pods(client, resource, found))
         if listing.items:

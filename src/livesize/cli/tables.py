@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from livesize.api.columns import Column as PrintedColumn
 from livesize.api.conditions import find_condition, is_true
-from livesize.api.kinds.deployment import DEPLOYMENTS
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import kind_of
-from livesize.api.kinds.replica_set import REPLICA_SETS
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import resizable_of
@@ -26,6 +19,9 @@ from livesize.api.workload_status import current_status
 from livesize.cli.output import Table
 from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
+
+if TYPE_CHECKING:
+    from livesize.api.columns import Column as PrintedColumn
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -47,8 +43,16 @@ def table_of(
 
 
 def columns_of(resource: Resource) -> tuple[TableColumn, ...]:
-    """Our own where there are any, else those that kubectl prints."""
-    return _COLUMNS.get(resource) or tuple(_as_kubectl(one) for one in kind_of(resource).columns)
+    """Our own where there are any, else those that kubectl prints, with sizes beside them."""
+    ours = _COLUMNS.get(resource.kind)
+    if ours is not None:
+        return ours
+    from livesize.api.kinds.registry import kind_of
+
+    known = [_as_kubectl(column) for column in kind_of(resource).columns]
+    narrow = [column for column in known if not column.wide]
+    more = _MORE_COLUMNS.get(resource.kind, ())
+    return (*narrow, *more, *(column for column in known if column.wide))
 
 
 def _as_kubectl(column: PrintedColumn) -> TableColumn:
@@ -117,16 +121,6 @@ def _template_size(workload: Object, _: float) -> str:
     return format_size(pod_sizes(template_of(workload)).desired)
 
 
-def _workload_columns(resource: Resource) -> tuple[TableColumn, ...]:
-    """Those that kubectl prints, and the sizes beside them."""
-    known = [_as_kubectl(column) for column in kind_of(resource).columns]
-    own = [TableColumn("SIZE", _template_size)]
-    if resource != REPLICA_SETS:  # its Deployment is what is resized
-        own.append(TableColumn("RESIZE", lambda workload, _: workload_resize_word(workload)))
-    narrow = [column for column in known if not column.wide]
-    return (*narrow, *own, *(column for column in known if column.wide))
-
-
 def _kind(pod: Object, _: float) -> str:
     return "vm" if lookup(pod, "spec", "virtualMachine") else "container"
 
@@ -186,8 +180,8 @@ def _age(*path: str) -> Callable[[Object, float], str]:
 _NAME = TableColumn("NAME", lambda obj, _: name_of(obj))
 _AGE = TableColumn("AGE", _age("metadata", "creationTimestamp"))
 
-_COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
-    PODS: (
+_COLUMNS: dict[str, tuple[TableColumn, ...]] = {
+    "Pod": (
         _NAME,
         TableColumn("KIND", _kind),
         TableColumn("READY", _ready),
@@ -204,7 +198,7 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("GUEST CPU", _guest_cpu, wide=True),
         TableColumn("GUEST MEMORY", _guest_memory, wide=True),
     ),
-    NODES: (
+    "Node": (
         _NAME,
         TableColumn("STATUS", _node_status),
         _AGE,
@@ -214,7 +208,7 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("KERNEL", _text("status", "nodeInfo", "kernelVersion"), wide=True),
         TableColumn("RUNTIME", _text("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
     ),
-    EVENTS: (
+    "Event": (
         TableColumn("LAST SEEN", _age("lastTimestamp")),
         TableColumn("TYPE", _text("type")),
         TableColumn("REASON", _text("reason")),
@@ -222,5 +216,11 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("COUNT", _text("count", default="1"), wide=True),
         TableColumn("MESSAGE", _text("message")),
     ),
-    **{kind: _workload_columns(kind) for kind in (STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS)},
+}
+_SIZE = TableColumn("SIZE", _template_size)
+_RESIZE = TableColumn("RESIZE", lambda workload, _: workload_resize_word(workload))
+_MORE_COLUMNS = {
+    "StatefulSet": (_SIZE, _RESIZE),
+    "Deployment": (_SIZE, _RESIZE),
+    "ReplicaSet": (_SIZE,),  # its Deployment is what is resized
 }

@@ -8,15 +8,12 @@ import click
 import msgspec
 
 from livesize.api.duration import parse_duration
-from livesize.api.kinds.deployment import DEPLOYMENTS
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import REGISTRY
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.stateful_set import STATEFUL_SETS
 
-WORKLOADS = (STATEFUL_SETS, DEPLOYMENTS)
+WORKLOADS = ("StatefulSet", "Deployment")
 """Kinds whose template is resized, and then their pods."""
-RESIZABLE = (PODS, *WORKLOADS)
+RESIZABLE = (PODS.kind, *WORKLOADS)
 
 
 class CommandTarget(msgspec.Struct, frozen=True):
@@ -44,13 +41,19 @@ class Duration(click.ParamType[float]):
 
 
 def find_resource(word: str) -> Resource | None:
-    """A resource by kind, plural, singular or short name, in any case."""
+    """A resource by kind, plural, singular or short name, in any case. Most commands are about
+    pods, and do not wait for all kinds, with their fields and rules, to be imported."""
     wanted = word.lower()
-    for resource in REGISTRY.stored():
-        known = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
-        if wanted in known or wanted == f"{resource.plural}.{resource.group}":
-            return resource
-    return None
+    if _is_called(PODS, wanted):
+        return PODS
+    from livesize.api.kinds.registry import REGISTRY
+
+    return next((one for one in REGISTRY.stored() if _is_called(one, wanted)), None)
+
+
+def _is_called(resource: Resource, word: str) -> bool:
+    known = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
+    return word in known or word == f"{resource.plural}.{resource.group}"
 
 
 def parse_targets(words: Sequence[str]) -> list[CommandTarget]:
@@ -85,7 +88,7 @@ def parse_resizable(words: Sequence[str]) -> list[CommandTarget]:
 def parse_resizable_kinds(words: Sequence[str]) -> list[Resource]:
     """``pods``, ``sts,deploy``; nothing: every kind of workload. Raises click.UsageError."""
     if not words:
-        return list(WORKLOADS)
+        return [_resource(kind) for kind in WORKLOADS]
     if len(words) > 1 or "/" in words[0]:
         raise click.UsageError("a selector goes with kinds, for instance pods or sts,deploy")
     kinds = [target.resource for target in parse_targets(words)]
@@ -95,8 +98,8 @@ def parse_resizable_kinds(words: Sequence[str]) -> list[Resource]:
 
 
 def _refuse_other_kinds(resource: Resource) -> None:
-    if resource not in RESIZABLE:
-        known = ", ".join(label_of(kind, "NAME") for kind in RESIZABLE)
+    if resource.kind not in RESIZABLE:
+        known = ", ".join(f"{kind.lower()}/NAME" for kind in RESIZABLE)
         raise click.UsageError(f"{resource.plural} have no size of their own: name {known}")
 
 
@@ -124,6 +127,8 @@ def _slashed(word: str) -> CommandTarget:
 def _resource(word: str) -> Resource:
     resource = find_resource(word)
     if resource is None:
+        from livesize.api.kinds.registry import REGISTRY
+
         known = ", ".join(resource.plural for resource in REGISTRY.stored())
         raise click.UsageError(f"there is no kind {word!r}; there are {known}")
     return resource

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import Selection
 from livesize.api.objects import name_of

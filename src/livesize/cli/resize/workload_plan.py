@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, lookup, name_of, version_of
 from livesize.api.qos import qos_class
 from livesize.api.requested_action import ANNOTATION, RequestedAction
@@ -30,7 +29,6 @@ from livesize.api.resources import (
 )
 from livesize.api.workload_resize import (
     PREVIOUS,
-    Hold,
     action_of,
     asks_in_place,
     hold_of,
@@ -160,13 +158,13 @@ def way_back(label: str, before: Object, after: Object, patch: WorkloadPatch) ->
 
 def own_strategy(workload: Object) -> Object:
     """The update strategy that its user wants, which a hold puts aside."""
-    hold: Hold | None = hold_of(workload)
+    hold = hold_of(workload)
     now: Object = lookup(workload, "spec", "updateStrategy", default={})
     return now if hold is None or hold.strategy is None else hold.strategy
 
 
 def own_partition(workload: Object) -> int:
-    """Pods of a StatefulSet below it keep their template."""
+    """Pods of a StatefulSet below it keep their template; 0 for other kinds."""
     return int(lookup(own_strategy(workload), "rollingUpdate", "partition", default=0))
 
 
@@ -177,8 +175,6 @@ def is_paused(workload: Object) -> bool:
 
 def takes_part(workload: Object, pod: Object) -> bool:
     """It is not kept back by its StatefulSet's partition."""
-    if workload.get("kind") != STATEFUL_SETS.kind:
-        return True
     number = name_of(pod).rpartition("-")[2]
     start = int(lookup(workload, "spec", "ordinals", "start", default=0))
     return not number.isdigit() or int(number) - start >= own_partition(workload)

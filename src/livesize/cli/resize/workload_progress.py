@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from livesize.api.conditions import find_condition
-from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, generation_of, lookup, name_of
 from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_deadline import ON_DEADLINE, OnDeadline
@@ -91,10 +90,9 @@ def workload_progress(
         for pod in sorted(pods, key=name_of)
         if not _is_leaving(pod) and takes_part(workload, pod)
     )
-    kept = own_partition(workload) if workload.get("kind") == STATEFUL_SETS.kind else 0
     return WorkloadProgress(
         pods=found,
-        wanted=max(0, replicas_of(workload) - kept),
+        wanted=max(0, replicas_of(workload) - own_partition(workload)),
         stuck=tuple(one for one in found if _is_stuck(one, workload)),
         waits_for=_waits_for(workload),
         overtaken=_overtaken(workload, patch),

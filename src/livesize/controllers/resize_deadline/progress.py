@@ -9,7 +9,8 @@
 
 A controller needs two things that no field has: since when a resize is asked, and the sizes before
 it. It keeps both in the annotation ``livesize.dev/resize-began``, so that the next controller knows
-them, and takes the annotation off when the resize is done.
+them, and takes the annotation off when the resize is done or its deadline is taken back. Whoever
+may write a pod may write that annotation too: one that makes no sense counts as none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ import msgspec
 from livesize.api.conditions import find_condition
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
-from livesize.api.resources import same_quantities, stays
+from livesize.api.resources import same_quantities, same_size, stays
+from livesize.api.schema.fields import schema_of
+from livesize.api.schema.resources import ResourceRequirements
+from livesize.api.schema.shapes import check_shape
+from livesize.api.times import parse_time
 
 BEGAN = "livesize.dev/resize-began"
 
@@ -38,11 +43,13 @@ class ResizeProgress(enum.Enum):
 
 
 class ResizeBegan(msgspec.Struct, frozen=True):
-    """``time``: when the controller saw the request; ``former``: the sizes before it."""
+    """``time``: when the controller saw the request; ``former``: the sizes before it, and
+    ``desired``: those it asks for."""
 
     generation: int
     time: str
     former: Sizes
+    desired: Sizes = {}
 
 
 def progress_of(pod: Object) -> ResizeProgress:
@@ -87,15 +94,32 @@ def said_since(pod: Object) -> str:
     return ""
 
 
+def is_noted(pod: Object) -> bool:
+    return BEGAN in lookup(pod, "metadata", "annotations", default=())
+
+
 def began_of(pod: Object) -> ResizeBegan | None:
     """As the annotation says; None without one, or where it makes no sense."""
-    text = lookup(pod, "metadata", "annotations", BEGAN)
-    if not isinstance(text, str):
+    if not is_noted(pod):
         return None
     try:
-        return msgspec.json.decode(text, type=ResizeBegan)
-    except msgspec.DecodeError:
+        began = msgspec.json.decode(pod["metadata"]["annotations"][BEGAN], type=ResizeBegan)
+        parse_time(began.time)
+    except ValueError:
         return None
+    sizes = (*began.former.values(), *began.desired.values())
+    return None if any(check_shape(_RESOURCES, size) for size in sizes) else began
+
+
+_RESOURCES = schema_of(ResourceRequirements)
+
+
+def has_come_true(began: ResizeBegan, pod: Object) -> bool:
+    """Whether the node reports all that was asked then."""
+    actual = actual_sizes(pod)
+    return bool(began.desired) and all(
+        name in actual and same_size(size, actual[name]) for name, size in began.desired.items()
+    )
 
 
 def format_began(began: ResizeBegan) -> str:
