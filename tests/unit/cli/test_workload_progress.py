@@ -153,9 +153,9 @@ def test_others_may_ask_for_something_else_meanwhile() -> None:
 def test_a_deployment_that_its_user_has_paused() -> None:
     workload = {**stateful_set("2", paused=True), "kind": "Deployment"}
     found = progress(workload, pod("db-0", "1"), pod("db-1", "1"))
-    assert "`kubectl rollout resume deployment/db` lets it go on" in shortfall(
-        "deployment/db", found
-    )
+    said = shortfall("deployment/db", found)
+    assert "`kubectl rollout resume deployment/db` lets it go on" in said
+    assert progress(workload, pod("db-0", "2"), pod("db-1", "2")).is_done, "nothing waits for it"
 
 
 def test_what_is_said_when_some_pods_cannot() -> None:

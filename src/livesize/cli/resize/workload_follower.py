@@ -102,7 +102,7 @@ class WorkloadFollower:
         while True:
             self._changed.clear()
             found = self._workloads.items()
-            if not found or uid_of(found[0]) != uid_of(self.workload):
+            if not found or not self._is_the_same(found[0]):
                 return False
             self.workload = found[0]
             replica_sets = [one for known in self._replica_sets for one in known.items()]
@@ -111,6 +111,10 @@ class WorkloadFollower:
             if self.progress.is_done or self.progress.overtaken or self.progress.is_at_an_end:
                 return True
             await self._changed.wait()
+
+    def _is_the_same(self, workload: Object) -> bool:
+        is_leaving = lookup(workload, "metadata", "deletionTimestamp") is not None
+        return uid_of(workload) == uid_of(self.workload) and not is_leaving
 
     def _look(
         self, progress: WorkloadProgress, tell: Callable[[WorkloadProgress, PodProgress], None]

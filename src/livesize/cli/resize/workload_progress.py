@@ -94,7 +94,7 @@ def workload_progress(
         pods=found,
         wanted=max(0, replicas_of(workload) - own_partition(workload)),
         stuck=tuple(one for one in found if _is_stuck(one, workload)),
-        waits_for=_waits_for(workload),
+        waits_for=_waits_for(workload, is_complete=all(one.is_done for one in found)),
         overtaken=_overtaken(workload, patch),
     )
 
@@ -148,8 +148,8 @@ def _may_be_recreated(workload: Object) -> bool:
     return said != OnDeadline.KEEP
 
 
-def _waits_for(workload: Object) -> str:
-    if is_paused(workload):
+def _waits_for(workload: Object, *, is_complete: bool) -> str:
+    if is_paused(workload) and not is_complete:
         return (
             f"it is paused; `kubectl rollout resume deployment/{name_of(workload)}` lets it go on"
         )
