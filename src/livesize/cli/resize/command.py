@@ -29,7 +29,7 @@ from livesize.cli.output import Format, list_object, print_table, print_value
 from livesize.cli.plain_text import plain_lines
 from livesize.cli.resize.plan import RequestedSize, ResizeRefusal, parse_requested_size
 from livesize.cli.resize.pod import resize_pod
-from livesize.cli.resize.request import Interrupted, ResizeFailure, ResizeOutcome, ResizeRequest
+from livesize.cli.resize.request import Interrupted, ResizeCommand, ResizeFailure, ResizeOutcome
 from livesize.cli.targets import (
     CommandTarget,
     Duration,
@@ -111,8 +111,8 @@ def resize(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
         raise click.UsageError("--undo and --action are for workloads, not for pods")
     namespace = default_namespace(kubeconfig, namespace)
 
-    def request(target: CommandTarget) -> ResizeRequest:
-        return ResizeRequest(
+    def request(target: CommandTarget) -> ResizeCommand:
+        return ResizeCommand(
             resource=target.resource,
             name=target.names[0],
             namespace=namespace,
@@ -164,7 +164,7 @@ async def _select(
     return found
 
 
-async def _resize(client: HttpClient, request: ResizeRequest) -> ResizeOutcome:
+async def _resize(client: HttpClient, request: ResizeCommand) -> ResizeOutcome:
     if request.resource == PODS:
         return await resize_pod(client, request)
     from livesize.cli.resize.workload import resize_workload
@@ -172,7 +172,7 @@ async def _resize(client: HttpClient, request: ResizeRequest) -> ResizeOutcome:
     return await resize_workload(client, request)
 
 
-async def _resize_one(client: HttpClient, request: ResizeRequest) -> None:
+async def _resize_one(client: HttpClient, request: ResizeCommand) -> None:
     try:
         _show([await _resize(client, request)], request.form)
     except ResizeFailure as failure:
@@ -181,7 +181,7 @@ async def _resize_one(client: HttpClient, request: ResizeRequest) -> None:
 
 
 async def _resize_several(
-    client: HttpClient, requests: Sequence[ResizeRequest], kubeconfig: str
+    client: HttpClient, requests: Sequence[ResizeCommand], kubeconfig: str
 ) -> int:
     """Each of them for itself: what one cannot do keeps no other from it. The exit code."""
     from livesize.client.http import ServerUnreachableError
@@ -189,7 +189,7 @@ async def _resize_several(
 
     form, turns = requests[0].form, asyncio.Semaphore(_MOST_AT_ONCE)
 
-    async def settle(request: ResizeRequest) -> ResizeOutcome | CommandFailure:
+    async def settle(request: ResizeCommand) -> ResizeOutcome | CommandFailure:
         try:
             async with turns:
                 return await _resize(client, request)

@@ -19,9 +19,9 @@ from livesize.cli.resize.progress import ResizeDone, ResizeRefused, ResizeWaitin
 from livesize.cli.resize.report import change_table, progress_line, verdict_words
 from livesize.cli.resize.request import (
     Interrupted,
+    ResizeCommand,
     ResizeFailure,
     ResizeOutcome,
-    ResizeRequest,
     ask,
 )
 from livesize.machinery.clock import SystemClock
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _VERDICT_SECONDS = 0.2
 
 
-async def resize_pod(client: Client, request: ResizeRequest) -> ResizeOutcome:
+async def resize_pod(client: Client, request: ResizeCommand) -> ResizeOutcome:
     began = SystemClock().monotonic()
     before, patch, answer = await ask(
         client, request, lambda pod: plan_patch(pod, request.container, request.sizes), "resize"
@@ -64,7 +64,7 @@ def _nothing(_waiting: ResizeWaiting) -> None:
 
 
 async def _wait(
-    client: Client, request: ResizeRequest, patch: ResizePatch, before: Object, answer: Object
+    client: Client, request: ResizeCommand, patch: ResizePatch, before: Object, answer: Object
 ) -> tuple[Object, str]:
     """The pod as it is when the resize is done, and what else there is to say."""
     following = ResizeFollower(client, SystemClock(), answer, patch)
@@ -93,7 +93,7 @@ async def _wait(
 
 
 def _standing(
-    request: ResizeRequest, following: ResizeFollower, patch: ResizePatch, before: Object, why: str
+    request: ResizeCommand, following: ResizeFollower, patch: ResizePatch, before: Object, why: str
 ) -> str:
     """Where a resize stands that is not waited for any more, and the way back."""
     state = "unknown"
@@ -108,7 +108,7 @@ def _standing(
 
 
 def _outcome(
-    request: ResizeRequest, patch: ResizePatch, before: Object, after: Object, what: str
+    request: ResizeCommand, patch: ResizePatch, before: Object, after: Object, what: str
 ) -> ResizeOutcome:
     wide = request.form is Format.WIDE
     containers = list(container_resources(after)) if wide else [patch.container]

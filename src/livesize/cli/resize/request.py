@@ -29,7 +29,7 @@ _CONFLICT = 409
 _TRIES = 10
 
 
-class ResizeRequest(msgspec.Struct, frozen=True):
+class ResizeCommand(msgspec.Struct, frozen=True):
     """The command, read, for one object."""
 
     resource: Resource
@@ -51,7 +51,7 @@ class ResizeRequest(msgspec.Struct, frozen=True):
 class ResizeOutcome(msgspec.Struct, frozen=True):
     """What to show: the object as it is now, a sentence that goes on after its name, tables."""
 
-    request: ResizeRequest
+    request: ResizeCommand
     after: Object
     sentence: str
     tables: tuple[Table, ...] = ()
@@ -73,7 +73,7 @@ class Interrupted(ResizeFailure):
 
 async def ask(
     client: Client,
-    request: ResizeRequest,
+    request: ResizeCommand,
     plan: Callable[[Object], AnyPatch | ResizeRefusal],
     subresource: str = "",
 ) -> tuple[Object, AnyPatch, Object]:

@@ -15,9 +15,9 @@ from livesize.cli.plain_text import plain_lines
 from livesize.cli.resize.plan import ResizeRefusal
 from livesize.cli.resize.request import (
     Interrupted,
+    ResizeCommand,
     ResizeFailure,
     ResizeOutcome,
-    ResizeRequest,
     ask,
 )
 from livesize.cli.resize.workload_follower import WorkloadFollower, read_pods
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from livesize.client.interface import Client
 
 
-async def resize_workload(client: Client, request: ResizeRequest) -> ResizeOutcome:
+async def resize_workload(client: Client, request: ResizeCommand) -> ResizeOutcome:
     found = await client.get(request.resource, request.name, request.namespace)
     pods = await read_pods(client, request.resource, found)
 
@@ -68,7 +68,7 @@ async def resize_workload(client: Client, request: ResizeRequest) -> ResizeOutco
 
 async def _wait(
     client: Client,
-    request: ResizeRequest,
+    request: ResizeCommand,
     patch: WorkloadPatch,
     change: tuple[Object, Object],
     pods: list[Object],
