@@ -23,8 +23,10 @@ from typing import Any, Final
 
 import msgspec
 
+from livesize.api.duration import parse_duration
 from livesize.api.objects import Object, generation_of, lookup, uid_of
 from livesize.api.requested_action import ANNOTATION, SPELLINGS, RequestedAction
+from livesize.api.resize_deadline import DEADLINE, DEFAULT_SECONDS, ON_DEADLINE, OnDeadline
 from livesize.api.resize_policy import (
     MAP_POLICIES,
     ResizeAction,
@@ -141,6 +143,23 @@ def annotation_of(workload: Object, name: str) -> str | None:
         if isinstance(value, str):
             return value
     return None
+
+
+def fallback_of(workload: Object) -> OnDeadline:
+    """What becomes of a pod that cannot be resized: KEEP (as it is), REVERT (the workload goes
+    back) or EVICT (it is recreated)."""
+    said = lookup(workload, "metadata", "annotations", ON_DEADLINE)
+    if said in (OnDeadline.KEEP, OnDeadline.REVERT):
+        return OnDeadline(said)
+    recreated = said in (OnDeadline.RESTART, OnDeadline.EVICT)
+    stays = action_of(workload) is RequestedAction.IN_PLACE and not recreated
+    return OnDeadline.KEEP if stays else OnDeadline.EVICT
+
+
+def deadline_seconds(workload: Object) -> float:
+    """How long a pod's resize may be deferred or in error before its fallback."""
+    said = parse_duration(annotation_of(workload, DEADLINE) or "")
+    return DEFAULT_SECONDS if said is None else said
 
 
 def said_policies(workload: Object) -> Mapping[str, Mapping[str, str]]:

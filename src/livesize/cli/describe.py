@@ -14,7 +14,7 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy
 from livesize.api.resources import ResourceName, resizable_of
-from livesize.cli.completion import complete_resizable
+from livesize.cli.completion import complete_described
 from livesize.cli.connection import (
     default_namespace,
     kubeconfig_option,
@@ -25,7 +25,7 @@ from livesize.cli.output import Table, print_table
 from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
 from livesize.cli.tables import pod_status, resize_word, table_of
-from livesize.cli.targets import parse_resizable
+from livesize.cli.targets import DESCRIBED, parse_resizable
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -33,21 +33,22 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME", shell_complete=complete_resizable)
+@click.argument("target", metavar="KIND/NAME", shell_complete=complete_described)
 @namespace_option
 @kubeconfig_option
 def describe(target: str, namespace: str, kubeconfig: str) -> None:
     """Show all about the sizes of a pod: desired, allocated and actual of each container, what a
     change of each does (also where it is the default), its last resize step by step, and events.
     Of a StatefulSet or a Deployment, the sizes of its template and of its pods, who asks for its
-    resizes in place, how the last one stands, and the way back.
+    resizes in place, how the last one stands, and the way back. Of a ReplicaSet, its pods.
 
     \b
     Examples:
       livesize describe pod/db
       livesize describe statefulset/db
     """
-    (parsed,), namespace = parse_resizable([target]), default_namespace(kubeconfig, namespace)
+    (parsed,) = parse_resizable([target], DESCRIBED)
+    namespace = default_namespace(kubeconfig, namespace)
     resource, (name,) = parsed.resource, parsed.names
 
     async def work(client: HttpClient) -> None:

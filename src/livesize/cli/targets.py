@@ -14,6 +14,7 @@ from livesize.api.kinds.resource import Resource
 WORKLOADS = ("StatefulSet", "Deployment")
 """Kinds whose template is resized, and then their pods."""
 RESIZABLE = (PODS.kind, *WORKLOADS)
+DESCRIBED = (*RESIZABLE, "ReplicaSet")
 
 
 class CommandTarget(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ def parse_targets(words: Sequence[str]) -> list[CommandTarget]:
     return [_slashed(word) for word in words]
 
 
-def parse_resizable(words: Sequence[str]) -> list[CommandTarget]:
+def parse_resizable(words: Sequence[str], kinds: Sequence[str] = RESIZABLE) -> list[CommandTarget]:
     """``db`` (a pod), ``pod/db sts/db deploy/web`` or ``sts db web``; each of them once. Raises
     click.UsageError."""
     if not words:
@@ -80,7 +81,7 @@ def parse_resizable(words: Sequence[str]) -> list[CommandTarget]:
             _slashed(word) if "/" in word else CommandTarget(PODS, (word,)) for word in words
         ]
     for target in targets:
-        _refuse_other_kinds(target.resource)
+        _refuse_other_kinds(target.resource, kinds)
     every = [(target.resource, name) for target in targets for name in target.names]
     return [CommandTarget(resource, (name,)) for resource, name in dict.fromkeys(every)]
 
@@ -97,9 +98,9 @@ def parse_resizable_kinds(words: Sequence[str]) -> list[Resource]:
     return kinds
 
 
-def _refuse_other_kinds(resource: Resource) -> None:
-    if resource.kind not in RESIZABLE:
-        known = ", ".join(f"{kind.lower()}/NAME" for kind in RESIZABLE)
+def _refuse_other_kinds(resource: Resource, kinds: Sequence[str] = RESIZABLE) -> None:
+    if resource.kind not in kinds:
+        known = ", ".join(f"{kind.lower()}/NAME" for kind in kinds)
         raise click.UsageError(f"{resource.plural} have no size of their own: name {known}")
 
 

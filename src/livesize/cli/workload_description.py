@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import click
 
+from livesize.api.conditions import find_condition
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
+from livesize.api.reasons import ConditionType
 from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_policy import POLICY_WORDS
 from livesize.api.resources import ResourceName, parse_resources, resizable_of, resources_of
@@ -24,9 +26,11 @@ from livesize.api.workload_status import current_status, last_status
 from livesize.api.workloads import ready_cell
 from livesize.cli.output import Table, print_table
 from livesize.cli.plain_text import plain
+from livesize.cli.resize.workload_follower import controller_of
+from livesize.cli.resize.workload_plan import fallback_in_words
 from livesize.cli.sizes import NOT_KNOWN, format_side, format_size, pod_sizes
 from livesize.cli.tables import pod_status, resize_word, workload_resize_word
-from livesize.cli.targets import label_of
+from livesize.cli.targets import WORKLOADS, label_of
 
 
 def print_workload(resource: Resource, workload: Object, pods: Sequence[Object]) -> None:
@@ -44,17 +48,21 @@ def print_workload(resource: Resource, workload: Object, pods: Sequence[Object])
 def workload_lines(resource: Resource, workload: Object) -> list[str]:
     where = f"{label_of(resource, name_of(workload))} in {namespace_of(workload)}"
     state = f"{ready_cell(workload, 0.0)} pods ready, resize {workload_resize_word(workload)}"
-    return [f"{where}, {state}", _who_asks(workload)]
+    return [f"{where}, {state}", _who_asks(resource, workload)]
 
 
-def _who_asks(workload: Object) -> str:
+def _who_asks(resource: Resource, workload: Object) -> str:
+    if resource.kind not in WORKLOADS:
+        owner = controller_of(workload)
+        if owner is None:
+            return "A change of its sizes is for pods to come: those that run keep theirs"
+        return f"Its sizes are those of {owner['kind'].lower()}/{owner['name']}; describe that"
     action = action_of(workload)
     if action is RequestedAction.RESTART:
         return "A change of its sizes is a rollout: resizeAction is Restart"
-    if action is not None:
-        return f"A change of its sizes is made in place: resizeAction is {action}"
     if asks_in_place(workload):
-        return "A change of its sizes is made in place: its resize policies ask for it"
+        who = f"resizeAction is {action}" if action else "its resize policies ask for it"
+        return f"A change of its sizes is made in place: {who}; {fallback_in_words(workload)}"
     return "A change of its sizes is a rollout, unless `livesize resize` asks for it"
 
 
@@ -83,6 +91,7 @@ def standing_lines(resource: Resource, workload: Object) -> list[str]:
     status, label = last_status(workload), label_of(resource, name_of(workload))
     if hold_of(workload) is not None:
         lines.append("Its rollout is held while its pods are resized")
+        status = current_status(workload)  # not what was said of the one before
     if status is not None:
         lines.append(f"Resize of generation {status.generation}, {status.time}: {status.message}")
     if previous_sizes(workload) is not None:
@@ -97,7 +106,8 @@ def pods_table(workload: Object, pods: Sequence[Object]) -> Table:
     rows = []
     for pod in pods:
         one = noted.get(name_of(pod), {})
-        why = ": ".join(filter(None, (one.get("reason"), one.get("message"))))
+        reasons = (one.get("reason"), one.get("message")) if one else _unscheduled(pod)
+        why = ": ".join(filter(None, reasons))
         sizes = pod_sizes(pod)
         rows.append(
             (
@@ -112,3 +122,10 @@ def pods_table(workload: Object, pods: Sequence[Object]) -> Table:
         )
     header = ("POD", "STATUS", "DESIRED", "ACTUAL", "RESIZE", "NODE", "WAITS FOR")
     return Table(header, tuple(rows))
+
+
+def _unscheduled(pod: Object) -> tuple[str | None, ...]:
+    if lookup(pod, "spec", "nodeName"):
+        return ()
+    condition = find_condition(pod, ConditionType.POD_SCHEDULED) or {}
+    return condition.get("reason"), condition.get("message")

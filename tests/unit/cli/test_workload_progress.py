@@ -170,8 +170,8 @@ def test_what_is_said_when_some_pods_cannot() -> None:
         f" db-1: its node can never hold it ({NO_CAPACITY});"
         " db-2: no room now; it happens by itself when there is (full)"
     )
-    assert advice("statefulset/db", found, "BACK", goes_on=True) == (
-        "It is still asked for, and goes on by itself: look with `livesize describe"
+    assert advice("statefulset/db", found, "BACK", "it waits") == (
+        "It is still asked for, and goes on by itself (it waits): look with `livesize describe"
         " statefulset/db`, ask for a size feasible on all the nodes (at most cpu 1500m for all"
         " containers of a pod), free room on n1, or go back with `BACK`"
     )
@@ -182,7 +182,18 @@ def test_many_unfinished_pods_are_counted_and_those_that_wait_for_something_come
     found = progress(stateful_set("2", replicas=6), *pods, infeasible("db-5"))
     said = shortfall("statefulset/db", found)
     assert said.split("; ")[1].startswith("db-5: its node can never hold it")
-    assert said.endswith("db-0: its turn has not come; db-1: its turn has not come; and 3 more")
+    assert said.endswith("; db-0, db-1, db-2 and 2 more: its turn has not come")
+
+
+def test_pods_that_wait_for_the_same_are_named_together() -> None:
+    notes = noted(**{f"db_{number}": f"Reason{number}" for number in range(5)})
+    pods = [pod(f"db-{number}", "1") for number in range(7)]
+    found = progress(stateful_set("2", replicas=7, annotations=notes), *pods)
+    said = shortfall("statefulset/db", found).split("; ")
+    assert said[1] == "db-0: Reason0 (because of Reason0)"
+    assert said[4:] == ["and 4 more"]
+    both = progress(stateful_set("2", annotations=NEVER), infeasible("db-0"), infeasible("db-1"))
+    assert shortfall("statefulset/db", both).count(NO_CAPACITY) == 1
 
 
 def test_the_largest_size_that_all_nodes_can_hold() -> None:

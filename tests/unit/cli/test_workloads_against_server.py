@@ -57,7 +57,7 @@ def test_a_workload_is_resized_and_each_pod_shown(shell: Shell, kind: Resource) 
     annotations = shell.workload(f"{short}/{name}")["metadata"]["annotations"]
     assert annotations["resizeAction"] == "InPlaceResizePreferred"
     again = shell.ok(f"resize {short}/{name} --cpu 1 --wait --timeout 20s")
-    assert "2 of 2 pods" in again
+    assert f"{kind.singular}/{name} has this size already, 2 of 2 pods" in again
     assert [row[-2:] for row in rows(again)] == 2 * [["-", "no"]], "they had it"
 
 
@@ -92,6 +92,16 @@ def test_a_dry_run_says_what_would_become_of_each_pod_and_changes_nothing(shell:
     workload = shell.workload("sts/dry")
     assert (cpu_of(workload), generation_of(workload)) == ("500m", 1)
     assert "resizeAction" not in workload["metadata"].get("annotations", {})
+
+
+def test_a_dry_run_of_what_no_running_pod_can_have(shell: Shell) -> None:
+    shell.start_workload(STATEFUL_SETS, "never")
+    line = "resize sts/never --cpu 100m:500m --dry-run"
+    assert shell.ok(line).count("recreated: the QoS class would change") == 2
+    answer = shell.run(f"{line} --action InPlaceResize")
+    assert (answer.exit_code, answer.stdout.count("refused: the QoS class")) == (1, 2)
+    assert "statefulset/never: its pods could not be resized: refused: the QoS" in answer.stderr
+    assert answer.stderr.endswith("; --action InPlaceResizePreferred would recreate them\n")
 
 
 def test_several_and_what_one_cannot_do_keeps_no_other_from_it(shell: Shell) -> None:
@@ -146,7 +156,7 @@ def test_some_pods_cannot_and_may_not_be_recreated(shell: Shell) -> None:
     assert answer.exit_code == 1
     assert answer.stderr.startswith(
         "livesize: not all pods can be resized: statefulset/large: 0 of 2 pods have the new size;"
-        " large-0: its node can never hold it (the node has 4000m of cpu in all)"
+        " large-0, large-1: its node can never hold it (the node has 4000m of cpu in all)"
     )
     assert "ask for a size feasible on all the nodes" in answer.stderr
     assert "go back with `livesize resize statefulset/large" in answer.stderr
@@ -264,6 +274,9 @@ def test_get_shows_deployments_and_their_replica_sets(shell: Shell) -> None:
     assert row.split()[-3:] == ["500m", "64Mi", "-"]
     assert shell.ok("get rs").splitlines()[0].split()[-1] == "SIZE"
     assert "web-1" in shell.ok("describe deploy/web")
+    told = shell.ok(f"describe rs/{shell.ok('get rs -o name').split('/')[1]}")
+    assert "Its sizes are those of deployment/web; describe that" in told
+    assert "web-1" in told
 
 
 def test_names_are_completed_in_the_words_that_were_begun(
@@ -283,5 +296,7 @@ def test_names_are_completed_in_the_words_that_were_begun(
     assert offered("describe", "pod/") == ["pod/named-0", "pod/named-1"]
     assert offered("resize", "") == ["pod/named-0", "pod/named-1", "statefulset/named"]
     assert offered("resize", "nodes/") == []
+    shell.start_workload(DEPLOYMENTS, "web")
+    assert (offered("resize", "rs/"), len(offered("describe", "rs/"))) == ([], 1)
     assert "statefulsets" in offered("get", "st")
     assert lookup(shell.workload("sts/named"), "kind") == "StatefulSet"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from livesize.api.objects import Object, generation_of, name_of
+from livesize.api.requested_action import RequestedAction
 from livesize.cli.output import Table
 from livesize.cli.plain_text import plain_lines
 from livesize.cli.resize.plan import ResizeRefusal
@@ -22,7 +23,9 @@ from livesize.cli.resize.request import (
 )
 from livesize.cli.resize.workload_follower import WorkloadFollower, read_pods
 from livesize.cli.resize.workload_plan import (
+    REFUSED,
     WorkloadPatch,
+    fallback_in_words,
     forecast,
     plan_undo,
     plan_workload_patch,
@@ -57,7 +60,12 @@ async def resize_workload(client: Client, request: ResizeCommand) -> ResizeOutco
     asked = patch_in_words(patch)
     if request.patience_seconds is not None and not request.dry_run:
         return await _wait(client, request, patch, (before, answer), pods)
-    table = forecast_table(answer, forecast(before, answer, pods))
+    fates = forecast(before, answer, pods)
+    table = forecast_table(answer, fates)
+    refused = next((fate for _, fate in fates if fate.startswith(REFUSED)), "")
+    if request.dry_run and refused:
+        how = f"{refused}; --action {RequestedAction.IN_PLACE_PREFERRED} would recreate them"
+        raise ResizeFailure(f"{request.label}: its pods could not be resized: {how}", (table,))
     if request.dry_run:
         return ResizeOutcome(request, answer, f"would be resized ({asked})", (table,))
     if generation_of(answer) == generation_of(before):
@@ -86,10 +94,11 @@ async def _wait(
             line = pod_line(request.label, progress, one, known, times())
             click.echo(plain_lines(line), err=True)
 
-    def failed(why: str, *, goes_on: bool) -> tuple[str, tuple[Table, ...]]:
+    def failed(why: str, *, goes_on: bool = True) -> tuple[str, tuple[Table, ...]]:
         back = way_back(request.label, before, answer, patch)
+        by_itself = fallback_in_words(following.workload) if goes_on else ""
         said = f"{why}: {shortfall(request.label, following.progress)}."
-        said += f" {advice(request.label, following.progress, back, goes_on=goes_on)}"
+        said += f" {advice(request.label, following.progress, back, by_itself)}"
         return said, (summary_table(following.progress, known, times()),)
 
     try:
@@ -97,9 +106,9 @@ async def _wait(
             await following.run(tell)
     except TimeoutError:
         late = f"not resized after {request.patience_seconds:g} s"
-        raise ResizeFailure(*failed(late, goes_on=True)) from None
+        raise ResizeFailure(*failed(late)) from None
     except asyncio.CancelledError:  # Ctrl-C ends the whole command
-        raise Interrupted(*failed("no longer waited for", goes_on=True)) from None
+        raise Interrupted(*failed("no longer waited for")) from None
     progress = following.progress
     if progress.overtaken:
         raise ResizeFailure(f"{request.label} was not resized: {progress.overtaken}")
@@ -109,6 +118,8 @@ async def _wait(
         none = "has no pods to resize; those to come have this size"
         return ResizeOutcome(request, following.workload, none)
     seconds = context.clock.monotonic() - began
-    done = f"resized in {seconds:.2f} s, {progress.done} of {progress.wanted} pods"
+    counts = f"{progress.done} of {progress.wanted} pods"
+    had_it = not following.ended and generation_of(answer) == generation_of(before)
+    done = f"has this size already, {counts}" if had_it else f"resized in {seconds:.2f} s, {counts}"
     table = summary_table(progress, known, times())
     return ResizeOutcome(request, following.workload, done, (table,))

@@ -42,6 +42,12 @@ def own_pods(
     return [pod for pod in pods if _controller_uid(pod) in owners]
 
 
+def controller_of(obj: Object) -> Object | None:
+    """The owner that makes and deletes it."""
+    owners: list[Object] = lookup(obj, "metadata", "ownerReferences", default=[])
+    return next((one for one in owners if one.get("controller")), None)
+
+
 async def read_pods(client: Client, resource: Resource, workload: Object) -> list[Object]:
     selection = pods_selection(workload)
     listings = [await list_all(client, kind, selection) for kind in _watched_kinds(resource)]
@@ -140,5 +146,4 @@ class WorkloadFollower:
 
 
 def _controller_uid(obj: Object) -> str:
-    owners: list[Object] = lookup(obj, "metadata", "ownerReferences", default=[])
-    return next((str(one["uid"]) for one in owners if one.get("controller")), "")
+    return str((controller_of(obj) or {}).get("uid", ""))

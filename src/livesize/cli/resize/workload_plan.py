@@ -19,6 +19,7 @@ import msgspec
 from livesize.api.objects import Object, lookup, name_of, version_of
 from livesize.api.qos import qos_class
 from livesize.api.requested_action import ANNOTATION, RequestedAction
+from livesize.api.resize_deadline import OnDeadline
 from livesize.api.resize_policy import ResizeAction
 from livesize.api.resources import (
     ResourceName,
@@ -31,6 +32,8 @@ from livesize.api.workload_resize import (
     PREVIOUS,
     action_of,
     asks_in_place,
+    deadline_seconds,
+    fallback_of,
     hold_of,
     previous_sizes,
     recreates,
@@ -47,6 +50,7 @@ from livesize.cli.resize.plan import (
 )
 from livesize.cli.resize.progress import covers
 
+REFUSED = "refused"
 _SIDES = ("requests", "limits")
 
 
@@ -218,11 +222,27 @@ def _change_in_words(before: Object, after: Object) -> str:
         return _recreated(after, "")
     if why := _impossible(template, target):
         if action_of(after) is RequestedAction.IN_PLACE:
-            return f"refused: {why}"
+            return f"{REFUSED}: {why}"
         return _recreated(after, f": {why}")
     if policy is ResizeAction.RESTART_CONTAINER:
         return "resized in place, containers restart"
     return "resized in place, live"
+
+
+def fallback_in_words(workload: Object) -> str:
+    """What becomes of a pod that cannot be resized where it is."""
+    if not asks_in_place(workload):
+        return "its pods are recreated"
+    if own_strategy(workload).get("type") == "OnDelete":
+        return "a pod that cannot be resized is recreated once you delete it"
+    when = f"within {deadline_seconds(workload):g} s"
+    match fallback_of(workload):
+        case OnDeadline.KEEP:
+            return "a pod that cannot be resized is kept as it is"
+        case OnDeadline.REVERT:
+            return f"if a pod cannot be resized {when}, all go back"
+        case _:
+            return f"a pod that cannot be resized {when} is recreated"
 
 
 def _recreated(workload: Object, why: str) -> str:

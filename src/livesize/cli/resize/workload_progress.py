@@ -13,9 +13,8 @@ import msgspec
 
 from livesize.api.conditions import find_condition
 from livesize.api.objects import Object, generation_of, lookup, name_of
-from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_deadline import ON_DEADLINE, OnDeadline
-from livesize.api.workload_resize import action_of, annotation_of, hold_of, template_of
+from livesize.api.workload_resize import fallback_of, hold_of, template_of
 from livesize.api.workload_status import current_status
 from livesize.api.workloads import replicas_of
 from livesize.cli.resize.plan import ResizePatch
@@ -130,22 +129,14 @@ def _pod_progress(
 
 def _is_stuck(one: PodProgress, workload: Object) -> bool:
     """Nothing will happen to it by itself: its node, or the API server, refuses the size for good,
-    and it may not be recreated; or it is recreated only when its user deletes it."""
+    and it is kept; or it is recreated only when its user deletes it."""
     match one.progress:
         case ResizeRefused() | ResizeWaiting(word="Infeasible" | "Invalid"):
-            return not _may_be_recreated(workload)
+            return fallback_of(workload) is OnDeadline.KEEP
         case ResizeWaiting(word="AwaitsDeletion"):
             return True
         case _:
             return False
-
-
-def _may_be_recreated(workload: Object) -> bool:
-    """Or its template goes back to the former sizes: either way something happens."""
-    said = annotation_of(workload, ON_DEADLINE)
-    if said is None:
-        return action_of(workload) is not RequestedAction.IN_PLACE
-    return said != OnDeadline.KEEP
 
 
 def _waits_for(workload: Object, *, is_complete: bool) -> str:
@@ -163,6 +154,6 @@ def _overtaken(workload: Object, patch: WorkloadPatch) -> str:
     template = template_of(workload)
     if all(still_wanted(template, one) for one in patch.sizes):
         return ""
-    if annotation_of(workload, ON_DEADLINE) == OnDeadline.REVERT:
+    if fallback_of(workload) is OnDeadline.REVERT:
         return f"it asks for other sizes by now; {ON_DEADLINE} is Revert, its events say more"
     return OVERTAKEN

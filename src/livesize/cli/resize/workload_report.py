@@ -101,7 +101,7 @@ def pod_line(
 ) -> str:
     """A step of one pod, while the command waits: with numbers."""
     name = name_of(one.pod)
-    said = _in_words(one)
+    said = _in_words(name, one.progress)
     if one.is_done:
         known = before.get(name)
         was = NOT_KNOWN if known is None else format_size(pod_sizes(known).actual)
@@ -113,19 +113,16 @@ def pod_line(
 def shortfall(label: str, progress: WorkloadProgress) -> str:
     """How far it is, and what the pods that are not done wait for."""
     said = f"{label}: {progress.done} of {progress.wanted} pods have the new size"
-    left = [one for one in progress.pods if not one.is_done]
-    told = [_in_words(one) for one in sorted(left, key=lambda one: one.is_queued)[:_MOST_NAMED]]
-    if len(left) > _MOST_NAMED:
-        told.append(f"and {len(left) - _MOST_NAMED} more")
+    told = _left_in_words(progress)
     if progress.waits_for and not progress.stuck:
         told.append(progress.waits_for)
     return "; ".join([said, *told])
 
 
-def advice(label: str, progress: WorkloadProgress, way_back: str, *, goes_on: bool) -> str:
-    """What to do next."""
+def advice(label: str, progress: WorkloadProgress, way_back: str, goes_on: str) -> str:
+    """What to do next. ``goes_on``: what happens by itself, or empty."""
     left = [one for one in progress.pods if not one.is_done]
-    kept = "It is still asked for" + (", and goes on by itself" if goes_on else "")
+    kept = "It is still asked for" + (f", and goes on by itself ({goes_on})" if goes_on else "")
     ways = [f"look with `livesize describe {label}`"]
     if any(progress_word(one.progress) in ("Infeasible", *_NO_ROOM) for one in left):
         most = largest_feasible(_message(one.progress) for one in left)
@@ -137,9 +134,24 @@ def advice(label: str, progress: WorkloadProgress, way_back: str, *, goes_on: bo
     return f"{kept}: {', '.join(ways)}, or go back with `{way_back}`"
 
 
-def _in_words(one: PodProgress) -> str:
-    name = name_of(one.pod)
-    match one.progress:
+def _left_in_words(progress: WorkloadProgress) -> list[str]:
+    """Pods that wait for the same are named together; those whose turn has not come are last."""
+    names: dict[str, list[str]] = {}
+    for one in sorted(progress.pods, key=lambda one: one.is_queued):
+        if not one.is_done:
+            names.setdefault(_in_words("", one.progress), []).append(name_of(one.pod))
+    told = [f"{_some(pods)}{words}" for words, pods in list(names.items())[:_MOST_NAMED]]
+    more = sum(map(len, list(names.values())[_MOST_NAMED:]))
+    return [*told, f"and {more} more"] if more else told
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _in_words(name: str, progress: Progress) -> str:
+    match progress:
         case ResizeDone():
             return f"{name}: done"
         case ResizeRefused(sentence):
