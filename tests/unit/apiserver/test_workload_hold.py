@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from livesize.api.objects import Object, evolve, lookup, without
-from livesize.api.workload_resize import HELD, PREVIOUS, Hold, format_hold, hold_of
-from livesize.apiserver.admission.workload_hold import hold_workload, released, without_notes
+from livesize.api.workload_resize import HELD, PREVIOUS, Hold, held, hold_of, released
+from livesize.apiserver.admission.workload_hold import hold_workload, without_notes
 
 ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
 CPU = ("spec", "template", "spec", "containers", 0, "resources", "limits", "cpu")
@@ -110,6 +110,14 @@ def test_a_canary_that_stands_is_no_rollout() -> None:
     assert hold.strategy == canary
 
 
+def test_scaling_is_no_rollout() -> None:
+    old = deployment(replicas=7)
+    assert hold_workload(old, evolve(old, CPU, "2"))["spec"]["paused"] is True
+    old = stateful_set(replicas=7)
+    old["status"] = {**STEADY, "updateRevision": "b"}
+    assert partition_of(hold_workload(old, evolve(old, CPU, "2"))) == 7
+
+
 def test_whoever_lets_kept_back_pods_go_is_held_too() -> None:
     back = {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}
     old = stateful_set(updateStrategy=back)
@@ -155,9 +163,9 @@ def test_on_delete_written_under_the_hold_is_what_is_put_back() -> None:
 
 
 def test_a_deployment_resumed_under_the_hold_stays_held() -> None:
-    held = written(hold_workload(deployment(), evolve(deployment(), CPU, "2")))
-    for given in (evolve(held, ("spec", "paused"), False), without(held, ("spec", "paused"))):
-        assert hold_workload(held, given)["spec"]["paused"] is True
+    seen = written(hold_workload(deployment(), evolve(deployment(), CPU, "2")))
+    for given in (evolve(seen, ("spec", "paused"), False), without(seen, ("spec", "paused"))):
+        assert hold_workload(seen, given)["spec"]["paused"] is True
 
 
 def test_another_size_under_the_hold_holds_all_pods_there_are_by_then() -> None:
@@ -176,7 +184,7 @@ def test_more_than_a_resize_ends_the_hold_in_the_same_write() -> None:
 
 def test_users_do_not_write_the_hold() -> None:
     annotation = ("metadata", "annotations", HELD)
-    forged = evolve(stateful_set(), annotation, format_hold(Hold("u", 4, strategy=ROLLING)))
+    forged = held(stateful_set(), Hold("u", 4, strategy=ROLLING))
     assert hold_of(hold_workload(stateful_set(), forged)) is None
     assert hold_of(hold_workload(held_set(), without(held_set(), annotation))) is not None
     assert without_notes(held_set())["metadata"]["annotations"] == {"resizeAction": "InPlaceResize"}

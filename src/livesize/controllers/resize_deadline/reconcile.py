@@ -1,7 +1,7 @@
 """Follows pods whose resize has a deadline, and does what the plan says when it has passed.
 
-Reads and writes only what any Kubernetes API server serves (livesize.controllers.resize_deadline.
-progress), so that it runs on other people's clusters too.
+Reads and writes only what any Kubernetes API server serves (livesize.api.resize_progress), so that
+it runs on other people's clusters too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason
+from livesize.api.resize_progress import (
+    ResizeProgress,
+    Sizes,
+    actual_sizes,
+    desired_sizes,
+    progress_of,
+    report_of,
+)
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta
 from livesize.controllers.kit.loop import Controller
@@ -21,6 +29,12 @@ from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import Watch
 from livesize.controllers.kit.writer import ApiWriter
+from livesize.controllers.resize_deadline.began import (
+    BEGAN,
+    ResizeBegan,
+    began_of,
+    format_began,
+)
 from livesize.controllers.resize_deadline.plan import (
     Evict,
     LeaveAlone,
@@ -28,18 +42,6 @@ from livesize.controllers.resize_deadline.plan import (
     Wait,
     acting_deadline,
     plan_deadline,
-)
-from livesize.controllers.resize_deadline.progress import (
-    BEGAN,
-    ResizeBegan,
-    ResizeProgress,
-    Sizes,
-    actual_sizes,
-    began_of,
-    desired_sizes,
-    format_began,
-    progress_of,
-    said_since,
 )
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import Context
@@ -125,7 +127,7 @@ class ResizeDeadlines:
         former = self._former.get(uid_of(pod)) if noted is None else noted.former
         if former is not None:
             return ResizeBegan(generation, now, former)
-        return ResizeBegan(generation, said_since(pod) or now, actual_sizes(pod))
+        return ResizeBegan(generation, report_of(pod).since or now, actual_sizes(pod))
 
 
 async def _annotate(pod: Object, began: str | None, write: ApiWriter) -> None:

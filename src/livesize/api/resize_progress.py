@@ -1,21 +1,17 @@
 """What a pod says about its resize in the words of any Kubernetes: conditions, spec, status. Pure.
 
-    PodResizePending, Infeasible      it never fits the node
-    PodResizePending, Deferred        it waits for room
-    PodResizeInProgress               the node applies it, or failed to and tries again
-    none of them, and the status is   the node has not judged it yet
-    about an older generation with
-    other sizes
-
-A controller needs two things that no field has: since when a resize is asked, and the sizes before
-it. It keeps both in the annotation ``livesize.dev/resize-began``, so that the next controller knows
-them, and takes the annotation off when the resize is done.
+PodResizePending, Infeasible      it never fits the node
+PodResizePending, Deferred        it waits for room
+PodResizeInProgress               the node applies it
+PodResizeInProgress, Error        the node failed to, and tries again
+none of them, and the status is   the node has not judged it yet
+about an older generation with
+other sizes
 """
 
 from __future__ import annotations
 
 import enum
-import json
 from typing import TypeAlias
 
 import msgspec
@@ -25,35 +21,47 @@ from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import same_quantities, stays
 
-BEGAN = "livesize.dev/resize-began"
-
 Sizes: TypeAlias = dict[str, Object]
 """By container: {requests, limits}."""
 
 
 class ResizeProgress(enum.Enum):
     SETTLED = "settled"
-    UNFINISHED = "unfinished"
+    UNJUDGED = "unjudged"
+    IN_PROGRESS = "in progress"
+    ERROR = "error"
+    DEFERRED = "deferred"
     INFEASIBLE = "infeasible"
 
 
-class ResizeBegan(msgspec.Struct, frozen=True):
-    """``time``: when the controller saw the request; ``former``: the sizes before it."""
+class ResizeReport(msgspec.Struct, frozen=True):
+    """``message`` and ``since`` (a time as text): the node's own; empty where it says nothing."""
 
-    generation: int
-    time: str
-    former: Sizes
+    progress: ResizeProgress
+    message: str = ""
+    since: str = ""
+
+
+SETTLED = ResizeReport(ResizeProgress.SETTLED)
+UNJUDGED = ResizeReport(ResizeProgress.UNJUDGED)
+
+
+def report_of(pod: Object) -> ResizeReport:
+    pending = _true_condition(pod, ConditionType.POD_RESIZE_PENDING)
+    if pending is not None:
+        if _is_outdated(pending, pod):
+            return UNJUDGED
+        never = pending.get("reason") == Reason.INFEASIBLE
+        return _said(pending, ResizeProgress.INFEASIBLE if never else ResizeProgress.DEFERRED)
+    applying = _true_condition(pod, ConditionType.POD_RESIZE_IN_PROGRESS)
+    if applying is not None:
+        failed = applying.get("reason") == Reason.ERROR
+        return _said(applying, ResizeProgress.ERROR if failed else ResizeProgress.IN_PROGRESS)
+    return UNJUDGED if _awaits_verdict(pod) else SETTLED
 
 
 def progress_of(pod: Object) -> ResizeProgress:
-    pending = _true_condition(pod, ConditionType.POD_RESIZE_PENDING)
-    if pending is not None:
-        about = pending.get("observedGeneration") or generation_of(pod)
-        never = pending.get("reason") == Reason.INFEASIBLE and about == generation_of(pod)
-        return ResizeProgress.INFEASIBLE if never else ResizeProgress.UNFINISHED
-    if _true_condition(pod, ConditionType.POD_RESIZE_IN_PROGRESS) or _awaits_verdict(pod):
-        return ResizeProgress.UNFINISHED
-    return ResizeProgress.SETTLED
+    return report_of(pod).progress
 
 
 def resizable_containers(pod: Object) -> list[tuple[str, Object]]:
@@ -78,28 +86,14 @@ def actual_sizes(pod: Object) -> Sizes:
     }
 
 
-def said_since(pod: Object) -> str:
-    """Since when the node says what it says of the resize; empty where it says nothing."""
-    for kind in (ConditionType.POD_RESIZE_PENDING, ConditionType.POD_RESIZE_IN_PROGRESS):
-        condition = _true_condition(pod, kind)
-        if condition is not None:
-            return str(condition.get("lastTransitionTime") or "")
-    return ""
+def _said(condition: Object, progress: ResizeProgress) -> ResizeReport:
+    since = condition.get("lastTransitionTime")
+    return ResizeReport(progress, str(condition.get("message") or ""), str(since or ""))
 
 
-def began_of(pod: Object) -> ResizeBegan | None:
-    """As the annotation says; None without one, or where it makes no sense."""
-    text = lookup(pod, "metadata", "annotations", BEGAN)
-    if not isinstance(text, str):
-        return None
-    try:
-        return msgspec.json.decode(text, type=ResizeBegan)
-    except msgspec.DecodeError:
-        return None
-
-
-def format_began(began: ResizeBegan) -> str:
-    return json.dumps(msgspec.to_builtins(began), sort_keys=True, separators=(",", ":"))
+def _is_outdated(condition: Object, pod: Object) -> bool:
+    about = condition.get("observedGeneration")
+    return about is not None and about != generation_of(pod)
 
 
 def _awaits_verdict(pod: Object) -> bool:
