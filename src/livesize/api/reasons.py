@@ -79,6 +79,7 @@ class EventReason(enum.StrEnum):
     RESIZE_REVERTED = "ResizeReverted"
     RESIZE_EVICTED = "ResizeEvicted"
     RESIZE_RESTARTS = "ResizeRestarts"
+    RESIZE_RELEASED = "ResizeReleased"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"

@@ -34,7 +34,7 @@ class ResizeProgress(enum.Enum):
     INFEASIBLE = "infeasible"
 
 
-class ResizeReport(msgspec.Struct, frozen=True):
+class ReportedResize(msgspec.Struct, frozen=True):
     """``message`` and ``since`` (a time as text): the node's own; empty where it says nothing."""
 
     progress: ResizeProgress
@@ -42,11 +42,11 @@ class ResizeReport(msgspec.Struct, frozen=True):
     since: str = ""
 
 
-SETTLED = ResizeReport(ResizeProgress.SETTLED)
-UNJUDGED = ResizeReport(ResizeProgress.UNJUDGED)
+SETTLED = ReportedResize(ResizeProgress.SETTLED)
+UNJUDGED = ReportedResize(ResizeProgress.UNJUDGED)
 
 
-def report_of(pod: Object) -> ResizeReport:
+def report_of(pod: Object) -> ReportedResize:
     pending = _true_condition(pod, ConditionType.POD_RESIZE_PENDING)
     if pending is not None:
         if _is_outdated(pending, pod):
@@ -86,9 +86,9 @@ def actual_sizes(pod: Object) -> Sizes:
     }
 
 
-def _said(condition: Object, progress: ResizeProgress) -> ResizeReport:
+def _said(condition: Object, progress: ResizeProgress) -> ReportedResize:
     since = condition.get("lastTransitionTime")
-    return ResizeReport(progress, str(condition.get("message") or ""), str(since or ""))
+    return ReportedResize(progress, str(condition.get("message") or ""), str(since or ""))
 
 
 def _is_outdated(condition: Object, pod: Object) -> bool:

@@ -33,6 +33,7 @@ from livesize.api.resize_policy import (
     strongest,
 )
 from livesize.api.resources import (
+    VM_NAME,
     ResourceName,
     Resources,
     container_resources,
@@ -240,6 +241,27 @@ def previous_sizes(workload: Object) -> dict[str, Object] | None:
 def format_sizes(template: Object) -> str:
     """The value of ``livesize.dev/previous`` for a workload that had this template."""
     return _text({one["name"]: _sizes(one) for one in resizable_of(template)})
+
+
+def with_sizes(workload: Object, sizes: Mapping[str, Object]) -> Object:
+    """The workload with these sizes in its template; containers that are not named keep theirs."""
+
+    def sized(container: Object) -> Object:
+        former = sizes.get(container.get("name", VM_NAME))
+        if former is None:
+            return container
+        given = container.get("resources") or {}
+        others = {name: part for name, part in given.items() if name not in _SIDES}
+        return {**container, "resources": {**others, **former}}
+
+    template = template_of(workload)
+    spec = dict(template.get("spec") or {})
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            spec[field] = [sized(container) for container in spec[field]]
+    if isinstance(spec.get("virtualMachine"), dict):
+        spec["virtualMachine"] = sized(spec["virtualMachine"])
+    return evolve(workload, ("spec", "template", "spec"), spec)
 
 
 def _text(value: Any) -> str:
