@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from livesize.api.cpu_list import parse_cpu_list
-from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.cpio import CpioFile, Entry
 from livesize.guest_images.guest_agent import agent_entries, fetch_agent
 from livesize.guest_images.image import GuestRecipe, build_image
 from livesize.guest_images.kernel import default_cache_dir, fetch_kernel
@@ -65,11 +65,11 @@ def install_seeing_guest(images_dir: Path) -> None:
 def seeing_recipe(agent: dict[str, Entry]) -> GuestRecipe:
     own = guest_recipe(agent)
     table = own.entries["etc/inittab"]
-    assert isinstance(table, File)
+    assert isinstance(table, CpioFile)
     entries = {
         **own.entries,
-        "etc/inittab": File(table.content + b"::respawn:/usr/lib/bench/eye\n", table.mode),
-        "usr/lib/bench/eye": File(_EYE, 0o755),
+        "etc/inittab": CpioFile(table.content + b"::respawn:/usr/lib/bench/eye\n", table.mode),
+        "usr/lib/bench/eye": CpioFile(_EYE, 0o755),
     }
     return GuestRecipe("bench", own.commands, own.modules, entries)
 

@@ -89,7 +89,7 @@ class RawVm:
         self._group.join(self._pid())
         self._heard = asyncio.get_running_loop().create_future()
         live = parse_facts(await asyncio.to_thread(self._domain.XMLDesc, 0))
-        self._channel.open(self._daemon.outside(live.channels[CHANNEL]))
+        self._channel.open(self._daemon.host_path(live.channels[CHANNEL]))
         return await self._heard - began
 
     async def end(self) -> None:

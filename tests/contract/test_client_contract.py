@@ -46,7 +46,7 @@ from livesize.client.interface import Client
 from livesize.client.pages import list_all
 from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
-from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
+from livesize.machinery.recorder import EventRecorder, EventSeverity, ReportingComponent
 from livesize.store.memory import MemoryStore
 
 NS = "default"
@@ -469,7 +469,7 @@ async def test_an_informer_follows_over_either_wire(client: Client) -> None:
 async def test_events_are_written_and_counted(client: Client) -> None:
     about = await client.create(PODS, pod("a"), NS)
     recorder = EventRecorder(
-        event_poster(client), context=system_context(), source=EventSource("contract")
+        event_poster(client), context=system_context(), source=ReportingComponent("contract")
     )
     task = asyncio.create_task(recorder.run())
     try:

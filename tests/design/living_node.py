@@ -1,5 +1,5 @@
-"""One node for random operations: the door on a memory store, the fake machine, and agents that
-come and go, all in one event loop that runs only while somebody waits for it.
+"""One node for random operations: an API server on a memory store, the fake machine, and agents
+that come and go, all in one event loop that runs only while somebody waits for it.
 
 The machine looks at the pod after every write (design 5.2): containers within their pod, promises
 within what the node has.
@@ -25,7 +25,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
@@ -79,7 +79,7 @@ class LivingNode:
         self._checkpoint_path = folder / "checkpoint.db"
         store = MemoryStore()
         self._cache = ObjectsCache(store)
-        self._service = Service(store, self._cache, self.context)
+        self._service = ApiService(store, self._cache, self.context)
         self.user = self._client(Identity("user", Role.ADMIN))
         self._background: list[asyncio.Task[None]] = []
         self.wait(self._begin())

@@ -1,4 +1,4 @@
-"""Door and node in one process for tests: the real API server over TLS, the real agent.
+"""API server and node in one process for tests: the real API server over TLS, the real agent.
 
 The machine is the fake one, or, with ``root_group``, the process runtime with real cgroups. There
 is no scheduler: pods are created on the node.

@@ -19,6 +19,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.reviews import REVIEWS
 from livesize.api.objects import Object
 from livesize.api.roles import Role
+from unit.api.kinds.workload_objects import workload_spec
 from unit.apiserver.conftest import IDENTITIES, Rig, pod
 
 BIGGER = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "600m"}}}]}}
@@ -80,6 +81,10 @@ OBJECTS: dict[str, tuple[str, Object]] = {
         },
     ),
     "storageclasses": ("", {"metadata": {"name": "c"}, "provisioner": "example.com/disks"}),
+    "statefulsets": ("default", {"metadata": {"name": "w"}, "spec": workload_spec()}),
+    "deployments": ("default", {"metadata": {"name": "w"}, "spec": workload_spec()}),
+    "replicasets": ("default", {"metadata": {"name": "w"}, "spec": workload_spec()}),
+    "controllerrevisions": ("default", {"metadata": {"name": "r"}, "data": {}, "revision": 1}),
 }
 POSTED = {
     "pods/binding": ("/api/v1/namespaces/default/pods/free/binding", {"target": {"name": "n1"}}),

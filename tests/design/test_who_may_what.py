@@ -63,6 +63,16 @@ storageclasses                R      R      -    R         RUd        -
 priorityclasses              R      R      -    R         RUd        -
 resourcequotas               R      R      -    R         RUd        -
 resourcequotas/status        R      R      -    R         RU         -
+statefulsets                 RCUX   R      -    R         RCUX       -
+statefulsets/scale           RU     R      -    -         RU         -
+statefulsets/status          R      R      -    R         RU         -
+deployments                  RCUX   R      -    R         RCUX       -
+deployments/scale            RU     R      -    -         RU         -
+deployments/status           R      R      -    R         RU         -
+replicasets                  RCUX   R      -    R         RCUX       -
+replicasets/scale            RU     R      -    -         RU         -
+replicasets/status           R      R      -    R         RU         -
+controllerrevisions          R      R      -    R         RCUX       -
 """
 
 

@@ -14,7 +14,7 @@ from guest.host_files import host_entries, program_entries, shared_libraries
 from guest.python_tree import compiled_entries, python_entries, tree_files
 from guest.session import Bounds
 from guest.v2_guest import DISTRIBUTIONS, MODULES, PROGRAMS, ROOT, inside
-from livesize.guest_images.cpio import Entry, File, HostFile
+from livesize.guest_images.cpio import CpioFile, Entry, HostFile
 from livesize.guest_images.image import GuestRecipe, build_image
 from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 from livesize.runtime.containerd.daemon import find_programs
@@ -71,8 +71,8 @@ def _entries(cache_dir: Path, programs: list[Path]) -> dict[str, Entry]:
         **host_entries([*programs, *shared_libraries(programs)]),
         **python_entries(NEEDED_PACKAGES, ["livesize"], cache_dir),
         **own,
-        inside(ROOT / "tests/conftest.py"): File(CONFTEST),
-        "etc/hosts": File(b"127.0.0.1\tlocalhost\n"),
-        "etc/resolv.conf": File(b""),
+        inside(ROOT / "tests/conftest.py"): CpioFile(CONFTEST),
+        "etc/hosts": CpioFile(b"127.0.0.1\tlocalhost\n"),
+        "etc/resolv.conf": CpioFile(b""),
         **compiled_entries(sources, cache_dir),
     }

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from livesize.guest_images.cpio import Entry, HostFile, Link
+from livesize.guest_images.cpio import CpioLink, Entry, HostFile
 from livesize.guest_images.errors import GuestImageError
 
 _LIBRARY = re.compile(r"(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
@@ -63,7 +63,7 @@ def _follow(path: Path, entries: dict[str, Entry]) -> None:
             entries[_inside(path)] = HostFile(path)
             return
         target = link.readlink()
-        entries[_inside(link)] = Link(str(target))
+        entries[_inside(link)] = CpioLink(str(target))
         path = _tidy(link.parent / target / path.relative_to(link))
     raise GuestImageError(f"{path}: too many symbolic links")
 

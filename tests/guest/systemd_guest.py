@@ -15,7 +15,7 @@ from guest.containerd_guest import containerd_programs
 from guest.host_files import host_entries, shared_libraries
 from guest.session import Bounds, Session, run
 from guest.v2_guest import MODULES, ROOT, guest_entries
-from livesize.guest_images.cpio import Entry, File, Link
+from livesize.guest_images.cpio import CpioFile, CpioLink, Entry
 from livesize.guest_images.image import GuestRecipe, build_image
 from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 
@@ -101,10 +101,10 @@ def _entries(cache_dir: Path) -> dict[str, Entry]:
         **guest_entries(cache_dir, NEEDED, DISTRIBUTIONS),
         **host_entries([PAM, *programs, *shared_libraries([PAM, *programs])]),
         **_systemd_entries(),
-        **{name: File(text.encode()) for name, text in SYSTEM_FILES.items()},
-        "etc/systemd/system/ldconfig.service": Link("/dev/null"),
-        "tests.sh": File(SCRIPT.format(**words).encode()),
-        "usr/bin/livesize": File(PROGRAM.format(**words).encode(), 0o755),
+        **{name: CpioFile(text.encode()) for name, text in SYSTEM_FILES.items()},
+        "etc/systemd/system/ldconfig.service": CpioLink("/dev/null"),
+        "tests.sh": CpioFile(SCRIPT.format(**words).encode()),
+        "usr/bin/livesize": CpioFile(PROGRAM.format(**words).encode(), 0o755),
     }
 
 

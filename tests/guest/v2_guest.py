@@ -12,7 +12,7 @@ from pathlib import Path
 from guest.host_files import program_entries
 from guest.python_tree import compiled_entries, python_entries, tree_files
 from guest.session import Bounds
-from livesize.guest_images.cpio import Entry, File, HostFile
+from livesize.guest_images.cpio import CpioFile, Entry, HostFile
 from livesize.guest_images.image import GuestRecipe, build_image
 from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 
@@ -73,7 +73,7 @@ def guest_entries(
         **program_entries(PROGRAMS),
         **python_entries(distributions, ["livesize"], cache_dir),
         **own,
-        inside(ROOT / "tests/conftest.py"): File(CONFTEST),
+        inside(ROOT / "tests/conftest.py"): CpioFile(CONFTEST),
         **compiled_entries(sources, cache_dir),
     }
 

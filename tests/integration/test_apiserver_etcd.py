@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import functools
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,8 +22,12 @@ from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.client.interface import Client
+from livesize.machinery import election
 from livesize.machinery.clock import SystemClock
-from livesize.machinery.context import system_context
+from livesize.machinery.context import Context, system_context
+from livesize.main.settings.table import Part
+from livesize.main.wiring.leader import lead_in_server
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 
@@ -124,3 +131,52 @@ async def test_a_watch_of_one_server_sees_what_was_written_through_the_other(
         for number in range(20):
             await servers[1].create(LEASES, lease(f"l{number}"))
     assert seen == [f"l{number}" for number in range(20)]
+
+
+async def test_a_leader_in_the_server_leads_on_while_the_loop_is_held(
+    tmp_path: Path, not_run: Callable[[str], NoReturn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`livesize up`: work that holds the loop of the API server for longer than its lease lasts."""
+    if find_etcd() is None:
+        not_run("needs etcd")
+    monkeypatch.setattr(election, "DURATION_SECONDS", 1)
+    monkeypatch.setattr(election, "RENEW_SECONDS", 0.1)
+    began: list[str] = []
+
+    async def work(holder: str, _client: Client, _context: Context) -> None:
+        began.append(holder)
+        await asyncio.Event().wait()
+
+    with cluster(tmp_path / "etcd") as [member]:
+
+        def open_own_store() -> Awaitable[EtcdStore]:
+            settings = EtcdSettings((member.endpoint,))
+            return EtcdStore.open(settings, epoch=1, clock=SystemClock())
+
+        def lead(holder: str, client: DirectClient) -> Coroutine[Any, Any, None]:
+            mine = functools.partial(work, holder)
+            part, context = Part.SCHEDULER, system_context()
+            return lead_in_server(part, holder, mine, client, open_own_store, context)
+
+        async with serving(member, tmp_path / "1") as one:
+            first = asyncio.create_task(lead("first", one))
+            async with asyncio.timeout(20):
+                while not began:
+                    await asyncio.sleep(0.01)
+
+            def compete() -> None:
+                with contextlib.suppress(TimeoutError):
+                    asyncio.run(asyncio.wait_for(lead("second", one), 3))
+
+            rival = threading.Thread(target=compete)
+            rival.start()
+            until = time.monotonic() + 2.5
+            while time.monotonic() < until:
+                sum(range(1000))  # Python that never gives the loop back
+            assert began == ["first"]
+            await asyncio.to_thread(rival.join)
+            assert began == ["first"]
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            held = await one.get(LEASES, "livesize-scheduler", "kube-system")
+            assert held["spec"]["holderIdentity"] == "", "released"

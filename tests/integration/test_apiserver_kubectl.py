@@ -112,7 +112,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("door")) as running:
+    with Cluster(tmp_path_factory.mktemp("apiserver")) as running:
         running.kubectl("create", "-f", "-", stdin=NODE)
         yield running
 

@@ -168,6 +168,6 @@ def child_of(pid: int) -> int:
 def wait_for_qemu(directory: Path) -> None:
     """Until libvirt has written its pid."""
     deadline = time.monotonic() + 60
-    while not list(directory.glob("*/data/agent/vms/libvirt/run/qemu/pod-*.pid")):
+    while not list(directory.glob("*/data/agent/vms/libvirt/run/qemu/vm-*.pid")):
         assert time.monotonic() < deadline, "QEMU was not started"
         time.sleep(0.05)

@@ -11,7 +11,7 @@ import libvirt
 import pytest
 
 from leaks import claim
-from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.cpio import CpioFile, Entry
 from livesize.guest_images.guest_agent import agent_entries, fetch_agent
 from livesize.guest_images.image import build_image
 from livesize.guest_images.kernel import default_cache_dir, fetch_kernel
@@ -37,10 +37,10 @@ def install_variants(directory: Path) -> None:
     bare = guest_recipe({})
     blocked: dict[str, Entry] = dict(guest_recipe(agent).entries)
     script = blocked[AGENT_SCRIPT]
-    assert isinstance(script, File)
+    assert isinstance(script, CpioFile)
     content = script.content.replace(b"-m virtio-serial", b"-b guest-exec -m virtio-serial")
     assert content != script.content
-    blocked[AGENT_SCRIPT] = File(content, 0o755)
+    blocked[AGENT_SCRIPT] = CpioFile(content, 0o755)
     for name, entries in ((BARE, bare.entries), (BLOCKED, blocked)):
         recipe = type(bare)(name, bare.commands, bare.modules, entries)
         built = build_image(recipe, kernel, cache)

@@ -11,7 +11,6 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -60,18 +59,18 @@ print(json.dumps(got))
 """
 
 
-TEMPORARY = Path(tempfile.gettempdir())
-
-
 @pytest.fixture
-async def where(tmp_path: Path, not_run: Callable[[str], NoReturn]) -> Place:
+async def where(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, not_run: Callable[[str], NoReturn]
+) -> Place:
     check_tools(not_run)
     found = Place(tmp_path)
     found.images.mkdir()
     (found.images / "empty.img").write_bytes(bytes(MIB))
     # The agent's own folders are open here, so that only what is the VMs' keeps anybody out.
+    made_by_pytest = tmp_path_factory.getbasetemp().parent
     for folder in (tmp_path, *tmp_path.parents):
-        if folder.is_relative_to(TEMPORARY) and folder != TEMPORARY:
+        if folder.is_relative_to(made_by_pytest):
             folder.chmod(0o755)
     return found
 

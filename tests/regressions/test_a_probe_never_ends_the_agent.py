@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from livesize.agent.probes.checks import Asker
+from livesize.agent.probes.checks import Prober
 from livesize.api.objects import Object
 from unit.agent.world import World, container
 
@@ -32,7 +32,7 @@ async def test_a_bug_of_ours_is_a_probe_that_fails(
     async def ask(*_: object) -> str:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Asker, "ask", ask)
+    monkeypatch.setattr(Prober, "ask", ask)
     await world.start()
     probe = {"exec": {"command": ["check"]}, "failureThreshold": 1}
     await world.api.run_pod("odd", container(readinessProbe=probe))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.api.spdy import Framer, Parser, Reset
+from livesize.api.spdy import FrameParser, Framer, ResetFrame
 from livesize.machinery import hangup
 from livesize.runtime.streams import PortStreams
 from unit.agent.test_endpoint import Node, serve
@@ -78,14 +78,14 @@ async def test_a_request_that_is_opened_twice_is_refused(
     node: Node, connections: Connections
 ) -> None:
     """The second took the place of the first, which then was nobody's to end."""
-    framer, parser, refused = Framer(), Parser(), list[int]()
+    framer, parser, refused = Framer(), FrameParser(), list[int]()
     async with node.switched("/portforward/u-1", PROTOCOL) as stream:
         for number, kind in ((1, "error"), (3, "data"), (5, "data"), (7, "error")):
             await stream.send_bytes(opening(framer, number, kind))
         async with asyncio.timeout(5):
             while len(refused) < 2 or not connections.made:
                 frames = parser.feed(await stream.receive_bytes())
-                refused += [one.stream for one in frames if isinstance(one, Reset)]
+                refused += [one.stream for one in frames if isinstance(one, ResetFrame)]
                 await asyncio.sleep(0.01)
     assert refused == [5, 7]
     await connections.until_closed()

@@ -92,7 +92,7 @@ def test_times_are_kept_for_so_many_moments(tmp_path: Path) -> None:
     for moment in range(notes, notes + 10):
         times.note(path, moment, moment)
     assert path.stat().st_size <= times.MOST_BYTES * 0.6
-    kept = times.Times(path)
+    kept = times.LogTimes(path)
     assert (kept.start, kept.end) == (0, notes + 9)
     assert list(kept.offsets) == sorted(kept.offsets)
     for offset in (0, 1000, notes - 3, notes + 8):
@@ -114,5 +114,5 @@ async def test_a_log_that_ends_too_long_is_cut_all_the_same(
     async with asyncio.timeout(2):
         while log.stat().st_blocks * 512 > 64 * 1024:
             await asyncio.sleep(0.01)
-    assert times.Times(times_path(log)).start > 1_000_000
+    assert times.LogTimes(times_path(log)).start > 1_000_000
     rotation.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leaks import claim
-from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.cpio import CpioFile, Entry
 from livesize.guest_images.image import build_image
 from livesize.guest_images.kernel import default_cache_dir, fetch_kernel
 from livesize.guest_images.vm_guest import KERNEL_NAME, guest_recipe
@@ -25,17 +25,17 @@ def install_liar(directory: Path) -> None:
     recipe = guest_recipe({})
     entries: dict[str, Entry] = dict(recipe.entries)
     report = entries[REPORT]
-    assert isinstance(report, File)
+    assert isinstance(report, CpioFile)
     lie = report.content.replace(
         b"read -r online </sys/devices/system/cpu/online", b"online=0-9999999"
     )
     assert lie != report.content
-    entries[REPORT] = File(lie + b"\n")
+    entries[REPORT] = CpioFile(lie + b"\n")
     channel = entries["usr/lib/livesize/channel"]
-    assert isinstance(channel, File)
+    assert isinstance(channel, CpioFile)
     flood = channel.content.replace(b"report 0 >&3\n", b"while :; do report 0 >&3; done &\n", 1)
     assert flood != channel.content
-    entries["usr/lib/livesize/channel"] = File(flood, 0o755)
+    entries["usr/lib/livesize/channel"] = CpioFile(flood, 0o755)
     made = type(recipe)("liar", recipe.commands, recipe.modules, entries)
     cache = default_cache_dir()
     image = DataDirectory(directory).vm_images / LIAR

@@ -14,7 +14,7 @@ from livesize.api.kinds.registry import kind_of
 
 SOURCES = Path(livesize.__file__).parent
 # Besides its own module: the controller of the kind, or the one part that is about it.
-ROOMS = {
+NAMED_IN = {
     "PodDisruptionBudget": ("DISRUPTION_BUDGETS", ("controllers/disruption/",)),
     "LimitRange": ("LIMIT_RANGES", ("apiserver/admission_context.py",)),
     "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/bootstrap_objects.py",)),
@@ -40,10 +40,21 @@ ROOMS = {
     ),
 }
 
+# Admission, and what a node may read, ask a kind for what it declares. These rules are about one
+# kind each, and no other will have them:
+ADMISSION = {
+    "apiserver/admission/plan.py": {
+        "pod": "what it runs and is resized to: security, programs, host paths, sizes",
+        "persistent_volume_claim": "keeps within LimitRanges, and grows where its class can",
+        "priority_class": "of all of them one is the default",
+    },
+    "apiserver/admission/quota.py": {"resource_quota": "a quota that limits something new counts"},
+}
 
-@pytest.mark.parametrize("kind", ROOMS)
-def test_a_kind_is_named_in_its_rooms_only(kind: str) -> None:
-    constant, rooms = ROOMS[kind]
+
+@pytest.mark.parametrize("kind", NAMED_IN)
+def test_a_kind_is_named_where_it_is_handled_only(kind: str) -> None:
+    constant, files = NAMED_IN[kind]
     own = "api/kinds/" + re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower() + ".py"
     named = re.compile(rf'\b{constant}\b|"{kind}"')
     found = {
@@ -52,7 +63,18 @@ def test_a_kind_is_named_in_its_rooms_only(kind: str) -> None:
         if named.search(path.read_text())
     }
     assert own in found
-    assert [one for one in sorted(found - {own}) if not one.startswith(rooms)] == []
+    assert [one for one in sorted(found - {own}) if not one.startswith(files)] == []
+
+
+def test_admission_names_a_kind_only_where_it_cannot_declare_its_rule() -> None:
+    imported = re.compile(r"^from livesize\.api\.kinds\.(\w+) import", re.MULTILINE)
+    files = [*SOURCES.glob("apiserver/admission/*.py"), SOURCES / "apiserver/auth/node_reads.py"]
+    found = {
+        str(path.relative_to(SOURCES)): kinds
+        for path in files
+        if (kinds := set(imported.findall(path.read_text())) - {"kind", "registry", "resource"})
+    }
+    assert found == {file: set(reasons) for file, reasons in ADMISSION.items()}
 
 
 def test_the_registry_has_every_kind_of_every_module() -> None:

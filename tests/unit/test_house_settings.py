@@ -11,7 +11,7 @@ import pytest
 from livesize.main.entry import cli
 from livesize.main.settings.options import CONFIG_VARIABLE
 from livesize.main.settings.table import SETTINGS as TABLE
-from livesize.main.settings.table import Kind, Part, Setting
+from livesize.main.settings.table import Part, Setting, SettingKind
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = (ROOT / "docs" / "settings.md").read_text()
@@ -69,7 +69,7 @@ def test_a_setting_is_documented_with_its_default_and_variable(setting: Setting)
         assert default == f"`{setting.default}`"
     if setting.metavar:
         assert option == f"`--{setting.name} {setting.metavar}`"
-    if setting.kind is Kind.FLAG:
+    if setting.kind is SettingKind.FLAG:
         assert default == "off"
     assert "¦".join(setting.choices) in option
 

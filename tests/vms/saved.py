@@ -23,7 +23,7 @@ from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.libvirt.records import Folders, Started, VmRecord
+from livesize.runtime.libvirt.records import StartedVm, VmFolders, VmRecord
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.process.machine_facts import boot_id
 from livesize.runtime.process.processes import read_start_ticks
@@ -128,8 +128,8 @@ class SavedGuest:
         with self._connection() as connection:
             domain = connection.lookupByName(domain_name(UID))
             self._definition = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-            self._owner = Folders(self.where.state).of(UID).owner()
-            domain.save(self._daemon.inside(self._file))
+            self._owner = VmFolders(self.where.state).of(UID).owner()
+            domain.save(self._daemon.namespace_path(self._file))
 
     def _restore(self) -> None:
         import libvirt
@@ -139,7 +139,7 @@ class SavedGuest:
         VmFiles(self._daemon, UID, self._owner).prepare(VM, 0)
         with self._connection() as connection:
             connection.defineXML(self._definition)
-            path = self._daemon.inside(self._file)
+            path = self._daemon.namespace_path(self._file)
             connection.restoreFlags(path, None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
         self._hand_over(
             int((self._daemon.root / "run/qemu" / f"{domain_name(UID)}.pid").read_text())
@@ -154,12 +154,12 @@ class SavedGuest:
             groups.make(group, LIMITS)
         groups.join(ContainerGroup(UID, "vm"), pid)
         groups.close()
-        folder = Folders(self.where.state).of(UID)
+        folder = VmFolders(self.where.state).of(UID)
         assert self._owner is not None
         folder.save_owner(self._owner)
         folder.save_pod(pod_config())
         folder.begin(VmRecord("saved", vm_config(), boot_id(), now))
-        folder.save_started(Started(pid, ticks, now, VM.vcpus, is_released=True))
+        folder.save_started(StartedVm(pid, ticks, now, VM.vcpus, is_released=True))
 
     @contextlib.contextmanager
     def _connection(self) -> Any:

@@ -1,1 +1,1 @@
-"""THE NODE: admits, runs, resizes and reports the pods of one machine."""
+"""The node agent: admits, runs, resizes and reports the pods of one machine."""

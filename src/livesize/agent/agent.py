@@ -37,7 +37,7 @@ from livesize.client.adapters import event_poster
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.machinery.context import Context
-from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.recorder import EventRecorder, ReportingComponent
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
@@ -67,7 +67,7 @@ class Agent:
         self._recorder = EventRecorder(
             event_poster(self.client),
             context=self.context,
-            source=EventSource("livesize-agent", self.settings.node_name),
+            source=ReportingComponent("livesize-agent", self.settings.node_name),
             delay_seconds=self.settings.event_delay_seconds,
         )
         self._dependencies = AgentDependencies(
@@ -98,8 +98,8 @@ class Agent:
         ledger = Ledger(allocatable_of(self._dependencies.machine, self.settings), loaded)
         supply = self.settings.cpus
         cpus = None if supply is None else CpuAssigner(supply, ledger)
-        powers = self._dependencies.machine.powers
-        judge = Judge(ledger, runs_vms=self.vms is not None, cpus=cpus, powers=powers)
+        features = self._dependencies.machine.features
+        judge = Judge(ledger, runs_vms=self.vms is not None, cpus=cpus, features=features)
         self._admission = NodeAdmission(ledger, judge)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -134,20 +134,20 @@ class Agent:
         except (RuntimeCallError, StepFailedError) as failure:
             log.warning("containers are still bound to CPUs", reason=str(failure))
 
-    async def stop_workloads(self, hurry: asyncio.Event) -> None:
+    async def stop_workloads(self, stop_now: asyncio.Event) -> None:
         """Stop and remove every pod on this machine; their objects stay. Not while running.
-        With ``hurry`` set the grace that is left is not given any more."""
+        With ``stop_now`` set the grace that is left is not given any more."""
         async with asyncio.TaskGroup() as tasks:
             for view in self.runtime.list_pods():
-                tasks.create_task(self._stop_pod(view, hurry))
+                tasks.create_task(self._stop_pod(view, stop_now))
 
-    async def _stop_pod(self, view: PodView, hurry: asyncio.Event) -> None:
+    async def _stop_pod(self, view: PodView, stop_now: asyncio.Event) -> None:
         """What cannot be stopped keeps none of the others from it; the next agent finds it."""
         pod = self._object_of(view)
         grace = self._grace_seconds(pod)
         async with asyncio.TaskGroup() as tasks:
             patient = tasks.create_task(self._stop_containers(view, pod, grace))
-            hasty = tasks.create_task(self._stop_in_a_hurry(view, hurry))
+            hasty = tasks.create_task(self._stop_now(view, stop_now))
             patient.add_done_callback(lambda _: hasty.cancel())
             hasty.add_done_callback(lambda _: patient.cancel())
         worker = self._workers.get(view.uid)
@@ -180,8 +180,8 @@ class Agent:
         given = lookup(pod, "spec", "terminationGracePeriodSeconds", default=_DEFAULT_GRACE_SECONDS)
         return float(given if under_way is None else under_way)
 
-    async def _stop_in_a_hurry(self, view: PodView, hurry: asyncio.Event) -> None:
-        await hurry.wait()
+    async def _stop_now(self, view: PodView, stop_now: asyncio.Event) -> None:
+        await stop_now.wait()
         await self._stop_containers(view, {}, 0.0)
 
     async def _stop_containers(self, view: PodView, pod: Object, grace_seconds: float) -> None:
@@ -204,22 +204,22 @@ class Agent:
         let the workers go."""
         await self._informer.synced.wait()
         self._is_live = True
-        self._meet_leftovers(loaded)
+        self._remove_leftovers(loaded)
         pods = self._informer.items()
         for pod in pods:
-            _guarded(self._recall, pod)
+            _guarded(self._restore_promise, pod)
         for pod in sorted(pods, key=self._order_of_admission):
-            _guarded(self._meet, pod)
+            _guarded(self._add_pod, pod)
         for pod in sorted(pods, key=order_after_restart):
             _guarded(self._admission.judge.consider, pod)
 
-    def _recall(self, pod: Object) -> None:
-        entry = self._admission.judge.recall(pod)
+    def _restore_promise(self, pod: Object) -> None:
+        entry = self._admission.judge.restore_promise(pod)
         if entry is not None:
-            log.warning("promise recalled", pod=f"{entry.namespace}/{entry.name}")
+            log.warning("promise restored", pod=f"{entry.namespace}/{entry.name}")
             self.checkpoint.save(entry)
 
-    def _meet_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
+    def _remove_leftovers(self, loaded: tuple[Allocation, ...]) -> None:
         """Pods whose objects went while no agent was looking: off the machine with them."""
         present = {uid_of(pod) for pod in self._informer.items()}
         known = dict.fromkeys(self.volumes.pods(), ("", ""))
@@ -229,7 +229,7 @@ class Agent:
             if uid not in present and uid not in self._workers:
                 metadata = {"uid": uid, "namespace": namespace, "name": name}
                 pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}
-                self._hire(pod, self._admission.ledger.get(uid)).object_gone()
+                self._add_worker(pod, self._admission.ledger.get(uid)).object_gone()
 
     def _changed(self, delta: Delta) -> None:
         if not self._is_live:
@@ -243,7 +243,7 @@ class Agent:
             if worker is not None:
                 worker.object_gone()
             return
-        worker = self._workers.get(uid_of(pod)) or self._meet(pod)
+        worker = self._workers.get(uid_of(pod)) or self._add_pod(pod)
         worker.seen(pod)
         if _is_leaving(pod):
             return
@@ -263,10 +263,10 @@ class Agent:
         if not _is_leaving(newest) and self._admission.judge.consider(newest):
             worker.judged()
 
-    def _meet(self, pod: Object) -> PodWorker:
+    def _add_pod(self, pod: Object) -> PodWorker:
         """A pod that has no worker yet: let it in, or say why not."""
         known = self._admission.ledger.get(uid_of(pod))
-        worker = self._hire(pod, known)
+        worker = self._add_worker(pod, known)
         if known is None and not _is_leaving(pod) and not is_terminal(pod):
             self._admit(worker, pod)
         return worker
@@ -289,13 +289,13 @@ class Agent:
             for uid, worker in self._workers.items()
         )
 
-    def _hire(self, pod: Object, secured: Allocation | None) -> PodWorker:
+    def _add_worker(self, pod: Object, secured: Allocation | None) -> PodWorker:
         worker = PodWorker(self._dependencies, self._admission, pod, secured, self._room_appeared)
         self._workers[worker.uid] = worker
-        self._tasks.create_task(self._employ(worker))
+        self._tasks.create_task(self._run_worker(worker))
         return worker
 
-    async def _employ(self, worker: PodWorker) -> None:
+    async def _run_worker(self, worker: PodWorker) -> None:
         await worker.run()
         self._workers.pop(worker.uid, None)
 

@@ -46,7 +46,7 @@ from livesize.api.resize_state import (
     resize_state,
 )
 from livesize.api.resources import ResourceName, init_containers_of, resizable_of, size_of, stays
-from livesize.api.runtime_powers import NO_POWERS, Powers
+from livesize.api.runtime_features import NO_FEATURES, RuntimeFeatures
 
 
 class RefusedResize(msgspec.Struct, frozen=True):
@@ -65,12 +65,12 @@ class Judge:
         *,
         runs_vms: bool = False,
         cpus: CpuAssigner | None = None,
-        powers: Powers = NO_POWERS,
+        features: RuntimeFeatures = NO_FEATURES,
     ) -> None:
-        """``cpus``: under the static CPU policy, who has which alone; ``powers``: of the runtime
+        """``cpus``: under the static CPU policy, who has which alone; ``features``: of the runtime
         of containers."""
         self._ledger = ledger
-        self._powers = powers
+        self._features = features
         self._runs_vms = runs_vms
         self._cpus = cpus
         self._refusals: dict[str, RefusedResize] = {}
@@ -86,7 +86,7 @@ class Judge:
         verdict: Admission = (
             Admit()
             if already_runs
-            else judge_new(pod, room, runs_vms=self._runs_vms, powers=self._powers)
+            else judge_new(pod, room, runs_vms=self._runs_vms, features=self._features)
         )
         entry = self._first_allocation(pod)
         assigned = self._assign(pod, entry.allocated)
@@ -104,7 +104,7 @@ class Judge:
                 pass
         return verdict
 
-    def recall(self, pod: Object) -> Allocation | None:
+    def restore_promise(self, pod: Object) -> Allocation | None:
         """A resize that is Done, by the API server, and that this node has forgotten.
         It lost its power before the promise was on disk, and with it all that ran here: nothing is
         held of what was before. Others may have been given the room by now."""

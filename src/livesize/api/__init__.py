@@ -1,1 +1,1 @@
-"""THE WORDS: objects, quantities, validation, accounting. Pure; imports nothing of ours."""
+"""The API: objects, quantities, validation, accounting. Pure; imports nothing of ours."""

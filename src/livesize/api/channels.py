@@ -17,7 +17,7 @@ _LARGEST_TERMINAL = 65535
 _PREFIX = "Internal error occurred: "
 
 
-class Input(msgspec.Struct, frozen=True, tag=True):
+class InputMessage(msgspec.Struct, frozen=True, tag=True):
     data: bytes
 
 
@@ -25,28 +25,28 @@ class EndOfInput(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-class Resize(msgspec.Struct, frozen=True, tag=True):
+class TerminalSize(msgspec.Struct, frozen=True, tag=True):
     width: int
     height: int
 
 
-class Nothing(msgspec.Struct, frozen=True, tag=True):
+class EmptyMessage(msgspec.Struct, frozen=True, tag=True):
     """A message that asks for nothing, or that we do not know."""
 
 
-ClientMessage: TypeAlias = Input | EndOfInput | Resize | Nothing
+ClientMessage: TypeAlias = InputMessage | EndOfInput | TerminalSize | EmptyMessage
 
 
 def parse_message(message: bytes) -> ClientMessage:
     match message[0] if message else -1:
         case 0 if len(message) > 1:
-            return Input(message[1:])
+            return InputMessage(message[1:])
         case 4:
             return _parse_size(message[1:])
         case 255 if message[1:2] == bytes([STDIN]):
             return EndOfInput()
         case _:
-            return Nothing()
+            return EmptyMessage()
 
 
 def format_output(stream: int, data: bytes) -> bytes:
@@ -118,7 +118,7 @@ def _parse_size(text: bytes) -> ClientMessage:
         size = orjson.loads(text)
         width, height = int(size["Width"]), int(size["Height"])
     except (ValueError, TypeError, KeyError):
-        return Nothing()
+        return EmptyMessage()
     if 0 < width <= _LARGEST_TERMINAL and 0 < height <= _LARGEST_TERMINAL:
-        return Resize(width, height)
-    return Nothing()
+        return TerminalSize(width, height)
+    return EmptyMessage()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from livesize.api.objects import Object, lookup
+from livesize.api.reasons import Reason
 from livesize.api.resources import resizable_of
 from livesize.api.restart_policy import starts_again
 from livesize.api.vm_status import resizable_statuses_of
@@ -36,6 +37,27 @@ def yet_to_run(pod: Object, names: Collection[str]) -> str:
     for name in names:
         status = statuses.get(name, {})
         if not is_running(status) and not has_ended_for_good(pod, status):
-            reason = lookup(status, "state", "waiting", "reason", default="it is to start")
-            waiting.append(f"{name} ({reason})")
+            waiting.append(f"{name} ({_waiting_cause(status) or 'it is to start'})")
     return ", ".join(waiting)
+
+
+def start_failures(pod: Object) -> list[str]:
+    """Why containers could not be started, and what to do, a sentence for each of them."""
+    return [
+        f"{status.get('name')} does not start, {_waiting_cause(status)}"
+        for status in resizable_statuses_of(pod)
+        if _start_failure(status)
+    ]
+
+
+def _waiting_cause(status: Object) -> str:
+    """For instance ``ErrImageNeverPull: image guest is not on this machine``."""
+    reason = lookup(status, "state", "waiting", "reason", default="")
+    return ": ".join(filter(None, (reason, _start_failure(status))))
+
+
+def _start_failure(status: Object) -> str:
+    """One that was started and ended says why by its exit code and its log, not here."""
+    waiting = lookup(status, "state", "waiting", default={})
+    ended = waiting.get("reason") == Reason.CRASH_LOOP_BACK_OFF
+    return "" if ended else str(waiting.get("message") or "")

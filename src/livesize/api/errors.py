@@ -61,6 +61,11 @@ class FieldError(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.body()}"
 
 
+def nested(errors: Sequence[FieldError], field: str) -> list[FieldError]:
+    """What is wrong with an object that stands at ``field`` of another one."""
+    return [msgspec.structs.replace(one, field=f"{field}.{one.field}") for one in errors]
+
+
 class Cause(msgspec.Struct, frozen=True):
     reason: str
     message: str = ""
@@ -142,8 +147,15 @@ def not_found(resource: Resource, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=_details(resource, name))
 
 
-def path_not_found() -> StatusError:
-    return StatusError(404, "NotFound", "the server could not find the requested resource")
+def path_not_found(path: str = "") -> StatusError:
+    """Clients know the first words; kubectl shows all of them for a manifest of a kind that is not
+    served, because it looks for a custom resource then."""
+    message = "the server could not find the requested resource"
+    if path.startswith("/apis/"):
+        message += (
+            "; `kubectl api-resources` lists the kinds that it serves, and there are no others"
+        )
+    return StatusError(404, "NotFound", message)
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:

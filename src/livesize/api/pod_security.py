@@ -15,7 +15,7 @@ from livesize.api.objects import Object, lookup
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 
 
-class Level(enum.IntEnum):
+class SecurityLevel(enum.IntEnum):
     """The stricter, the larger."""
 
     PRIVILEGED = 0
@@ -23,7 +23,7 @@ class Level(enum.IntEnum):
     RESTRICTED = 2
 
 
-_LEVELS = {level.name.lower(): level for level in Level}
+_LEVELS = {level.name.lower(): level for level in SecurityLevel}
 _CAPABILITIES = frozenset(
     {
         "AUDIT_WRITE",
@@ -74,17 +74,17 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _CONTAINER_KINDS = ("initContainers", "containers", "ephemeralContainers")
 
 
-def level_of(namespace: Object | None) -> Level | None:
+def level_of(namespace: Object | None) -> SecurityLevel | None:
     """What the namespace's label enforces; None where it has none."""
     label = lookup(namespace, "metadata", "labels", ENFORCE_LABEL, default="")
     return _LEVELS.get(label)
 
 
-def violations(pod: Object, level: Level) -> list[str]:
+def violations(pod: Object, level: SecurityLevel) -> list[str]:
     """Everything about the pod that the level does not allow, each as a short phrase."""
-    if level is Level.PRIVILEGED:
+    if level is SecurityLevel.PRIVILEGED:
         return []
-    checks = _BASELINE if level is Level.BASELINE else (*_BASELINE, *_RESTRICTED)
+    checks = _BASELINE if level is SecurityLevel.BASELINE else (*_BASELINE, *_RESTRICTED)
     return [phrase for check in checks for phrase in check(pod)]
 
 

@@ -5,7 +5,7 @@
                    │    └──► Deferred ◄──────┤                   └──► Done ◄─────┘
                    └───────► Infeasible ◄────┘        (Deferred and Infeasible may be retried)
 
-A request (the door) goes from any phase to Requested; every other arrow is an answer of the
+A request of a client goes from any phase to Requested; every other arrow is an answer of the
 scheduler or the node and stands in TRANSITIONS. An illegal answer raises and changes nothing.
 """
 

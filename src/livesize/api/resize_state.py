@@ -1,6 +1,6 @@
 """The one state of a resize, ``status.resizeState``, and everything that may move it.
 
-The door asks (``request_resize``) from any phase; the rest comes through ``pods/X/resizing``
+The API server asks (``request_resize``) from any phase; the rest comes through ``pods/X/resizing``
 (``apply_resizing``): scheduler and node answer, and an answer to an older request is a conflict
 that changes nothing. ``bind_allocated`` starts the record when a pod is bound to a node.
 
@@ -88,7 +88,7 @@ def allocated_sizes(pod: Object) -> dict[str, Object]:
 
 
 def bind_allocated(stored_pod: Object) -> Object:
-    """What the door adds when it binds a pod: allocated is what the spec asks at that moment."""
+    """What the API server adds when it binds a pod: allocated is what the spec asks then."""
     if resize_state(stored_pod):
         return stored_pod
     state: Object = {

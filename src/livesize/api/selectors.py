@@ -39,6 +39,14 @@ class LabelOperator(enum.StrEnum):
     NOT_EXISTS = "!"
 
 
+_OPERATORS = {
+    "In": LabelOperator.IN,
+    "NotIn": LabelOperator.NOT_IN,
+    "Exists": LabelOperator.EXISTS,
+    "DoesNotExist": LabelOperator.NOT_EXISTS,
+}
+
+
 class LabelRequirement(msgspec.Struct, frozen=True):
     """``=`` and ``!=`` are ``in`` and ``notin`` with one value; a label that is not there is not
     in any list of values."""
@@ -59,7 +67,7 @@ class LabelRequirement(msgspec.Struct, frozen=True):
                 return self.key not in labels
 
 
-class LabelSelector(msgspec.Struct, frozen=True):
+class LabelMatcher(msgspec.Struct, frozen=True):
     requirements: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -75,7 +83,7 @@ class FieldRequirement(msgspec.Struct, frozen=True):
         return (fields.get(self.field, "") == self.value) is not self.negated
 
 
-class FieldSelector(msgspec.Struct, frozen=True):
+class FieldMatcher(msgspec.Struct, frozen=True):
     """``fields`` maps the paths a resource can be selected by to text; absent counts as empty."""
 
     requirements: tuple[FieldRequirement, ...] = ()
@@ -84,19 +92,37 @@ class FieldSelector(msgspec.Struct, frozen=True):
         return all(requirement.matches(fields) for requirement in self.requirements)
 
 
-def parse_label_selector(text: str) -> LabelSelector:
+def parse_label_selector(text: str) -> LabelMatcher:
     """Read a label selector. Raises SelectorError."""
     _check_length(text)
     if not text.strip():
-        return LabelSelector()
-    return LabelSelector(tuple(_label_requirement(part) for part in _unbracketed_parts(text)))
+        return LabelMatcher()
+    return LabelMatcher(tuple(_label_requirement(part) for part in _unbracketed_parts(text)))
 
 
-def parse_field_selector(text: str) -> FieldSelector:
+def parse_selector(selector: Mapping[str, Any]) -> LabelMatcher:
+    """Of matchLabels and matchExpressions; an empty one selects everything."""
+    labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    requirements = [
+        LabelRequirement(key, LabelOperator.IN, frozenset({value}))
+        for key, value in sorted(labels.items())
+    ]
+    requirements += [
+        LabelRequirement(
+            one.get("key", ""),
+            _OPERATORS.get(one.get("operator", ""), LabelOperator.EXISTS),
+            frozenset(one.get("values") or ()),
+        )
+        for one in selector.get("matchExpressions") or []
+    ]
+    return LabelMatcher(tuple(requirements))
+
+
+def parse_field_selector(text: str) -> FieldMatcher:
     """Read a field selector; in a value, backslash escapes comma, equals sign and itself.
     Raises SelectorError."""
     _check_length(text)
-    return FieldSelector(tuple(_field_requirement(part) for part in _unescaped_parts(text) if part))
+    return FieldMatcher(tuple(_field_requirement(part) for part in _unescaped_parts(text) if part))
 
 
 def _check_length(text: str) -> None:

@@ -3,7 +3,7 @@
 kubectl forwards ports in these frames, carried by a WebSocket, and containerd streams with them.
 Only what is spoken there is understood: SYN_STREAM, SYN_REPLY, RST_STREAM, PING, GOAWAY and data;
 SETTINGS, HEADERS and WINDOW_UPDATE are passed over, since neither side controls flow by them.
-Headers of all frames of one direction share a compression state, hence ``Framer`` and ``Parser``.
+Headers of all frames of one direction share a compression state: ``Framer`` and ``FrameParser``.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ class FrameType(enum.IntEnum):
     HEADERS = 8
 
 
-class Opened(msgspec.Struct, frozen=True, tag=True):
+class OpenFrame(msgspec.Struct, frozen=True, tag=True):
     stream: int
     headers: Mapping[str, str]
     last: bool = False
 
 
-class Accepted(msgspec.Struct, frozen=True, tag=True):
+class ReplyFrame(msgspec.Struct, frozen=True, tag=True):
     stream: int
 
 
-class Data(msgspec.Struct, frozen=True, tag=True):
+class DataFrame(msgspec.Struct, frozen=True, tag=True):
     stream: int
     data: bytes
     last: bool = False
 
 
-class Reset(msgspec.Struct, frozen=True, tag=True):
+class ResetFrame(msgspec.Struct, frozen=True, tag=True):
     stream: int
 
 
-class Ping(msgspec.Struct, frozen=True, tag=True):
+class PingFrame(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class GoAway(msgspec.Struct, frozen=True, tag=True):
+class GoAwayFrame(msgspec.Struct, frozen=True, tag=True):
     """The other side opens no more streams."""
 
 
-Frame: TypeAlias = Opened | Accepted | Data | Reset | Ping | GoAway
+Frame: TypeAlias = OpenFrame | ReplyFrame | DataFrame | ResetFrame | PingFrame | GoAwayFrame
 
 
 class Framer:
@@ -99,7 +99,7 @@ class Framer:
         return self._compressor.compress(block) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
 
-class Parser:
+class FrameParser:
     """Reads the frames of one direction, however the bytes are cut."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Parser:
     def _read(self, head: bytes, body: bytes) -> Frame | None:
         word, last = int.from_bytes(head[:4]), bool(head[4] & _FIN)
         if not head[0] & _CONTROL:
-            return Data(word & _MASK, body, last)
+            return DataFrame(word & _MASK, body, last)
         if word >> 16 & 0x7FFF != _VERSION:
             raise SpdyError(f"version {word >> 16 & 0x7FFF} is not SPDY/3")
         try:
@@ -136,17 +136,17 @@ class Parser:
         match kind:
             case FrameType.SYN_STREAM:
                 (stream,) = struct.unpack_from(">I", body)
-                return Opened(stream & _MASK, self._headers(body[10:]), last)
+                return OpenFrame(stream & _MASK, self._headers(body[10:]), last)
             case FrameType.SYN_REPLY:
                 (stream,) = struct.unpack_from(">I", body)
                 self._headers(body[4:])
-                return Accepted(stream & _MASK)
+                return ReplyFrame(stream & _MASK)
             case FrameType.RST_STREAM:
-                return Reset(struct.unpack_from(">I", body)[0] & _MASK)
+                return ResetFrame(struct.unpack_from(">I", body)[0] & _MASK)
             case FrameType.PING:
-                return Ping(struct.unpack_from(">I", body)[0])
+                return PingFrame(struct.unpack_from(">I", body)[0])
             case FrameType.GOAWAY:
-                return GoAway()
+                return GoAwayFrame()
             case FrameType.HEADERS:
                 self._headers(body[4:])  # they share the compression state
             case _:

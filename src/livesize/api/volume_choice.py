@@ -13,7 +13,7 @@ import msgspec
 
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.placement import matches_terms
-from livesize.api.selectors import LabelOperator, LabelRequirement, LabelSelector
+from livesize.api.selectors import LabelMatcher, parse_selector
 from livesize.api.storage import (
     capacity,
     claim_key,
@@ -24,13 +24,6 @@ from livesize.api.storage import (
     node_terms,
     requested,
 )
-
-_OPERATORS = {
-    "In": LabelOperator.IN,
-    "NotIn": LabelOperator.NOT_IN,
-    "Exists": LabelOperator.EXISTS,
-    "DoesNotExist": LabelOperator.NOT_EXISTS,
-}
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -82,25 +75,7 @@ def choose_volume(
     return min(found, key=lambda one: _preference(one, claim), default=None)
 
 
-def parse_selector(selector: Object) -> LabelSelector:
-    """Of matchLabels and matchExpressions; an empty one selects everything."""
-    labels: Mapping[str, str] = selector.get("matchLabels") or {}
-    requirements = [
-        LabelRequirement(key, LabelOperator.IN, frozenset({value}))
-        for key, value in sorted(labels.items())
-    ]
-    requirements += [
-        LabelRequirement(
-            one.get("key", ""),
-            _OPERATORS.get(one.get("operator", ""), LabelOperator.EXISTS),
-            frozenset(one.get("values") or ()),
-        )
-        for one in selector.get("matchExpressions") or []
-    ]
-    return LabelSelector(tuple(requirements))
-
-
-def _is_free_for(volume: Object, claim: Object, selector: LabelSelector) -> bool:
+def _is_free_for(volume: Object, claim: Object, selector: LabelMatcher) -> bool:
     """Kept for this claim, whatever its labels; or for nobody, and selected."""
     if claim_key(volume) is not None:
         return is_set_aside_for(volume, claim)

@@ -1,1 +1,1 @@
-"""THE DOOR: the only reader and writer of the store; Kubernetes on the wire."""
+"""The API server: the only reader and writer of the store; Kubernetes on the wire."""

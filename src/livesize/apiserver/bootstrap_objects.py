@@ -36,7 +36,7 @@ from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.machinery.telemetry import get_logger
 
 _log = get_logger("apiserver.bootstrap_objects")
@@ -63,7 +63,7 @@ class BootstrapObjects(msgspec.Struct, frozen=True):
     port: int = 443
 
 
-async def bootstrap_cluster(service: Service) -> None:
+async def bootstrap_cluster(service: ApiService) -> None:
     for name, value in sorted(SYSTEM_PRIORITIES.items()):
         description = "Used for what the cluster needs to work."
         made = {"metadata": {"name": name}, "value": value, "description": description}
@@ -84,7 +84,7 @@ def is_bootstrapped(cache: ObjectsCache, name: str) -> bool:
 
 
 async def bootstrap_namespace(
-    service: Service, name: str, bootstrap: BootstrapObjects, *, renew: bool = False
+    service: ApiService, name: str, bootstrap: BootstrapObjects, *, renew: bool = False
 ) -> None:
     """Make what is missing, unless the namespace is on its way out; with ``renew`` also correct
     what says something else."""
@@ -135,7 +135,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 async def _ensure(
-    service: Service, resource: Resource, namespace: str, wanted: Object, *, renew: bool = False
+    service: ApiService, resource: Resource, namespace: str, wanted: Object, *, renew: bool = False
 ) -> None:
     record = service.cache.get(resource, key_of(resource, namespace, name_of(wanted)))
     if record is None:

@@ -1,5 +1,5 @@
-"""The only place that writes to the store: one object, checked against its last known revision,
-and what goes with it in the same commit.
+"""The only place that writes to the store, but for a leader's lease (store_lease.py): one object,
+checked against its last known revision, and what goes with it in the same commit.
 
 Returns when the write is durable and the cache shows it. Crash points: apiserver/commit/before and
 apiserver/commit/after.
@@ -17,7 +17,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import Record, make_record, stored_bytes
+from livesize.apiserver.records import ObjectRecord, make_record, stored_bytes
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.tasks import next_turn
 from livesize.store.interface import Check, Delete, Put, Store, Write
@@ -31,7 +31,7 @@ class ExtraWrite(msgspec.Struct, frozen=True):
 
     resource: Resource
     new: Object
-    old: Record | None = None
+    old: ObjectRecord | None = None
 
     @property
     def checks(self) -> Sequence[Check]:
@@ -66,11 +66,11 @@ class Committer:
         self,
         resource: Resource,
         new: Object,
-        old: Record | None,
+        old: ObjectRecord | None,
         also: Sequence[Check] = (),
         extra: Sequence[ExtraWrite] = (),
         on_the_way: Object | None = None,
-    ) -> Record:
+    ) -> ObjectRecord:
         """Store ``new`` in place of ``old`` (None: where nothing was), and what goes with it, all
         or nothing; where there is something ``on_the_way``, that at a revision just before. Raises
         ConflictError."""
@@ -87,15 +87,15 @@ class Committer:
         return make_record(resource, new, revision)  # another write has replaced it already
 
     async def remove(
-        self, record: Record, also: Sequence[Check] = (), extra: Sequence[ExtraWrite] = ()
-    ) -> Record:
+        self, record: ObjectRecord, also: Sequence[Check] = (), extra: Sequence[ExtraWrite] = ()
+    ) -> ObjectRecord:
         """Remove it; returns the last state, at the revision of its end. Raises ConflictError."""
         checks = [Check(record.key, record.revision), *also]
         checks += [one for other in extra for one in other.checks]
         revision = await self._store_all(checks, extra, [Delete(record.key)])
         return make_record(record.resource, record.stored, revision)
 
-    async def remove_all(self, records: Sequence[Record]) -> None:
+    async def remove_all(self, records: Sequence[ObjectRecord]) -> None:
         """Remove several in one commit, all or none. Raises ConflictError."""
         checks = [Check(record.key, record.revision) for record in records]
         revision = await self._commit(checks, [Delete(record.key) for record in records])

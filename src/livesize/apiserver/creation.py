@@ -18,14 +18,14 @@ from livesize.api.objects import Object, lookup, name_of
 from livesize.api.times import format_time
 from livesize.api.validation.objects import validate_create
 from livesize.api.write_options import WriteOptions
-from livesize.apiserver.admission.plan import Attempt, Refusal
-from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.admission.plan import AdmissionRefusal, AdmissionRequest
+from livesize.apiserver.admission.quota import CountedChange
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.object_metadata import prepare_create
-from livesize.apiserver.quotas import Lane
-from livesize.apiserver.records import Record
+from livesize.apiserver.quotas import QuotaLock
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.strategies.strategy import Strategy
@@ -40,15 +40,15 @@ class Creator:
 
     async def insert(
         self, identity: Identity, target: Target, new: Object, options: WriteOptions
-    ) -> Record:
+    ) -> ObjectRecord:
         """Store a new object, if nothing of its name is there."""
         resource, namespace = target.resource, target.namespace
         access = target.access("create")
         if not self._context.trusts_editors:
             new = strategy_of(resource).signed(new, identity)
-        with self._context.quotas.lane(namespace) as lane:
+        with self._context.quotas.lock(namespace) as lock:
             for _ in range(ATTEMPTS):
-                made = await self._create_once(identity, access, new, options, lane)
+                made = await self._create_once(identity, access, new, options, lock)
                 if made is not None:
                     return made
         raise conflict(resource, name_of(new))
@@ -77,7 +77,7 @@ class Creator:
     def _filled(self, target: Target, strategy: Strategy, obj: Object) -> Object:
         """The object with what admission gives it before it is validated."""
         filled = strategy.fill(obj, self._context.admission_context(target.access("create")))
-        if isinstance(filled, Refusal):
+        if isinstance(filled, AdmissionRefusal):
             raise forbidden(target.resource, target.name, filled.why, filled.causes)
         return filled
 
@@ -87,13 +87,15 @@ class Creator:
         access: Access,
         new: Object,
         options: WriteOptions,
-        lane: Lane,
-    ) -> Record | None:
+        lock: QuotaLock,
+    ) -> ObjectRecord | None:
         """None: another write came first to something this depends on."""
         resource, namespace, name = access.resource, access.namespace, access.name
         checks = await self._namespace_check(resource, namespace, new)
         admit_or_refuse(
-            Attempt(identity, access, None, new, context=self._context.admission_context(access))
+            AdmissionRequest(
+                identity, access, None, new, context=self._context.admission_context(access)
+            )
         )
         refuse_invalid(
             Target(resource, namespace, name), strategy_of(resource).check_supported(new)
@@ -101,7 +103,9 @@ class Creator:
         if self._context.cache.get(resource, key_of(resource, namespace, name)) is not None:
             raise already_exists(resource, name)
         new = self._context.quotas.with_usage(resource, None, new)
-        extra = await self._context.charge(lane, Counted(resource, None, new, refusable=True), name)
+        extra = await self._context.charge(
+            lock, CountedChange(resource, None, new, refusable=True), name
+        )
         if extra is None:
             return None
         if options.dry_run:

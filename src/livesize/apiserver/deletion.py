@@ -8,11 +8,11 @@ from livesize.api.errors import conflict
 from livesize.api.kinds.namespace import NAMESPACES
 from livesize.api.objects import lookup
 from livesize.api.times import format_time
-from livesize.apiserver.admission.plan import Attempt
-from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.admission.plan import AdmissionRequest
+from livesize.apiserver.admission.quota import CountedChange
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion_plan import (
-    DeleteOptions,
+    DeletionOptions,
     Leave,
     Mark,
     Remove,
@@ -21,8 +21,8 @@ from livesize.apiserver.deletion_plan import (
 )
 from livesize.apiserver.eviction import EvictionGuard
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.quotas import Lane
-from livesize.apiserver.records import Record
+from livesize.apiserver.quotas import QuotaLock
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.write_context import ATTEMPTS, WriteContext, admit_or_refuse, dry_record
@@ -32,7 +32,7 @@ from livesize.store.interface import ConflictError
 class Deleted(msgspec.Struct, frozen=True):
     """What a DELETE did: ``gone`` at once, or marked and still there."""
 
-    record: Record
+    record: ObjectRecord
     gone: bool
 
 
@@ -44,17 +44,19 @@ class Deleter:
         self,
         identity: Identity,
         target: Target,
-        options: DeleteOptions,
+        options: DeletionOptions,
         guard: EvictionGuard | None = None,
     ) -> Deleted:
         await self._context.cache.fresh()
-        with self._context.quotas.lane(target.namespace) as lane:
+        with self._context.quotas.lock(target.namespace) as lock:
             for _ in range(ATTEMPTS):
                 record = await self._context.newest(target)
                 check_preconditions(target, record.stored, options)
-                admit_or_refuse(Attempt(identity, target.access("delete"), record.stored, None))
+                admit_or_refuse(
+                    AdmissionRequest(identity, target.access("delete"), record.stored, None)
+                )
                 try:
-                    deleted = await self._delete_once(target, record, options, lane, guard)
+                    deleted = await self._delete_once(target, record, options, lock, guard)
                 except ConflictError:
                     await self._context.cache.fresh()
                     continue
@@ -65,9 +67,9 @@ class Deleter:
     async def _delete_once(
         self,
         target: Target,
-        record: Record,
-        options: DeleteOptions,
-        lane: Lane,
+        record: ObjectRecord,
+        options: DeletionOptions,
+        lock: QuotaLock,
         guard: EvictionGuard | None,
     ) -> Deleted | None:
         """None: others came first, so look again."""
@@ -83,8 +85,8 @@ class Deleter:
             case Remove():
                 if options.dry_run:
                     return Deleted(record, gone=True)
-                freed = Counted(target.resource, record.stored, None, refusable=False)
-                extra = await self._context.charge(lane, freed, target.name)
+                freed = CountedChange(target.resource, record.stored, None, refusable=False)
+                extra = await self._context.charge(lock, freed, target.name)
                 if extra is None:
                     return None
                 also = self._context.quotas.unchanged(target.resource, target.namespace)

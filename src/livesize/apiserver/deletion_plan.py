@@ -35,7 +35,7 @@ PROPAGATION_FINALIZERS: Mapping[str, str] = {
 LASTING_NAMESPACES = frozenset({"default", "kube-system", "kube-node-lease"})
 
 
-class DeleteOptions(msgspec.Struct, frozen=True):
+class DeletionOptions(msgspec.Struct, frozen=True):
     grace_seconds: int | None = None
     uid: str = ""
     version: str = ""
@@ -60,7 +60,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 Deletion: TypeAlias = Remove | Mark | Leave
 
 
-def parse_delete_options(body: Object) -> DeleteOptions:
+def parse_delete_options(body: Object) -> DeletionOptions:
     """DeleteOptions as on the wire; raises StatusError 400."""
     grace = body.get("gracePeriodSeconds")
     if grace is not None and (type(grace) is not int or not 0 <= grace <= MAX_GRACE_SECONDS):
@@ -73,7 +73,7 @@ def parse_delete_options(body: Object) -> DeleteOptions:
     dry_run = body.get("dryRun") or []
     if dry_run not in ([], ["All"]):
         raise bad_request('dryRun must be empty or ["All"]')
-    return DeleteOptions(
+    return DeletionOptions(
         grace,
         str(preconditions.get("uid") or ""),
         str(preconditions.get("resourceVersion") or ""),
@@ -99,7 +99,7 @@ def _propagation(body: Object) -> str:
     return policy or ""
 
 
-def check_preconditions(target: Target, stored: Object, options: DeleteOptions) -> None:
+def check_preconditions(target: Target, stored: Object, options: DeletionOptions) -> None:
     if options.uid and options.uid != uid_of(stored):
         why = (
             f"Precondition failed: UID in precondition: {options.uid},"

@@ -21,9 +21,9 @@ from livesize.api.write_options import PLAIN_WRITE, WriteOptions
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion_plan import parse_delete_options
 from livesize.apiserver.request_types import ListOptions, Target, WatchOptions
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.subresources.pod_eviction import EVICTED
-from livesize.apiserver.watchers import Delivery
+from livesize.apiserver.watchers import WatchDelivery
 from livesize.client.interface import delete_options
 from livesize.store.interface import StoreClosedError
 
@@ -34,7 +34,7 @@ _FIELD_MANAGER = "livesize"
 class DirectClient:
     """Satisfies livesize.client.interface.Client."""
 
-    def __init__(self, service: Service, identity: Identity) -> None:
+    def __init__(self, service: ApiService, identity: Identity) -> None:
         self._service = service
         self._identity = identity
         self._closed = False
@@ -182,7 +182,7 @@ class DirectClient:
             raise ConnectionError(str(error)) from error
 
 
-def _event(delivery: Delivery) -> WatchEvent:
+def _event(delivery: WatchDelivery) -> WatchEvent:
     event, kind = delivery.event, delivery.type
     if event is not None and event.after is not None and kind is not WatchEventType.DELETED:
         return WatchEvent(kind, event.after.served)

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from livesize.api.list_watch import WatchEventType
 from livesize.api.objects import evolve
-from livesize.apiserver.records import Record, encode
+from livesize.apiserver.records import ObjectRecord, encode
 
-Matches: TypeAlias = Callable[[Record], bool]
+Matches: TypeAlias = Callable[[ObjectRecord], bool]
 
 
 class CacheEvent:
@@ -24,7 +24,9 @@ class CacheEvent:
 
     __slots__ = ("_lines", "after", "before", "revision")
 
-    def __init__(self, revision: int, before: Record | None, after: Record | None) -> None:
+    def __init__(
+        self, revision: int, before: ObjectRecord | None, after: ObjectRecord | None
+    ) -> None:
         assert before is not None or after is not None
         self.revision = revision
         self.before = before
@@ -32,7 +34,7 @@ class CacheEvent:
         self._lines: dict[WatchEventType, bytes] = {}
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ObjectRecord:
         """Whose event it is: the newest state there is."""
         record = self.after if self.after is not None else self.before
         assert record is not None
@@ -65,7 +67,7 @@ class CacheEvent:
             return WatchEventType.ADDED
         return WatchEventType.DELETED if was else None
 
-    def shown(self, kind: WatchEventType) -> Record:
+    def shown(self, kind: WatchEventType) -> ObjectRecord:
         """The object in the event: for DELETED the last state seen, at the event's revision."""
         if kind is not WatchEventType.DELETED:
             assert self.after is not None
@@ -86,9 +88,9 @@ def event_line(kind: WatchEventType | str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (str(kind).encode(), encoded)
 
 
-def _at_revision(record: Record, revision: int) -> Record:
+def _at_revision(record: ObjectRecord, revision: int) -> ObjectRecord:
     served = evolve(record.served, ("metadata", "resourceVersion"), str(revision))
-    return Record(
+    return ObjectRecord(
         record.resource,
         record.key,
         record.namespace,

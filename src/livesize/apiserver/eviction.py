@@ -12,7 +12,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.commit import ExtraWrite
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.subresources.pod_eviction import with_disruption
 
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -25,7 +25,7 @@ class EvictionGuard:
     def mark(self, stored: Object, now: str) -> Object:
         return with_disruption(stored, now)
 
-    def charge(self, pod: Record, now: str) -> Sequence[ExtraWrite]:
+    def charge(self, pod: ObjectRecord, now: str) -> Sequence[ExtraWrite]:
         """The budget to be stored with the pod's deletion; raises StatusError where that has
         nothing left to give."""
         charged: list[ExtraWrite] = []
@@ -36,7 +36,7 @@ class EvictionGuard:
         return charged
 
     def _charge(
-        self, resource: Resource, judge: Judge, pod: Record, now: str
+        self, resource: Resource, judge: Judge, pod: ObjectRecord, now: str
     ) -> Sequence[ExtraWrite]:
         budgets = self._cache.records(resource, pod.namespace)
         match judge(pod.stored, [record.stored for record in budgets], now):

@@ -17,7 +17,7 @@ from livesize.api.errors import (
 )
 from livesize.api.kinds.resource import Resource
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_types import ListOptions, WatchOptions
 from livesize.apiserver.selection import parse_selection
 from livesize.apiserver.watchers import Watcher
@@ -26,7 +26,7 @@ from livesize.apiserver.watchers import Watcher
 class Page(msgspec.Struct, frozen=True):
     """A part of a list, as everything was at ``revision``."""
 
-    records: list[Record]
+    records: list[ObjectRecord]
     revision: int
     continue_token: str = ""
     remaining: int | None = None
@@ -120,7 +120,7 @@ def check_initial_events(*, initial: bool, version_match: str, bookmarks: bool) 
 
 async def _records(
     cache: ObjectsCache, resource: Resource, options: ListOptions
-) -> tuple[int, list[Record]]:
+) -> tuple[int, list[ObjectRecord]]:
     version = parse_version(options.version)
     if options.exact:
         if not version:
@@ -134,7 +134,7 @@ async def _records(
     return cache.revision, cache.records(resource)
 
 
-def _cut(records: list[Record], revision: int, limit: int, *, count: bool) -> Page:
+def _cut(records: list[ObjectRecord], revision: int, limit: int, *, count: bool) -> Page:
     if not limit or len(records) <= limit:
         return Page(records, revision)
     part = records[:limit]

@@ -21,12 +21,12 @@ from livesize.apiserver.bootstrap_objects import (
     bootstrap_namespace,
     is_bootstrapped,
 )
-from livesize.apiserver.deletion_plan import LASTING_NAMESPACES, DeleteOptions
+from livesize.apiserver.deletion_plan import LASTING_NAMESPACES, DeletionOptions
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_types import ListOptions
-from livesize.apiserver.service import Service
-from livesize.apiserver.watchers import Delivery, Watcher
+from livesize.apiserver.service import ApiService
+from livesize.apiserver.watchers import WatchDelivery, Watcher
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.store.interface import StoreUnavailableError
@@ -39,7 +39,7 @@ _LOOKED_AT = frozenset({NAMESPACES, *BOOTSTRAP_KINDS})
 
 
 async def ensure_lasting_namespaces(
-    service: Service, bootstrap: BootstrapObjects = DEFAULT_BOOTSTRAP
+    service: ApiService, bootstrap: BootstrapObjects = DEFAULT_BOOTSTRAP
 ) -> None:
     await bootstrap_cluster(service)
     for name in sorted(LASTING_NAMESPACES):
@@ -53,13 +53,13 @@ async def ensure_lasting_namespaces(
 
 
 async def run_namespaces(
-    service: Service, bootstrap: BootstrapObjects = DEFAULT_BOOTSTRAP, *, clock: Clock
+    service: ApiService, bootstrap: BootstrapObjects = DEFAULT_BOOTSTRAP, *, clock: Clock
 ) -> None:
     """Until the cache ends its watches for good; one that was only cut off is begun again, and
     everything is looked at again when the store could not be reached for a while."""
     going: set[str] = set()  # namespaces that terminate
 
-    def concerns(record: Record) -> bool:
+    def concerns(record: ObjectRecord) -> bool:
         return record.resource in _LOOKED_AT or record.namespace in going
 
     while True:
@@ -76,7 +76,7 @@ async def run_namespaces(
 
 
 async def _follow(
-    service: Service, watcher: Watcher, bootstrap: BootstrapObjects, going: set[str]
+    service: ApiService, watcher: Watcher, bootstrap: BootstrapObjects, going: set[str]
 ) -> None:
     for record in service.cache.records(NAMESPACES):
         await _look_at(service, record.name, bootstrap, going)
@@ -86,14 +86,14 @@ async def _follow(
             await _look_at(service, name, bootstrap, going)
 
 
-def _namespace_concerned(delivery: Delivery) -> str:
+def _namespace_concerned(delivery: WatchDelivery) -> str:
     record = delivery.shown()
     assert record is not None
     return record.name if record.resource == NAMESPACES else record.namespace
 
 
 async def _look_at(
-    service: Service, name: str, bootstrap: BootstrapObjects, going: set[str]
+    service: ApiService, name: str, bootstrap: BootstrapObjects, going: set[str]
 ) -> None:
     if not _is_terminating(service, name):
         going.discard(name)
@@ -108,7 +108,7 @@ async def _look_at(
         _log.warning("namespace not emptied", namespace=name, reason=error.message)
 
 
-async def _empty(service: Service, name: str) -> None:
+async def _empty(service: ApiService, name: str) -> None:
     left = 0
     for resource in REGISTRY.stored():
         if not resource.namespaced:
@@ -118,7 +118,7 @@ async def _empty(service: Service, name: str) -> None:
         waiting = [one for one in page.records if not _is_going(one)]
         if waiting:
             deleted = await service.delete_collection(
-                _IDENTITY, resource, selection, DeleteOptions()
+                _IDENTITY, resource, selection, DeletionOptions()
             )
             left += sum(not one.gone for one in deleted)
         else:
@@ -127,10 +127,10 @@ async def _empty(service: Service, name: str) -> None:
         _log.info("namespace removed", namespace=name)
 
 
-def _is_terminating(service: Service, name: str) -> bool:
+def _is_terminating(service: ApiService, name: str) -> bool:
     record = service.cache.get(NAMESPACES, key_of(NAMESPACES, "", name))
     return record is not None and _is_going(record)
 
 
-def _is_going(record: Record) -> bool:
+def _is_going(record: ObjectRecord) -> bool:
     return bool(lookup(record.stored, "metadata", "deletionTimestamp"))

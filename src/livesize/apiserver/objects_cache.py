@@ -20,7 +20,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches
 from livesize.apiserver.keys import ROOT, prefix_of, resource_of
-from livesize.apiserver.records import Record, decode_record, make_record
+from livesize.apiserver.records import ObjectRecord, decode_record, make_record
 from livesize.apiserver.watchers import CAPACITY, Watcher
 from livesize.store.interface import (
     Change,
@@ -39,21 +39,21 @@ AHEAD_TIMEOUT_SECONDS = 3.0
 EARLIER_REVISIONS = 1000  # read again at the start, so that watches go on where they were
 
 
-class _Shelf:
+class _ResourceCache:
     """All objects of one resource, by key, with the ring of their recent changes."""
 
     def __init__(self, floor: int, ring_events: int) -> None:
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, ObjectRecord] = {}
         self.ring: deque[CacheEvent] = deque(maxlen=ring_events)
         self.floor = floor  # changes up to here are no longer in the ring
         self._sorted: list[str] | None = None
 
-    def ordered(self) -> list[Record]:
+    def ordered(self) -> list[ObjectRecord]:
         if self._sorted is None:
             self._sorted = sorted(self.records)
         return [self.records[key] for key in self._sorted]
 
-    def beginning_with(self, prefix: str) -> list[Record]:
+    def beginning_with(self, prefix: str) -> list[ObjectRecord]:
         """Those whose keys begin so, in key order."""
         if not self.records:
             return []
@@ -66,14 +66,14 @@ class _Shelf:
             for key in itertools.takewhile(lambda key: key.startswith(prefix), keys)
         ]
 
-    def put(self, record: Record) -> Record | None:
+    def put(self, record: ObjectRecord) -> ObjectRecord | None:
         before = self.records.get(record.key)
         if before is None:
             self._sorted = None
         self.records[record.key] = record
         return before
 
-    def remove(self, key: str) -> Record | None:
+    def remove(self, key: str) -> ObjectRecord | None:
         self._sorted = None
         return self.records.pop(key, None)
 
@@ -95,7 +95,7 @@ class ObjectsCache:
         self._store = store
         self._ring_events = ring_events
         self._watcher_capacity = watcher_capacity
-        self._shelves = {resource: _Shelf(0, ring_events) for resource in REGISTRY.stored()}
+        self._caches = {resource: _ResourceCache(0, ring_events) for resource in REGISTRY.stored()}
         # Nodes act on what they are told, while somebody waits for that; others look on.
         self._watchers_first: dict[Resource | None, dict[Watcher, None]] = {}
         self._watchers: dict[Resource | None, dict[Watcher, None]] = {}
@@ -114,25 +114,25 @@ class ObjectsCache:
 
     # Reading
 
-    def get(self, resource: Resource, key: str) -> Record | None:
-        return self._shelves[resource].records.get(key)
+    def get(self, resource: Resource, key: str) -> ObjectRecord | None:
+        return self._caches[resource].records.get(key)
 
-    def records(self, resource: Resource, namespace: str = "") -> list[Record]:
+    def records(self, resource: Resource, namespace: str = "") -> list[ObjectRecord]:
         """In key order: by namespace, then name."""
-        shelf = self._shelves[resource]
+        cached = self._caches[resource]
         if not namespace:
-            return shelf.ordered()
-        return shelf.beginning_with(prefix_of(resource, namespace))
+            return cached.ordered()
+        return cached.beginning_with(prefix_of(resource, namespace))
 
-    def records_at(self, resource: Resource, revision: int) -> list[Record]:
+    def records_at(self, resource: Resource, revision: int) -> list[ObjectRecord]:
         """As ``records`` was at an earlier revision: what has happened since is taken back."""
-        shelf = self._shelves[resource]
-        if revision < shelf.floor:
-            raise expired(f"too old resource version: {revision} ({shelf.floor})")
-        if not shelf.ring or shelf.ring[-1].revision <= revision:
-            return shelf.ordered()
-        records = dict(shelf.records)
-        for event in reversed(shelf.ring):
+        cached = self._caches[resource]
+        if revision < cached.floor:
+            raise expired(f"too old resource version: {revision} ({cached.floor})")
+        if not cached.ring or cached.ring[-1].revision <= revision:
+            return cached.ordered()
+        records = dict(cached.records)
+        for event in reversed(cached.ring):
             if event.revision <= revision:
                 break
             if event.before is None:
@@ -146,7 +146,7 @@ class ObjectsCache:
         return sum(len(watchers) for watchers in both)
 
     def object_count(self, resource: Resource) -> int:
-        return len(self._shelves[resource].records)
+        return len(self._caches[resource].records)
 
     async def fresh(self) -> None:
         """Return when everything committed before this call is in the cache."""
@@ -209,7 +209,7 @@ class ObjectsCache:
         """
         watcher = Watcher(resource, namespace, matches, capacity=self._watcher_capacity)
         if resource is not None:
-            self._catch_up(watcher, self._shelves[resource], namespace, after_revision)
+            self._catch_up(watcher, self._caches[resource], namespace, after_revision)
         watchers = self._watchers_first if first else self._watchers
         watchers.setdefault(resource, {})[watcher] = None
         return watcher
@@ -226,16 +226,16 @@ class ObjectsCache:
             watchers.clear()
 
     def _catch_up(
-        self, watcher: Watcher, shelf: _Shelf, namespace: str, after_revision: int | None
+        self, watcher: Watcher, cached: _ResourceCache, namespace: str, after_revision: int | None
     ) -> None:
         if after_revision is None:
             assert watcher.resource is not None
             present = self.records(watcher.resource, namespace)
             watcher.preload([record for record in present if watcher.selects(record)])
             return
-        if after_revision < shelf.floor:
-            raise expired(f"too old resource version: {after_revision} ({shelf.floor})")
-        watcher.catch_up(event for event in shelf.ring if event.revision > after_revision)
+        if after_revision < cached.floor:
+            raise expired(f"too old resource version: {after_revision} ({cached.floor})")
+        watcher.catch_up(event for event in cached.ring if event.revision > after_revision)
 
     # Feeding
 
@@ -258,14 +258,15 @@ class ObjectsCache:
 
     async def _load(self) -> None:
         listing = await self._read()
-        shelves = {
-            resource: _Shelf(listing.revision, self._ring_events) for resource in REGISTRY.stored()
+        caches = {
+            resource: _ResourceCache(listing.revision, self._ring_events)
+            for resource in REGISTRY.stored()
         }
         for entry in listing.entries:
             resource = resource_of(entry.key)
             if resource is not None:
-                shelves[resource].put(decode_record(resource, entry.value, entry.mod_revision))
-        self._shelves = shelves
+                caches[resource].put(decode_record(resource, entry.value, entry.mod_revision))
+        self._caches = caches
         # In the same moment: who began to watch while it was read has missed something, too.
         self.close_watchers(expired("the watch cache was loaded again; list again"))
         self._advance(listing.revision)
@@ -290,20 +291,20 @@ class ObjectsCache:
         self._advance(changes[-1].revision)
 
     def _apply_one(self, resource: Resource, change: Change) -> None:
-        shelf = self._shelves[resource]
+        cached = self._caches[resource]
         key = change.entry.key
         if change.kind is ChangeKind.DELETE:
-            before, after = shelf.remove(key), None
+            before, after = cached.remove(key), None
             if before is None:
                 return
         else:
             after = self._record(resource, change)
-            before = shelf.put(after)
+            before = cached.put(after)
         event = CacheEvent(change.revision, before, after)
-        shelf.remember(event)
+        cached.remember(event)
         self._tell(resource, event)
 
-    def _record(self, resource: Resource, change: Change) -> Record:
+    def _record(self, resource: Resource, change: Change) -> ObjectRecord:
         value, stored = self._announced.get(change.entry.key, _NOTHING)
         if value == change.entry.value:
             before = self.get(resource, change.entry.key)

@@ -2,7 +2,7 @@
 
 Tracked are writes that name a manager: by fieldManager, or by the user agent of an HTTP client.
 Not tracked are nodes and the scheduler, whose fields nobody else may write, events and leases,
-which are rewritten all the time, and the door's own housekeeping (ADR 0019).
+which are rewritten all the time, and what the API server itself cleans up (ADR 0019).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from livesize.api.apply.comparison import SAME, Difference, compare, fields_of
 from livesize.api.apply.field_sets import NOTHING
 from livesize.api.apply.owners import (
     Conflict,
-    Merged,
+    FieldOwner,
+    MergedObject,
     Operation,
     OwnedFields,
-    Owner,
     conflicts_of,
     merge_part,
     own_again,
@@ -61,7 +61,7 @@ _NOT_OWNED = frozenset(
 _RESIZED = ("name", "resources", "resizePolicy")
 
 
-def updating_owner(identity: Identity, target: Target, options: WriteOptions) -> Owner | None:
+def updating_owner(identity: Identity, target: Target, options: WriteOptions) -> FieldOwner | None:
     """Who makes a change, if it is tracked at all; without the time."""
     if not options.manager or identity.role in _UNTRACKED_ROLES:
         return None
@@ -70,12 +70,12 @@ def updating_owner(identity: Identity, target: Target, options: WriteOptions) ->
     return _owner(target, options, Operation.UPDATE)
 
 
-def applying_owner(target: Target, options: WriteOptions) -> Owner:
+def applying_owner(target: Target, options: WriteOptions) -> FieldOwner:
     return _owner(target, options, Operation.APPLY)
 
 
-def _owner(target: Target, options: WriteOptions, operation: Operation) -> Owner:
-    return Owner(options.manager, operation, target.resource.api_version, target.subresource)
+def _owner(target: Target, options: WriteOptions, operation: Operation) -> FieldOwner:
+    return FieldOwner(options.manager, operation, target.resource.api_version, target.subresource)
 
 
 def without_owners(obj: Object) -> Object:
@@ -97,7 +97,9 @@ def names_owners(patch: Any) -> bool:
     return "managedFields" in str(patch)
 
 
-def own_created(target: Target, new: Object, owner: Owner, part: Object | None = None) -> Object:
+def own_created(
+    target: Target, new: Object, owner: FieldOwner, part: Object | None = None
+) -> Object:
     """A new object, owned by whoever made it: all of it, or what was applied."""
     schema = _schema(target)
     owned = new if part is None else _applied(target, None, part)
@@ -105,7 +107,9 @@ def own_created(target: Target, new: Object, owner: Owner, part: Object | None =
     return _with_entries(new, [OwnedFields(owner, fields)] if fields else [])
 
 
-def own_changed(target: Target, old: Object, sent: Object, new: Object, owner: Owner) -> Object:
+def own_changed(
+    target: Target, old: Object, sent: Object, new: Object, owner: FieldOwner
+) -> Object:
     """``new`` with what its change did to the owners. A client may also hand on ownership itself,
     by sending other managedFields, or drop all of it, by sending one empty entry."""
     handed_on = _entries_sent(old, sent)
@@ -130,8 +134,8 @@ def _change(target: Target, old: Object, new: Object) -> Difference:
 
 
 def merge_into(
-    target: Target, stored: Object, served: Object, part: Object, owner: Owner
-) -> Merged:
+    target: Target, stored: Object, served: Object, part: Object, owner: FieldOwner
+) -> MergedObject:
     """What the object becomes when ``part`` is applied; raises StatusError where it cannot be."""
     entries = _entries_before_apply(target, stored)
     try:
@@ -141,7 +145,7 @@ def merge_into(
         raise bad_request(f"failed to read the applied object: {error.message}") from None
 
 
-def refuse_conflicts(target: Target, stored: Object, merged: Object, owner: Owner) -> None:
+def refuse_conflicts(target: Target, stored: Object, merged: Object, owner: FieldOwner) -> None:
     """409 with every field that others own and this apply would change."""
     would_be = default_object(target.resource, stripped(target, merged))
     change = compare(owned_part(target, stored), owned_part(target, would_be), _schema(target))
@@ -151,7 +155,9 @@ def refuse_conflicts(target: Target, stored: Object, merged: Object, owner: Owne
         raise StatusError(409, "Conflict", _conflict_message(conflicts), causes=causes)
 
 
-def own_applied(target: Target, old: Object, new: Object, part: Object, owner: Owner) -> Object:
+def own_applied(
+    target: Target, old: Object, new: Object, part: Object, owner: FieldOwner
+) -> Object:
     schema = _schema(target)
     change = compare(owned_part(target, old), owned_part(target, new), schema)
     fields = fields_of(owned_part(target, _applied(target, old, part)), schema) or NOTHING
@@ -160,7 +166,7 @@ def own_applied(target: Target, old: Object, new: Object, part: Object, owner: O
 
 
 def owned_part(target: Target, obj: Object) -> Object:
-    """What of a stored object can be owned through this door."""
+    """What of a stored object can be owned through this subresource."""
     match target.subresource:
         case "status":
             status = lookup(obj, "status")
@@ -244,7 +250,7 @@ def _entries_before_apply(target: Target, stored: Object) -> tuple[OwnedFields, 
         return ()
     made = lookup(stored, "metadata", "creationTimestamp", default="")
     api_version = target.resource.api_version
-    owner = Owner(BEFORE_FIRST_APPLY, Operation.UPDATE, api_version, target.subresource, made)
+    owner = FieldOwner(BEFORE_FIRST_APPLY, Operation.UPDATE, api_version, target.subresource, made)
     return (OwnedFields(owner, fields),)
 
 

@@ -70,7 +70,7 @@ class PendingConnections:
         if len(self._by_address[address]) > self._limits.per_address:
             self._drop(next(iter(self._by_address[address])))
         elif len(self._all) > self._limits.in_all:
-            self._drop(self._oldest_stranger())
+            self._drop(self._oldest_remote())
         return pending
 
     def remove(self, pending: PendingConnection) -> None:
@@ -82,7 +82,7 @@ class PendingConnections:
         if not here:
             del self._by_address[pending.address]
 
-    def _oldest_stranger(self) -> PendingConnection:
+    def _oldest_remote(self) -> PendingConnection:
         """Of another machine, if there is one."""
         for pending in self._all:
             if pending.address != LOCAL:

@@ -23,12 +23,12 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.quota import is_counted, recount
-from livesize.apiserver.admission.plan import Refusal
-from livesize.apiserver.admission.quota import Counted, plan_charge
+from livesize.apiserver.admission.plan import AdmissionRefusal
+from livesize.apiserver.admission.quota import CountedChange, plan_charge
 from livesize.apiserver.commit import ExtraWrite
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.store.interface import Check
 
 
@@ -37,7 +37,7 @@ class QuotaLedger:
         self._cache = cache
         self._lanes: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    def charge(self, change: Counted, name: str) -> Sequence[ExtraWrite]:
+    def charge(self, change: CountedChange, name: str) -> Sequence[ExtraWrite]:
         """The quotas to be stored with the change; raises 403 where one does not bear it."""
         shown = change.new if change.new is not None else change.old
         assert shown is not None
@@ -51,7 +51,7 @@ class QuotaLedger:
         own = key_of(change.resource, namespace, name_of(shown))
         records = {record.key: record for record in quotas if record.key != own}
         match plan_charge([record.stored for record in records.values()], change):
-            case Refusal(why=why, causes=causes):
+            case AdmissionRefusal(why=why, causes=causes):
                 raise forbidden(change.resource, name, why, causes)
             case charged:
                 return [*noticed, *(_quota_write(quota, records) for quota in charged)]
@@ -68,7 +68,7 @@ class QuotaLedger:
         record = self._cache.get(NAMESPACES, key_of(NAMESPACES, "", namespace))
         return () if record is None else (ExtraWrite(NAMESPACES, record.stored, record),)
 
-    def recounted(self, quota: Record) -> tuple[Record, Object] | None:
+    def recounted(self, quota: ObjectRecord) -> tuple[ObjectRecord, Object] | None:
         """The quota as it is stored now, and as it should be, where that is not the same."""
         newest = self._cache.get(RESOURCE_QUOTAS, quota.key)
         if newest is None:
@@ -84,11 +84,11 @@ class QuotaLedger:
 
     def with_usage(self, resource: Resource, old: Object | None, new: Object) -> Object:
         """``new`` with what is used of it, where it is a quota that sets limits."""
-        change = Counted(resource, old, new, refusable=False)
+        change = CountedChange(resource, old, new, refusable=False)
         return self.counted(new) if change.sets_limits else new
 
-    def lane(self, namespace: str) -> Lane:
-        return Lane(self._lanes, namespace)
+    def lock(self, namespace: str) -> QuotaLock:
+        return QuotaLock(self._lanes, namespace)
 
     def _others(self, namespace: str, own: str) -> Iterator[tuple[Resource, Object]]:
         for resource in REGISTRY.stored():
@@ -98,7 +98,7 @@ class QuotaLedger:
                         yield resource, record.stored
 
 
-class Lane:
+class QuotaLock:
     """The right to change what costs something in one namespace, taken when it turns out to be
     needed and given back at the end."""
 
@@ -129,6 +129,6 @@ class Lane:
         return waited
 
 
-def _quota_write(quota: Object, records: dict[str, Record]) -> ExtraWrite:
+def _quota_write(quota: Object, records: dict[str, ObjectRecord]) -> ExtraWrite:
     record = records[key_of(RESOURCE_QUOTAS, namespace_of(quota), name_of(quota))]
     return ExtraWrite(RESOURCE_QUOTAS, quota, record)

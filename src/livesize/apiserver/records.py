@@ -18,7 +18,7 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.strategies.lookup import strategy_of
 
 
-class Record(msgspec.Struct, frozen=True):
+class ObjectRecord(msgspec.Struct, frozen=True):
     resource: Resource
     key: str
     namespace: str
@@ -38,8 +38,8 @@ def served_form(resource: Resource, stored: Object) -> Object:
 
 
 def make_record(
-    resource: Resource, stored: Object, revision: int, before: Record | None = None
-) -> Record:
+    resource: Resource, stored: Object, revision: int, before: ObjectRecord | None = None
+) -> ObjectRecord:
     """The record of ``stored`` as committed at ``revision``; 0: not committed (a dry run).
     ``before``: the record of the same object, whose names are known."""
     if revision:
@@ -50,10 +50,10 @@ def make_record(
     else:
         namespace, name = namespace_of(stored), name_of(stored)
         key = key_of(resource, namespace, name)
-    return Record(resource, key, namespace, name, revision, stored, served, encode(served))
+    return ObjectRecord(resource, key, namespace, name, revision, stored, served, encode(served))
 
 
-def decode_record(resource: Resource, value: bytes, revision: int) -> Record:
+def decode_record(resource: Resource, value: bytes, revision: int) -> ObjectRecord:
     return make_record(resource, orjson.loads(value), revision)
 
 

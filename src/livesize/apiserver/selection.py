@@ -10,7 +10,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import lookup
 from livesize.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 from livesize.apiserver.events import Matches
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 
 _ANY = ("metadata.name", "metadata.namespace")
 
@@ -19,7 +19,7 @@ _BOOLEANS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 
 def parse_selection(resource: Resource, labels: str, fields: str) -> Matches | None:
     """A test of records; None where everything is selected. Raises StatusError 400."""
-    tests: list[Callable[[Record], bool]] = []
+    tests: list[Callable[[ObjectRecord], bool]] = []
     if labels:
         tests.append(_label_test(labels))
     if fields:
@@ -56,7 +56,7 @@ def _field_test(resource: Resource, text: str) -> Matches:
     return lambda record: all((field(record) == text) is not no for field, text, no in wanted)
 
 
-def _reader(name: str) -> Callable[[Record], str]:
+def _reader(name: str) -> Callable[[ObjectRecord], str]:
     """Reads one field as text; absent is empty. Every change is tested for every watcher, so what
     can be decided beforehand is decided here."""
     if name == "metadata.name":
@@ -69,9 +69,9 @@ def _reader(name: str) -> Callable[[Record], str]:
     return lambda record: str(lookup(record.served, *path, default=""))
 
 
-def _name(record: Record) -> str:
+def _name(record: ObjectRecord) -> str:
     return record.name
 
 
-def _namespace(record: Record) -> str:
+def _namespace(record: ObjectRecord) -> str:
     return record.namespace

@@ -1,4 +1,4 @@
-"""Runs the door: the watch cache, the namespaces and the HTTPS server, until told to stop.
+"""Runs the API server: the watch cache, the namespaces and the HTTPS server, until told to stop.
 
 server = ApiServer(config, store, context=context)
 async with server.running():        # ready when it begins
@@ -34,7 +34,7 @@ from livesize.apiserver.http.node_join import NODE_CERTIFICATE_SECONDS, NodeJoin
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.pending_connections import PendingLimits
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.streaming.endpoints import Endpoints, LocalNode
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.apiserver.tls import ensure_tls
@@ -93,7 +93,7 @@ class ApiServer:
         self._other_metrics: list[Callable[[], Iterable[Family]]] = []
         REGISTRY.seal()  # routes, caches and documents are made from the list of kinds
         self._cache = ObjectsCache(store)
-        self.service = Service(
+        self.service = ApiService(
             store,
             self._cache,
             context,

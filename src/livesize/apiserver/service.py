@@ -1,4 +1,4 @@
-"""The door below HTTP: every read and write of an object by somebody, with all its checks.
+"""The API below HTTP: every read and write of an object by an identity, with all its checks.
 
 A write goes: authorize → take in → default → validate → admit → commit. Reads come from the watch
 cache, brought up to the store's revision first. A write returns when it is durable and in the
@@ -40,7 +40,7 @@ from livesize.apiserver.auth.node_reads import (
 from livesize.apiserver.commit import Committer, ExtraWrite
 from livesize.apiserver.creation import Creator
 from livesize.apiserver.deletion import Deleted, Deleter
-from livesize.apiserver.deletion_plan import DeleteOptions
+from livesize.apiserver.deletion_plan import DeletionOptions
 from livesize.apiserver.eviction import EvictionGuard
 from livesize.apiserver.listing import Page, open_watch, read_page
 from livesize.apiserver.objects_cache import ObjectsCache
@@ -51,7 +51,7 @@ from livesize.apiserver.ownership import (
     updating_owner,
 )
 from livesize.apiserver.quotas import QuotaLedger
-from livesize.apiserver.records import Record, encode
+from livesize.apiserver.records import ObjectRecord, encode
 from livesize.apiserver.request_body import (
     apply_patch,
     names_policy,
@@ -66,7 +66,7 @@ from livesize.apiserver.subresources.attached_events import attached_event_error
 from livesize.apiserver.subresources.change import refuse_invalid
 from livesize.apiserver.subresources.pod_eviction import parse_eviction
 from livesize.apiserver.subresources.rules import change_rule, is_readable, post_rule, view_of
-from livesize.apiserver.update import Edit, Seen, Updater, merge_applied_part
+from livesize.apiserver.update import CurrentObject, Updater, UpdateRequest, merge_applied_part
 from livesize.apiserver.watchers import Watcher
 from livesize.apiserver.write_context import ATTEMPTS, WriteContext
 from livesize.machinery.context import Context
@@ -77,11 +77,11 @@ _PATCHES_OF_VIEWS = (PatchType.JSON, PatchType.MERGE, PatchType.STRATEGIC)
 
 
 class Applied(msgspec.Struct, frozen=True):
-    record: Record
+    record: ObjectRecord
     created: bool
 
 
-class Service:
+class ApiService:
     def __init__(
         self,
         store: Store,
@@ -102,7 +102,9 @@ class Service:
 
     # Reading
 
-    async def get(self, identity: Identity, target: Target, *, any_age: bool = False) -> Record:
+    async def get(
+        self, identity: Identity, target: Target, *, any_age: bool = False
+    ) -> ObjectRecord:
         await self._authorize_read(identity, target.access("get"))
         if not is_readable(target.resource, target.subresource):
             raise method_not_allowed()
@@ -172,7 +174,7 @@ class Service:
         namespace: str,
         obj: Any,
         options: WriteOptions = PLAIN_WRITE,
-    ) -> Record:
+    ) -> ObjectRecord:
         given_name = lookup(obj, "metadata", "name", default="")
         authorize(identity, Access("create", resource, "", namespace, str(given_name)))
         if resource.namespaced and not namespace:
@@ -189,13 +191,13 @@ class Service:
 
     async def update(
         self, identity: Identity, target: Target, obj: Any, options: WriteOptions = PLAIN_WRITE
-    ) -> Record:
-        edit = Edit.of(identity, "update", target, options)
+    ) -> ObjectRecord:
+        edit = UpdateRequest.of(identity, "update", target, options)
         rule = change_rule(target.resource, target.subresource)
         taken = take_sent(target, obj, options)
         strategy = strategy_of(target.resource)
 
-        def incoming(seen: Seen) -> Object:
+        def incoming(seen: CurrentObject) -> Object:
             return strategy.replaced(seen.stored, taken)
 
         return _viewed(target, await self._updater.modify(edit, rule, incoming))
@@ -207,14 +209,16 @@ class Service:
         patch: Any,
         patch_type: PatchType,
         options: WriteOptions = PLAIN_WRITE,
-    ) -> Record:
+    ) -> ObjectRecord:
         sizes = plain_sizes(target, patch, patch_type, options)
         knows = sizes is None and names_policy(patch)
-        edit = Edit.of(identity, "patch", target, options, sizes=sizes, knows_policies=knows)
+        edit = UpdateRequest.of(
+            identity, "patch", target, options, sizes=sizes, knows_policies=knows
+        )
         rule = change_rule(target.resource, target.subresource)
         with_owners, view = names_owners(patch), view_of(target.resource, target.subresource)
 
-        def incoming(seen: Seen) -> Object:
+        def incoming(seen: CurrentObject) -> Object:
             served = seen.record.served if with_owners else seen.served
             if view is not None:
                 served = view(target.resource, served)
@@ -231,7 +235,9 @@ class Service:
         if view_of(target.resource, target.subresource) is not None:
             raise unsupported_media_type(PatchType.APPLY, _PATCHES_OF_VIEWS)
         part = take_part(target, part, options)
-        edit = Edit.of(identity, "patch", target, options, applied=part, knows_policies=True)
+        edit = UpdateRequest.of(
+            identity, "patch", target, options, applied=part, knows_policies=True
+        )
         rule = change_rule(target.resource, target.subresource)
         for _ in range(ATTEMPTS):
             try:
@@ -249,7 +255,7 @@ class Service:
                     raise
         raise conflict(target.resource, target.name)
 
-    async def _create_applied(self, edit: Edit) -> Record:
+    async def _create_applied(self, edit: UpdateRequest) -> ObjectRecord:
         target, part = edit.target, edit.applied
         assert part is not None
         authorize(edit.identity, target.access("create"))
@@ -264,9 +270,9 @@ class Service:
 
     async def post(
         self, identity: Identity, target: Target, body: Any, options: WriteOptions = PLAIN_WRITE
-    ) -> Record:
+    ) -> ObjectRecord:
         """POST to a subresource: binding, resizing."""
-        edit = Edit.of(identity, "create", target, options, versioned=False)
+        edit = UpdateRequest.of(identity, "create", target, options, versioned=False)
         rule = post_rule(target.resource, target.subresource)
         taken = take_sent(target, body, options)
         events = self._attached_events(identity, target, taken)
@@ -281,14 +287,18 @@ class Service:
         pod = Target(target.resource, target.namespace, target.name)
         return await self._deleter.delete(identity, pod, delete_options, EvictionGuard(self.cache))
 
-    async def delete(self, identity: Identity, target: Target, options: DeleteOptions) -> Deleted:
+    async def delete(self, identity: Identity, target: Target, options: DeletionOptions) -> Deleted:
         authorize(identity, target.access("delete"))
         if target.subresource:
             raise method_not_allowed()
         return await self._deleter.delete(identity, target, options)
 
     async def delete_collection(
-        self, identity: Identity, resource: Resource, selection: ListOptions, options: DeleteOptions
+        self,
+        identity: Identity,
+        resource: Resource,
+        selection: ListOptions,
+        options: DeletionOptions,
     ) -> Sequence[Deleted]:
         access = Access("deletecollection", resource, namespace=selection.namespace)
         authorize(identity, access)
@@ -323,7 +333,7 @@ class Service:
         ]
 
 
-def _viewed(target: Target, record: Record) -> Record:
+def _viewed(target: Target, record: ObjectRecord) -> ObjectRecord:
     """The record with what clients are shown at the subresource."""
     view = view_of(target.resource, target.subresource)
     if view is None:

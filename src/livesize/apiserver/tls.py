@@ -1,4 +1,4 @@
-"""The cluster's certificate authority and the door's serving certificate.
+"""The cluster's certificate authority and the API server's serving certificate.
 
 Made once, kept in files only their owner can read, reused after a restart. The serving
 certificate is made again when it is near its end or when the names it must carry have changed;

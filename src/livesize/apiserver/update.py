@@ -14,8 +14,8 @@ from livesize.api.plain_resize import Sizes, resize_plainly
 from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.write_options import FieldValidation, WriteOptions
-from livesize.apiserver.admission.plan import Attempt, may_resize
-from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.admission.plan import AdmissionRequest, may_resize
+from livesize.apiserver.admission.quota import CountedChange
 from livesize.apiserver.auth.authorize import Access, authorize
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.commit import ExtraWrite
@@ -31,7 +31,7 @@ from livesize.apiserver.ownership import (
     updating_owner,
     without_owners,
 )
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_body import take_object
 from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
@@ -41,7 +41,7 @@ from livesize.apiserver.write_context import ATTEMPTS, WriteContext, admit_or_re
 from livesize.store.interface import ConflictError
 
 
-class Edit(msgspec.Struct, frozen=True):
+class UpdateRequest(msgspec.Struct, frozen=True):
     """Who changes what. ``versioned``: what is sent is an object with its resourceVersion;
     ``applied``: the part of it that is applied; ``sizes``: all that it asks, if it is plain;
     ``knows_policies``: of resize, so that one it leaves out is meant to go (ADR 0074)."""
@@ -58,7 +58,7 @@ class Edit(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls, identity: Identity, verb: str, target: Target, options: WriteOptions, **how: Any
-    ) -> Edit:
+    ) -> UpdateRequest:
         """Authorized, or 403."""
         access = target.access(verb)
         authorize(identity, access)
@@ -76,24 +76,24 @@ class Edit(msgspec.Struct, frozen=True):
         timed = msgspec.structs.replace(updating, time=now)
         return own_changed(self.target, old, sent, new, timed)
 
-    def counted(self, stored: Object, new: Object) -> Counted:
+    def counted(self, stored: Object, new: Object) -> CountedChange:
         """The change as quotas see it. A quota refuses no report of facts."""
         refusable = (
             self.target.subresource in ("", "resize") and self.identity.role is not Role.NODE
         )
         left = None if is_finished(self.target, new) else new
-        return Counted(self.target.resource, stored, left, refusable)
+        return CountedChange(self.target.resource, stored, left, refusable)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class CurrentObject(msgspec.Struct, frozen=True):
     """The newest state, and both of its forms as rules see them: without owners."""
 
-    record: Record
+    record: ObjectRecord
     stored: Object
     served: Object
 
     @classmethod
-    def of(cls, record: Record) -> Seen:
+    def of(cls, record: ObjectRecord) -> CurrentObject:
         return cls(record, without_owners(record.stored), without_owners(record.served))
 
 
@@ -103,31 +103,31 @@ class Updater:
 
     async def modify(
         self,
-        edit: Edit,
+        edit: UpdateRequest,
         rule: Rule,
-        incoming: Callable[[Seen], Object],
+        incoming: Callable[[CurrentObject], Object],
         events: Sequence[ExtraWrite] = (),
-    ) -> Record:
+    ) -> ObjectRecord:
         """Apply the rule to the newest state until it is committed; a client that named a
         resourceVersion gets 409 as soon as that is not the newest."""
         target = edit.target
         await self._context.cache.fresh()  # another server may have written what the client saw
-        with self._context.quotas.lane(target.namespace) as lane:
+        with self._context.quotas.lock(target.namespace) as lock:
             for _ in range(ATTEMPTS):
                 record = await self._context.newest(target)
                 new = self._resized(edit, record.stored)
                 if new is None:
-                    seen = Seen.of(record)
+                    seen = CurrentObject.of(record)
                     new = self._next(edit, rule, seen, incoming(seen))
                 node = await self._node_to_ask(edit.access, record.stored)
                 context = self._context.admission_context(edit.access)
                 admit_or_refuse(
-                    Attempt(edit.identity, edit.access, record.stored, new, node, context)
+                    AdmissionRequest(edit.identity, edit.access, record.stored, new, node, context)
                 )
                 if new == record.stored and not events:
                     return record
                 extra = await self._context.charge(
-                    lane, edit.counted(record.stored, new), target.name
+                    lock, edit.counted(record.stored, new), target.name
                 )
                 if extra is None:
                     continue
@@ -139,7 +139,7 @@ class Updater:
                     await self._context.cache.fresh()
         raise conflict(target.resource, target.name)
 
-    def _resized(self, edit: Edit, stored: Object) -> Object | None:
+    def _resized(self, edit: UpdateRequest, stored: Object) -> Object | None:
         """What a plain resize makes of the newest state; None where this is not one."""
         resized = None if edit.sizes is None else resize_plainly(stored, edit.sizes)
         if resized is None or not resized.changed:
@@ -148,7 +148,7 @@ class Updater:
         new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
         return edit.owned(stored, stored, new, now)
 
-    def _next(self, edit: Edit, rule: Rule, seen: Seen, sent: Object) -> Object:
+    def _next(self, edit: UpdateRequest, rule: Rule, seen: CurrentObject, sent: Object) -> Object:
         """What the rule makes of the newest state and what was sent."""
         target, record = edit.target, seen.record
         if edit.versioned:
@@ -172,8 +172,8 @@ class Updater:
             return None
 
     async def _settle(
-        self, target: Target, new: Object, record: Record, extra: Sequence[ExtraWrite]
-    ) -> Record:
+        self, target: Target, new: Object, record: ObjectRecord, extra: Sequence[ExtraWrite]
+    ) -> ObjectRecord:
         also = self._context.quotas.unchanged(target.resource, target.namespace)
         strategy = strategy_of(target.resource)
         new = strategy.remembered(record.stored, new)
@@ -190,7 +190,7 @@ class Updater:
         return await self._context.recounted(made, record.stored)
 
 
-def merge_applied_part(edit: Edit, seen: Seen) -> Object:
+def merge_applied_part(edit: UpdateRequest, seen: CurrentObject) -> Object:
     """The object with the applied part; raises 409 where others own what it changes."""
     target, part, record = edit.target, edit.applied, seen.record
     assert part is not None

@@ -17,22 +17,22 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.list_watch import INITIAL_EVENTS_END, WatchEventType
 from livesize.api.objects import Object
 from livesize.apiserver.events import CacheEvent, Matches, event_line
-from livesize.apiserver.records import Record, encode
+from livesize.apiserver.records import ObjectRecord, encode
 from livesize.machinery.tasks import next_turn
 
 CAPACITY = 4096
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class WatchDelivery(msgspec.Struct, frozen=True):
     """One event for one watcher: a change, an object of the initial state, or a bookmark."""
 
     type: WatchEventType
     revision: int
     event: CacheEvent | None = None
-    record: Record | None = None
+    record: ObjectRecord | None = None
     bookmark: Object | None = None
 
-    def shown(self) -> Record | None:
+    def shown(self) -> ObjectRecord | None:
         """The object told about; None for a bookmark."""
         return self.event.shown(self.type) if self.event is not None else self.record
 
@@ -61,10 +61,10 @@ class Watcher:
         self._namespace = namespace
         self._matches = matches
         self._capacity = capacity
-        self._queue: deque[Delivery] = deque()
+        self._queue: deque[WatchDelivery] = deque()
         self._wake = asyncio.Event()
 
-    def selects(self, record: Record) -> bool:
+    def selects(self, record: ObjectRecord) -> bool:
         if self._namespace and record.namespace != self._namespace:
             return False
         return self._matches is None or self._matches(record)
@@ -75,7 +75,7 @@ class Watcher:
             return
         kind = event.type if self._matches is None else event.type_for(self.selects)
         if kind is not None:
-            self._put(Delivery(kind, event.revision, event=event))
+            self._put(WatchDelivery(kind, event.revision, event=event))
 
     def catch_up(self, events: Iterable[CacheEvent]) -> None:
         """What happened before the watch began; does not count against the capacity."""
@@ -85,10 +85,10 @@ class Watcher:
             self.offer(event)
         self._capacity = capacity + len(self._queue)
 
-    def preload(self, records: list[Record]) -> None:
+    def preload(self, records: list[ObjectRecord]) -> None:
         """The state at the beginning, as ADDED events; does not count against the capacity."""
         for record in records:
-            self._queue.append(Delivery(WatchEventType.ADDED, record.revision, record=record))
+            self._queue.append(WatchDelivery(WatchEventType.ADDED, record.revision, record=record))
         self._capacity += len(records)
         self._wake.set()
 
@@ -102,7 +102,7 @@ class Watcher:
             "apiVersion": self.resource.api_version,
             "metadata": metadata,
         }
-        self._put(Delivery(WatchEventType.BOOKMARK, revision, bookmark=body))
+        self._put(WatchDelivery(WatchEventType.BOOKMARK, revision, bookmark=body))
 
     def close(self, error: StatusError | None = None) -> None:
         """No more events; what is queued is still delivered."""
@@ -112,7 +112,7 @@ class Watcher:
         self.error = error
         self._wake.set()
 
-    async def take(self, *, late: bool = False) -> list[Delivery]:
+    async def take(self, *, late: bool = False) -> list[WatchDelivery]:
         """All that has come since, at least one; an empty list is the end. ``late``: after those
         on the network, and after the answer to whoever made the change."""
         while not self._queue and not self.ended:
@@ -124,7 +124,7 @@ class Watcher:
         self._queue.clear()
         return taken
 
-    def _put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: WatchDelivery) -> None:
         if len(self._queue) >= self._capacity:
             self._queue.clear()
             self.close(expired("the watch did not keep up with the changes; list again"))

@@ -1,4 +1,4 @@
-"""The web servers the door can stand on: uvicorn, or granian where HTTP/2 is wanted.
+"""The web servers that the API server can run on: uvicorn, or granian where HTTP/2 is wanted.
 
 Both take the same ASGI application and a socket that listens already, serve in this event loop, and
 leave signals to the composition root. granian is an extra and imported only when asked for.
@@ -83,7 +83,7 @@ class UvicornServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals alone, says when it has begun, and limits who may stand at the door."""
+    """Leaves signals alone, says when it has begun, and limits connections of unknown clients."""
 
     def __init__(
         self, config: uvicorn.Config, listening: asyncio.Event, limits: PendingLimits

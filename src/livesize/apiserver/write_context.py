@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import msgspec
 
-from livesize.api.apply.owners import Owner
+from livesize.api.apply.owners import FieldOwner
 from livesize.api.errors import forbidden, not_found
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
 from livesize.api.objects import Object
 from livesize.api.times import format_time
-from livesize.apiserver.admission.plan import AdmissionContext, Attempt, admit
-from livesize.apiserver.admission.quota import Counted
+from livesize.apiserver.admission.plan import AdmissionContext, AdmissionRequest, admit
+from livesize.apiserver.admission.quota import CountedChange
 from livesize.apiserver.admission_context import context_of
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.commit import Committer, ExtraWrite
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.quotas import Lane, QuotaLedger
-from livesize.apiserver.records import Record, make_record
+from livesize.apiserver.quotas import QuotaLedger, QuotaLock
+from livesize.apiserver.records import ObjectRecord, make_record
 from livesize.apiserver.request_types import Target
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import Ids
@@ -46,7 +46,7 @@ class WriteContext:
         """The other objects that admission compares the change with."""
         return context_of(self.cache, access, trusts_editors=self.trusts_editors)
 
-    async def newest(self, target: Target) -> Record:
+    async def newest(self, target: Target) -> ObjectRecord:
         """What the cache has: a stale one is found out at the commit, a missing one here."""
         key = key_of(target.resource, target.namespace, target.name)
         record = self.cache.get(target.resource, key)
@@ -57,15 +57,17 @@ class WriteContext:
             raise not_found(target.resource, target.name)
         return record
 
-    async def charge(self, lane: Lane, change: Counted, name: str) -> Sequence[ExtraWrite] | None:
+    async def charge(
+        self, lock: QuotaLock, change: CountedChange, name: str
+    ) -> Sequence[ExtraWrite] | None:
         """The quotas to be stored with the change; None: others came first, so look again."""
         extra = self.quotas.charge(change, name)
-        return None if extra and await lane.must_look_again() else extra
+        return None if extra and await lock.must_look_again() else extra
 
-    async def recounted(self, quota: Record, old: Object | None) -> Record:
+    async def recounted(self, quota: ObjectRecord, old: Object | None) -> ObjectRecord:
         """A quota whose limits are new, with what was stored while it was counted; any other
         object as it is."""
-        if not Counted(quota.resource, old, quota.stored, refusable=False).sets_limits:
+        if not CountedChange(quota.resource, old, quota.stored, refusable=False).sets_limits:
             return quota
         for _ in range(ATTEMPTS):
             differing = self.quotas.recounted(quota)
@@ -78,17 +80,17 @@ class WriteContext:
                 await self.cache.fresh()
         return quota
 
-    def timed(self, owner: Owner) -> Owner:
+    def timed(self, owner: FieldOwner) -> FieldOwner:
         return msgspec.structs.replace(owner, time=format_time(self.clock.now()))
 
 
-def admit_or_refuse(attempt: Attempt) -> None:
+def admit_or_refuse(attempt: AdmissionRequest) -> None:
     refusal = admit(attempt)
     if refusal is not None:
         access = attempt.access
         raise forbidden(access.resource, access.name, refusal.why, refusal.causes)
 
 
-def dry_record(resource: Resource, new: Object, old: Record | None) -> Record:
+def dry_record(resource: Resource, new: Object, old: ObjectRecord | None) -> ObjectRecord:
     """What would have been stored; a new object has no resourceVersion yet."""
     return make_record(resource, new, old.revision if old is not None else 0)

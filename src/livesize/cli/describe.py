@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from livesize.api.container_state import start_failures
 from livesize.api.kinds.event import EVENTS
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
@@ -74,6 +75,7 @@ def summary_lines(pod: Object) -> list[str]:
     return [
         f"pod/{name_of(pod)} in {namespace_of(pod)}, on node {node}",
         f"Status {pod_status(pod)}, QoS class {quality}, resize {resize_word(pod)}",
+        *start_failures(pod),
     ]
 
 

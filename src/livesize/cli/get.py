@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from livesize.api.container_state import start_failures
 from livesize.api.errors import StatusError
+from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of, version_of
 from livesize.cli.completion import complete_target
@@ -36,8 +38,10 @@ from livesize.machinery.clock import SystemClock
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
 
+_MOST_FAILURES = 5
 
-class View(msgspec.Struct, frozen=True):
+
+class GetView(msgspec.Struct, frozen=True):
     """What the command shows, and how."""
 
     form: Format
@@ -85,7 +89,7 @@ def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: An
         raise click.UsageError("--watch shows one kind or one object at a time")
     if everywhere and any(target.names for target in wanted):
         raise click.UsageError("an object is named within one namespace: use -n, not -A")
-    view = View(
+    view = GetView(
         form=Format(options["output"]),
         namespace="" if everywhere else default_namespace(kubeconfig, namespace),
         labels=options["labels"],
@@ -101,7 +105,7 @@ def get(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: An
     run_with_client(kubeconfig, work)
 
 
-async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: View) -> None:
+async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: GetView) -> None:
     found = [(target, await _fetch(client, target, view)) for target in targets]
     if view.form in (Format.JSON, Format.YAML):
         every = [obj for _, objects in found for obj in objects]
@@ -114,7 +118,7 @@ async def _show(client: HttpClient, targets: Sequence[CommandTarget], view: View
         _print(target, objects, view)
 
 
-async def _fetch(client: HttpClient, target: CommandTarget, view: View) -> list[Object]:
+async def _fetch(client: HttpClient, target: CommandTarget, view: GetView) -> list[Object]:
     if target.names:
         namespace = view.namespace if target.resource.namespaced else ""
         return [await client.get(target.resource, name, namespace) for name in target.names]
@@ -135,7 +139,7 @@ def _merged(
     return merged
 
 
-def _print(target: CommandTarget, objects: Sequence[Object], view: View) -> None:
+def _print(target: CommandTarget, objects: Sequence[Object], view: GetView) -> None:
     if view.form is Format.NAME:
         for obj in objects:
             click.echo(plain(label_of(target.resource, name_of(obj))))
@@ -154,9 +158,21 @@ def _print(target: CommandTarget, objects: Sequence[Object], view: View) -> None
             all_namespaces=not view.namespace,
         )
     )
+    if target.resource == PODS:
+        print_failures(objects)
 
 
-async def _watch(client: HttpClient, target: CommandTarget, view: View) -> None:
+def print_failures(pods: Sequence[Object]) -> None:
+    """Below the table, whose one word says neither the cause nor the remedy."""
+    failures = [f"pod/{name_of(pod)}: {one}" for pod in pods for one in start_failures(pod)]
+    for line in failures[:_MOST_FAILURES]:
+        click.echo(plain(line), err=True)
+    if len(failures) > _MOST_FAILURES:
+        more = len(failures) - _MOST_FAILURES
+        click.echo(f"and {more} more: `livesize describe pod/NAME` says why", err=True)
+
+
+async def _watch(client: HttpClient, target: CommandTarget, view: GetView) -> None:
     lines = _WatchedLines(target, view)
     while True:
         listing = await client.list(target.resource, view.selection(target))
@@ -169,7 +185,7 @@ async def _watch(client: HttpClient, target: CommandTarget, view: View) -> None:
 
 
 async def _follow(
-    client: HttpClient, target: CommandTarget, view: View, version: str, lines: _WatchedLines
+    client: HttpClient, target: CommandTarget, view: GetView, version: str, lines: _WatchedLines
 ) -> None:
     while True:
         stream = client.watch(target.resource, view.selection(target), resource_version=version)
@@ -183,7 +199,7 @@ async def _follow(
 class _WatchedLines:
     """Prints objects one line each, keeping the columns of what came before."""
 
-    def __init__(self, target: CommandTarget, view: View) -> None:
+    def __init__(self, target: CommandTarget, view: GetView) -> None:
         self._target = target
         self._view = view
         self._widths: tuple[int, ...] = ()

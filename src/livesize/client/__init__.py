@@ -1,1 +1,1 @@
-"""THE VOICE: the one way components and people speak to an API server."""
+"""The client: the one way components and people speak to an API server."""

@@ -31,7 +31,7 @@ _MEASURE_SECONDS = 2.0
 _WAIT_SECONDS = 30.0
 
 
-class Size(msgspec.Struct, frozen=True):
+class DemoContainerSize(msgspec.Struct, frozen=True):
     cpu_milli: int
     memory_mib: int
 
@@ -48,8 +48,8 @@ class Proof(msgspec.Struct, frozen=True):
     held_bytes: int
 
 
-_START = Size(200, 96)
-_SIZES = (("grow", Size(800, 256)), ("shrink", Size(300, 64)))
+_START = DemoContainerSize(200, 96)
+_SIZES = (("grow", DemoContainerSize(800, 256)), ("shrink", DemoContainerSize(300, 64)))
 
 
 class ContainerAct:
@@ -126,7 +126,7 @@ def _print_heading() -> None:
     )
 
 
-def _show(word: str, size: Size, proof: Proof, took: str) -> None:
+def _show(word: str, size: DemoContainerSize, proof: Proof, took: str) -> None:
     asked = f"{size.cpu_milli}m {size.memory_mib}Mi"
     quota, limit = format_quota(proof.group.quota_us), format_limit(proof.group.limit_bytes)
     held = f"{proof.held_bytes >> 20} MiB"
@@ -136,7 +136,7 @@ def _show(word: str, size: Size, proof: Proof, took: str) -> None:
     )
 
 
-def _check(word: str, size: Size, proof: Proof, first: Proof) -> None:
+def _check(word: str, size: DemoContainerSize, proof: Proof, first: Proof) -> None:
     check_group(word, proof.group, first.group, (size.cpu_milli, size.memory_mib << 20))
     allowed = size.cpu_milli / 1000
     promise(

@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 5
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-class GuestWord(msgspec.Struct, frozen=True):
+class GuestReading(msgspec.Struct, frozen=True):
     """From the guest's own /proc and /sys."""
 
     vcpus_online: int
@@ -34,7 +34,7 @@ class GuestWitness:
         self._domain_name = domain_name
         load_libvirt().registerErrorHandler(lambda *_: None, None)  # it would print what we raise
 
-    def ask(self) -> GuestWord:
+    def ask(self) -> GuestReading:
         """RuntimeCallError where the guest's agent does not answer."""
         libvirt = load_libvirt()
         # By the folder's descriptor: a socket's path may have 107 characters only.
@@ -52,10 +52,10 @@ class GuestWitness:
             os.close(folder)
 
 
-def parse_word(files: dict[str, str]) -> GuestWord:
+def parse_word(files: dict[str, str]) -> GuestReading:
     """From the text of the guest's files, by path. Pure."""
     memory = dict(line.split(":", 1) for line in files["/proc/meminfo"].splitlines())
-    return GuestWord(
+    return GuestReading(
         vcpus_online=sum(_range_size(part) for part in files[_ONLINE].strip().split(",")),
         memory_total_bytes=int(memory["MemTotal"].split()[0]) * 1024,
         uptime_seconds=float(files["/proc/uptime"].split()[0]),
@@ -73,7 +73,7 @@ def _range_size(text: str) -> int:
     return int(last or first) - int(first) + 1
 
 
-def _ask(domain: Any) -> GuestWord:
+def _ask(domain: Any) -> GuestReading:
     import libvirt_qemu
 
     def command(name: str, **arguments: object) -> Any:

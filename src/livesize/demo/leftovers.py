@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.05
 _FORCE_SECONDS = 5.0
 
 
-class Leftovers(msgspec.Struct, frozen=True):
+class DemoLeftovers(msgspec.Struct, frozen=True):
     pids: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -35,16 +35,16 @@ class Leftovers(msgspec.Struct, frozen=True):
         return ", ".join([*processes, *(f"control group {group}" for group in self.groups)])
 
 
-def find_leftovers(folder: Path, root_groups: tuple[str, ...]) -> Leftovers:
+def find_leftovers(folder: Path, root_groups: tuple[str, ...]) -> DemoLeftovers:
     cgroups = open_cgroups()
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return Leftovers(
+    return DemoLeftovers(
         tuple(sorted(pid for pid in pids if pid != os.getpid() and _belongs(pid, folder))),
         tuple(group for group in root_groups if cgroups.exists(group)),
     )
 
 
-def wait_for_nothing(folder: Path, root_groups: tuple[str, ...], seconds: float) -> Leftovers:
+def wait_for_nothing(folder: Path, root_groups: tuple[str, ...], seconds: float) -> DemoLeftovers:
     """What is still there then; what has ended needs a moment to vanish."""
     left = find_leftovers(folder, root_groups)
     for _ in _polls(seconds):

@@ -19,7 +19,7 @@ import click
 
 from livesize.demo.interrupts import undisturbed
 from livesize.demo.leftovers import (
-    Leftovers,
+    DemoLeftovers,
     find_leftovers,
     remove_by_force,
     wait_for_nothing,
@@ -88,7 +88,7 @@ class DemoSystem:
             if not lines.readline():
                 raise click.ClickException(f"Livesize did not start:\n{self.last_log()}")
 
-    def end(self) -> Leftovers:
+    def end(self) -> DemoLeftovers:
         """Stop it, undisturbed. Nothing is left after it; returned is what it did not remove."""
         groups = (self.container_groups, self.vm_groups)
         with undisturbed():
@@ -124,5 +124,5 @@ class DemoSystem:
         return False
 
 
-def _sentence(left: Leftovers) -> str:
+def _sentence(left: DemoLeftovers) -> str:
     return f"Livesize left something behind, which was removed by force: {left}"

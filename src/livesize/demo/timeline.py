@@ -13,7 +13,7 @@ _NAMES = f"{'asked':>6} {'plugged':>9} {'in guest':>9}"
 _ROW_SECONDS = 1.0
 
 
-class Moment(msgspec.Struct, frozen=True):
+class TimelineRow(msgspec.Struct, frozen=True):
     """How things stand: asked for in spec, plugged into the domain, seen by the guest. Memory in
     MiB; None: not known."""
 
@@ -26,10 +26,10 @@ class Moment(msgspec.Struct, frozen=True):
     memory_seen: int | None
 
 
-def moment_of(pod: Object) -> Moment:
+def moment_of(pod: Object) -> TimelineRow:
     desired = lookup(pod, "spec", "virtualMachine", "resources", "requests", default={})
     guest = lookup(pod, "status", "virtualMachineStatus", "guest", default={})
-    return Moment(
+    return TimelineRow(
         phase=str(lookup(pod, "status", "resizeState", "phase", default="None")),
         vcpus_desired=cpu_milli(desired.get("cpu", "0")) // 1000,
         vcpus_plugged=guest.get("vcpusPlugged"),
@@ -40,7 +40,7 @@ def moment_of(pod: Object) -> Moment:
     )
 
 
-def is_worth_a_row(before: Moment, now: Moment, seconds: float) -> bool:
+def is_worth_a_row(before: TimelineRow, now: TimelineRow, seconds: float) -> bool:
     """Did something move since the row of ``seconds`` ago? Memory on its way gets a row every
     second; that a busy guest does not answer for a moment is no news."""
     if now.vcpus_online is None or now == before:
@@ -55,7 +55,7 @@ def heading() -> tuple[str, str]:
     )
 
 
-def row(seconds: float, moment: Moment, took: str = "") -> str:
+def row(seconds: float, moment: TimelineRow, took: str = "") -> str:
     word = "start" if moment.phase == "None" else moment.phase
     vcpus = _cells(moment.vcpus_desired, moment.vcpus_plugged, moment.vcpus_online)
     memory = _cells(moment.memory_desired, moment.memory_plugged, moment.memory_seen)
@@ -63,7 +63,7 @@ def row(seconds: float, moment: Moment, took: str = "") -> str:
     return line.rstrip()
 
 
-def _but_memory(moment: Moment) -> Moment:
+def _but_memory(moment: TimelineRow) -> TimelineRow:
     return msgspec.structs.replace(moment, memory_plugged=None, memory_seen=None)
 
 

@@ -25,10 +25,10 @@ from livesize.demo.groups import (
     format_quota,
     read_group,
 )
-from livesize.demo.guest_witness import GuestWitness, GuestWord
+from livesize.demo.guest_witness import GuestReading, GuestWitness
 from livesize.demo.pods import Pods, check_settled
 from livesize.demo.promises import BrokenPromiseError, promise
-from livesize.demo.timeline import Moment, heading, is_worth_a_row, moment_of, row
+from livesize.demo.timeline import TimelineRow, heading, is_worth_a_row, moment_of, row
 from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
@@ -43,7 +43,7 @@ _AGENT_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.2
 
 
-class VmSize(msgspec.Struct, frozen=True):
+class DemoVmSize(msgspec.Struct, frozen=True):
     vcpus: int
     memory_mib: int
 
@@ -58,12 +58,12 @@ class VmSize(msgspec.Struct, frozen=True):
 class VmProof(msgspec.Struct, frozen=True):
     """What the guest says of itself, and the kernel of its QEMU."""
 
-    guest: GuestWord
+    guest: GuestReading
     group: GroupProof
 
 
-SMALL = VmSize(1, 512)
-LARGE = VmSize(4, 2048)
+SMALL = DemoVmSize(1, 512)
+LARGE = DemoVmSize(4, 2048)
 _SIZES = (("grow", LARGE), ("shrink", SMALL))
 
 
@@ -75,7 +75,7 @@ class VmAct:
         self._clock = clock
         self._began = 0.0  # when the timeline begins
         self._shown_at = 0.0
-        self._shown: Moment = moment_of({})
+        self._shown: TimelineRow = moment_of({})
 
     async def create(self) -> Object:
         machine = {
@@ -114,7 +114,7 @@ class VmAct:
         _print_verdict(pod, proofs, overhead_bytes)
         print_history(pod)
 
-    async def _resize(self, size: VmSize) -> Object:
+    async def _resize(self, size: DemoVmSize) -> Object:
         """With a row of the timeline whenever something moves."""
 
         def show(pod: Object) -> None:
@@ -127,14 +127,14 @@ class VmAct:
         self._print(moment_of(resized.pod), f"{resized.seconds:.2f} s")
         return resized.pod
 
-    def _print(self, moment: Moment, took: str = "") -> None:
+    def _print(self, moment: TimelineRow, took: str = "") -> None:
         self._shown, self._shown_at = moment, self._clock.monotonic()
         click.echo(row(self._shown_at - self._began, moment, took))
 
     async def _look(self, witness: GuestWitness, group: str) -> VmProof:
         return VmProof(await self._ask(witness.ask), read_group(self._cgroups, group))
 
-    async def _ask(self, ask: Callable[[], GuestWord]) -> GuestWord:
+    async def _ask(self, ask: Callable[[], GuestReading]) -> GuestReading:
         """Its agent starts a moment after the guest is ready."""
         deadline = self._clock.monotonic() + _AGENT_SECONDS
         while True:
@@ -146,7 +146,7 @@ class VmAct:
             await self._clock.sleep(_ASK_AGAIN_SECONDS)
 
 
-def _print_proofs(proofs: list[tuple[str, VmSize, VmProof]]) -> None:
+def _print_proofs(proofs: list[tuple[str, DemoVmSize, VmProof]]) -> None:
     click.echo(
         f"{'':8}{'CPUs online':>11} {'MemTotal':>10} {'uptime':>8}  {'boot id':8} │"
         f" {'QEMU pid':>8} {'cgroup CPU':>11} {'cgroup memory':>14}"
@@ -162,7 +162,7 @@ def _print_proofs(proofs: list[tuple[str, VmSize, VmProof]]) -> None:
 
 
 def check_proof(
-    word: str, size: VmSize, proof: VmProof, first: VmProof, overhead_bytes: int
+    word: str, size: DemoVmSize, proof: VmProof, first: VmProof, overhead_bytes: int
 ) -> None:
     guest, before = proof.guest, first.guest
     promise(
@@ -184,7 +184,7 @@ def check_proof(
 
 
 def _print_verdict(
-    pod: Object, proofs: list[tuple[str, VmSize, VmProof]], overhead_bytes: int
+    pod: Object, proofs: list[tuple[str, DemoVmSize, VmProof]], overhead_bytes: int
 ) -> None:
     first, last = proofs[0][2], proofs[-1][2]
     lived = last.guest.uptime_seconds - first.guest.uptime_seconds

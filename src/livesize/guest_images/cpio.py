@@ -25,7 +25,7 @@ _ALIGNMENT = 4
 _LARGEST_FILE = 0xFFFFFFFF
 
 
-class File(msgspec.Struct, frozen=True, tag=True):
+class CpioFile(msgspec.Struct, frozen=True, tag=True):
     content: bytes
     mode: int = 0o644
 
@@ -37,13 +37,13 @@ class HostFile(msgspec.Struct, frozen=True, tag=True):
     mode: int | None = None
 
 
-class Link(msgspec.Struct, frozen=True, tag=True):
+class CpioLink(msgspec.Struct, frozen=True, tag=True):
     """A symbolic link."""
 
     target: str
 
 
-class Folder(msgspec.Struct, frozen=True, tag=True):
+class CpioFolder(msgspec.Struct, frozen=True, tag=True):
     mode: int = 0o755
 
 
@@ -55,7 +55,7 @@ class Device(msgspec.Struct, frozen=True, tag=True):
     mode: int = 0o600
 
 
-Entry: TypeAlias = File | HostFile | Link | Folder | Device
+Entry: TypeAlias = CpioFile | HostFile | CpioLink | CpioFolder | Device
 Entries: TypeAlias = Mapping[str, Entry]  # by path, without a slash in front
 
 
@@ -91,7 +91,7 @@ def with_parents(entries: Entries) -> dict[str, Entry]:
     for name in entries:
         for parent in PurePosixPath(name).parents:
             if parent.name:
-                complete.setdefault(str(parent), Folder())
+                complete.setdefault(str(parent), CpioFolder())
     return complete
 
 
@@ -112,16 +112,16 @@ def _checked(name: str) -> str:
 
 def _write_entry(sink: ByteSink, number: int, name: str, entry: Entry) -> None:
     match entry:
-        case File(content=content, mode=mode):
+        case CpioFile(content=content, mode=mode):
             _write_header(sink, number, name, _Header(stat.S_IFREG | mode, len(content)))
             _write_padded(sink, content)
         case HostFile():
             _write_host_file(sink, number, name, entry)
-        case Link(target=target):
+        case CpioLink(target=target):
             content = target.encode()
             _write_header(sink, number, name, _Header(stat.S_IFLNK | 0o777, len(content)))
             _write_padded(sink, content)
-        case Folder(mode=mode):
+        case CpioFolder(mode=mode):
             _write_header(sink, number, name, _Header(stat.S_IFDIR | mode))
         case Device(major=major, minor=minor, mode=mode):
             header = _Header(stat.S_IFCHR | mode, major=major, minor=minor)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from livesize.guest_images.cpio import Entry, File, Link
+from livesize.guest_images.cpio import CpioFile, CpioLink, Entry
 from livesize.guest_images.errors import GuestImageError
 from livesize.guest_images.kernel import Package, show_package, unpack_into
 
@@ -87,12 +87,12 @@ def agent_entries(folder: Path) -> dict[str, Entry]:
         raise GuestImageError(f"{program} names no loader: it is not a program for x86_64")
     loader = _inside(folder, folder / named[0].decode().lstrip("/"))
     libraries = _libraries(folder, loader, program)
-    entries: dict[str, Entry] = {AGENT_PATH: File(content, 0o755)}
+    entries: dict[str, Entry] = {AGENT_PATH: CpioFile(content, 0o755)}
     for library in libraries:
         path = str(library.relative_to(folder))
-        entries[path] = File(_inside(folder, library).read_bytes(), 0o755)
-    entries[named[0].decode().lstrip("/")] = Link(f"/{loader.relative_to(folder)}")
-    entries[str(loader.relative_to(folder))] = File(loader.read_bytes(), 0o755)
+        entries[path] = CpioFile(_inside(folder, library).read_bytes(), 0o755)
+    entries[named[0].decode().lstrip("/")] = CpioLink(f"/{loader.relative_to(folder)}")
+    entries[str(loader.relative_to(folder))] = CpioFile(loader.read_bytes(), 0o755)
     return entries
 
 

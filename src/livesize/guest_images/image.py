@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 
 from livesize.guest_images.cpio import (
+    CpioFile,
+    CpioFolder,
+    CpioLink,
     Device,
     Entries,
     Entry,
-    File,
-    Folder,
     HostFile,
-    Link,
     digest,
     write_cpio,
 )
@@ -96,8 +96,8 @@ def compose(recipe: GuestRecipe, kernel: GuestKernel) -> dict[str, Entry]:
     """Everything that is in the guest, by path. What the recipe names wins."""
     loaded = module_entries(select_modules(kernel, recipe.modules), MODULES_FOLDER)
     init = _INIT.format(modules=MODULES_FOLDER, body=recipe.commands.rstrip())
-    own: dict[str, Entry] = {path: File(content) for path, content in loaded.items()}
-    own["init"] = File(init.encode(), 0o755)
+    own: dict[str, Entry] = {path: CpioFile(content) for path, content in loaded.items()}
+    own["init"] = CpioFile(init.encode(), 0o755)
     return {**_skeleton(), **_busybox(), **own, **merge_usr(recipe.entries)}
 
 
@@ -114,14 +114,14 @@ def merge_usr(entries: Entries) -> dict[str, Entry]:
 
 
 def _skeleton() -> dict[str, Entry]:
-    entries: dict[str, Entry] = {name: Link(f"usr/{name}") for name in _MERGED}
-    entries |= {f"usr/{name}": Folder() for name in _MERGED}
-    entries |= {name: Folder() for name in ("dev", "proc", "sys", "run", "mnt", "etc", "var")}
-    entries |= {"root": Folder(0o700), "tmp": Folder(0o1777)}
+    entries: dict[str, Entry] = {name: CpioLink(f"usr/{name}") for name in _MERGED}
+    entries |= {f"usr/{name}": CpioFolder() for name in _MERGED}
+    entries |= {name: CpioFolder() for name in ("dev", "proc", "sys", "run", "mnt", "etc", "var")}
+    entries |= {"root": CpioFolder(0o700), "tmp": CpioFolder(0o1777)}
     entries |= {"dev/console": Device(5, 1), "dev/null": Device(1, 3, 0o666)}
     entries |= {
-        "etc/passwd": File(b"root:x:0:0:root:/root:/bin/sh\n"),
-        "etc/group": File(b"root:x:0:\n"),
+        "etc/passwd": CpioFile(b"root:x:0:0:root:/root:/bin/sh\n"),
+        "etc/group": CpioFile(b"root:x:0:\n"),
     }
     return entries
 
@@ -130,7 +130,7 @@ def _busybox() -> dict[str, Entry]:
     program = find_static_busybox()
     listed = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=True)
     entries: dict[str, Entry] = {
-        f"usr/bin/{name}": Link("busybox") for name in listed.stdout.split()
+        f"usr/bin/{name}": CpioLink("busybox") for name in listed.stdout.split()
     }
     entries["usr/bin/busybox"] = HostFile(program, 0o755)
     return entries

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from livesize.guest_images.cpio import Entry, File
+from livesize.guest_images.cpio import CpioFile, Entry
 from livesize.guest_images.errors import GuestImageError
 from livesize.guest_images.guest_agent import agent_entries, fetch_agent
 from livesize.guest_images.image import GuestRecipe, build_image
@@ -161,11 +161,11 @@ def build_guest(cache_dir: Path) -> VmGuest:
 def guest_recipe(agent: dict[str, Entry]) -> GuestRecipe:
     """What is in the guest. Pure."""
     own: dict[str, Entry] = {
-        "etc/inittab": File(_INITTAB),
-        "etc/acpi/PWRF/00000080": File(_SHUTDOWN, 0o755),
-        "usr/sbin/shutdown": File(_SHUTDOWN, 0o755),
-        f"{_OWN}/port": File(_PORT, 0o755),
-        f"{_OWN}/report": File(_REPORT.encode()),
+        "etc/inittab": CpioFile(_INITTAB),
+        "etc/acpi/PWRF/00000080": CpioFile(_SHUTDOWN, 0o755),
+        "usr/sbin/shutdown": CpioFile(_SHUTDOWN, 0o755),
+        f"{_OWN}/port": CpioFile(_PORT, 0o755),
+        f"{_OWN}/report": CpioFile(_REPORT.encode()),
         f"{_OWN}/channel": _script(_CHANNEL, CHANNEL),
         f"{_OWN}/changed": _script(_CHANGED, CHANNEL),
         f"{_OWN}/agent": _script(_AGENT, AGENT_CHANNEL),
@@ -182,8 +182,8 @@ def install_guest(guest: VmGuest, images_dir: Path) -> tuple[Path, Path]:
     return kernel, initrd
 
 
-def _script(text: str, channel: str) -> File:
-    return File(text.replace("@CHANNEL@", channel).encode(), 0o755)
+def _script(text: str, channel: str) -> CpioFile:
+    return CpioFile(text.replace("@CHANNEL@", channel).encode(), 0o755)
 
 
 def _copy_whole(source: Path, target: Path) -> None:

@@ -1,1 +1,1 @@
-"""THE ENGINE: clock, queues, steps, supervised children. Knows no kind of object."""
+"""What all components are built on: clock, queues, steps, supervised children. Knows no kind."""

@@ -12,9 +12,9 @@ The two sides of it:
         └──dies, or not ready in time──► pause
     any ──stop()──► SIGTERM ──grace──► SIGKILL ──► ended
 
-Waiting costs nothing: an exit is seen through a pidfd, which also makes it impossible to signal a
-stranger that got the same pid. Output goes straight into the log file, not through a pipe, so a
-busy parent never holds up its child, and the last words of both survive a crash.
+Waiting costs nothing: an exit is seen through a pidfd, which also makes it impossible to signal
+another process that got the same pid. Output goes straight into the log file, not through a pipe,
+so a busy parent never holds up its child, and the last lines of both survive a crash.
 """
 
 from __future__ import annotations

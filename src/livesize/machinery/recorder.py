@@ -43,7 +43,7 @@ _FIRST_WAIT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 10.0
 
 
-class EventSource(msgspec.Struct, frozen=True):
+class ReportingComponent(msgspec.Struct, frozen=True):
     component: str
     host: str = ""
 
@@ -67,7 +67,7 @@ class EventRecorder:
         post: PostEvent,
         *,
         context: Context,
-        source: EventSource,
+        source: ReportingComponent,
         capacity: int = 1000,
         delay_seconds: float = 0.0,
     ) -> None:

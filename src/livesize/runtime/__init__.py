@@ -1,1 +1,1 @@
-"""THE MACHINE: drivers that run containers and change their groups, behind one interface."""
+"""Drivers that run containers and change their groups, behind one interface."""

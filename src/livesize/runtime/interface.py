@@ -16,7 +16,7 @@ import msgspec
 
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.api.runtime_powers import NO_POWERS, Powers
+from livesize.api.runtime_features import NO_FEATURES, RuntimeFeatures
 from livesize.runtime.vm_config import VmConfig
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     boot_id: str
     machine_id: str
     runtime_version: str  # for instance process://0.1.0
-    powers: Powers = NO_POWERS
+    features: RuntimeFeatures = NO_FEATURES
 
 
 class MachineUsage(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ class _Emptying:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in few]
 
 
-class Trash:
+class FolderRemover:
     """Takes folders away at once and removes them on a thread of its own, one after the other.
 
     ``folder`` is on the same file system. What is left in it when the process ends is removed
@@ -98,7 +98,7 @@ class Trash:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="livesize-trash")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="livesize-removal")
 
     def open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

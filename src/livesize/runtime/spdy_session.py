@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from livesize.api.channels import format_size, parse_end
-from livesize.api.spdy import Data, Framer, Parser, Ping, Reset, SpdyError
+from livesize.api.spdy import DataFrame, FrameParser, Framer, PingFrame, ResetFrame, SpdyError
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.streams import STDERR, STDOUT, Output
 
@@ -29,7 +29,7 @@ class SpdySession:
         self._reader = reader
         self._writer = writer
         self._framer = Framer()
-        self._parser = Parser()
+        self._parser = FrameParser()
         self._streams = {name: 2 * index + 1 for index, name in enumerate(names)}
         self._open = {self._streams[name] for name in names if name not in ("stdin", "resize")}
         self._said = b""  # on the stream of errors
@@ -46,16 +46,16 @@ class SpdySession:
                 return
             for frame in self._frames(piece):
                 match frame:
-                    case Data(stream=stream, data=data, last=last):
+                    case DataFrame(stream=stream, data=data, last=last):
                         if last:
                             self._open.discard(stream)
                         if data and stream in streams:
                             yield Output(streams[stream], data)
                         elif stream == self._streams["error"]:
                             self._said += data
-                    case Reset(stream=stream):
+                    case ResetFrame(stream=stream):
                         self._open.discard(stream)
-                    case Ping(number=number):
+                    case PingFrame(number=number):
                         self._writer.write(self._framer.ping(number))
                     case _:
                         pass

@@ -54,7 +54,7 @@ class OneOf(msgspec.Struct, frozen=True, tag=True):
 Need: TypeAlias = Unmet | OnNodesOf | WithAnother | Free | OneOf
 
 
-class Demand(msgspec.Struct, frozen=True):
+class ClaimDemand(msgspec.Struct, frozen=True):
     """``one_pod``: nobody else may use the claim."""
 
     claim: ClaimKey
@@ -69,15 +69,15 @@ class Decided:
         self._nodes: dict[ClaimKey, str] = {}
         self._taken: set[str] = set()
 
-    def left(self, demands: Iterable[Demand]) -> tuple[Demand, ...]:
+    def left(self, demands: Iterable[ClaimDemand]) -> tuple[ClaimDemand, ...]:
         return tuple(self._left(demand) for demand in demands)
 
-    def place(self, demands: Iterable[Demand], node: str, volumes: Iterable[str]) -> None:
+    def place(self, demands: Iterable[ClaimDemand], node: str, volumes: Iterable[str]) -> None:
         for demand in demands:
             self._nodes[demand.claim] = node
         self._taken.update(volumes)
 
-    def _left(self, demand: Demand) -> Demand:
+    def _left(self, demand: ClaimDemand) -> ClaimDemand:
         node = self._nodes.get(demand.claim)
         if node is not None and demand.one_pod:
             return msgspec.structs.replace(demand, need=Unmet(another_pod(demand.claim)))
@@ -95,12 +95,12 @@ def another_pod(claim: ClaimKey) -> str:
     return f'persistentvolumeclaim "{claim[1]}" is for one pod, and another one uses it'
 
 
-def unmet(demands: Iterable[Demand]) -> str:
+def unmet(demands: Iterable[ClaimDemand]) -> str:
     """Why no node will do; empty where one may."""
     return next((one.need.why for one in demands if isinstance(one.need, Unmet)), "")
 
 
-def against(demands: Iterable[Demand], node: NodeFacts) -> str:
+def against(demands: Iterable[ClaimDemand], node: NodeFacts) -> str:
     """Why this node will not do, in Kubernetes' words."""
     taken: set[str] = set()
     for demand in demands:
@@ -119,7 +119,9 @@ def against(demands: Iterable[Demand], node: NodeFacts) -> str:
     return ""
 
 
-def chosen_volumes(demands: Iterable[Demand], node: NodeFacts) -> tuple[tuple[ClaimKey, str], ...]:
+def chosen_volumes(
+    demands: Iterable[ClaimDemand], node: NodeFacts
+) -> tuple[tuple[ClaimKey, str], ...]:
     """Which volume of those that are there each claim will have on this node."""
     found: dict[ClaimKey, str] = {}
     for demand in demands:

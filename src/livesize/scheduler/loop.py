@@ -38,7 +38,7 @@ from livesize.client.interface import Client
 from livesize.controllers.kit.caches import Caches
 from livesize.controllers.kit.metrics import ControllerMetrics, CountedQueue
 from livesize.machinery.context import Context
-from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.recorder import EventRecorder, ReportingComponent
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
 from livesize.scheduler.plan import AssignedNode, Placement, Unschedulable, WaitingPod, plan_turn
@@ -75,7 +75,7 @@ class Scheduler:
         self._pods = self._caches.of(PODS)
         self._storage = StorageIndex()
         self._recorder = EventRecorder(
-            event_poster(client), context=context, source=EventSource(scheduler_name)
+            event_poster(client), context=context, source=ReportingComponent(scheduler_name)
         )
         self._backoff = Backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, context.random)
         self._queue: CountedQueue[Uid] = CountedQueue(context, self._metrics)

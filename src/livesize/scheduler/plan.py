@@ -23,9 +23,9 @@ from livesize.api.placement import TaintEffect, matches_terms, untolerated
 from livesize.api.resources import ZERO, Amounts, ResourceName, add
 from livesize.api.volume_choice import NodeFacts
 from livesize.scheduler.demands import (
+    ClaimDemand,
     ClaimKey,
     Decided,
-    Demand,
     against,
     chosen_volumes,
     unmet,
@@ -49,7 +49,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     priority: int = 0
     created_at: str = ""
     claims: tuple[str, ...] = ()
-    demands: tuple[Demand, ...] = ()  # of its claims; filled in for a turn
+    demands: tuple[ClaimDemand, ...] = ()  # of its claims; filled in for a turn
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -27,8 +27,8 @@ from livesize.api.storage import (
 )
 from livesize.api.volume_choice import choose_volume
 from livesize.scheduler.demands import (
+    ClaimDemand,
     ClaimKey,
-    Demand,
     Free,
     Need,
     OneOf,
@@ -71,7 +71,7 @@ class StorageIndex:
 
     def demands(
         self, namespace: str, names: Iterable[str], users: Mapping[ClaimKey, Users]
-    ) -> tuple[Demand, ...]:
+    ) -> tuple[ClaimDemand, ...]:
         """``users``: who uses each claim besides the pod itself."""
         keys = [(namespace, name) for name in names]
         return tuple(self._demand(key, users.get(key, {})) for key in keys)
@@ -80,13 +80,13 @@ class StorageIndex:
         """A pod goes where this volume is: no other claim is to count on it."""
         self._reserved[volume] = key
 
-    def _demand(self, key: ClaimKey, users: Users) -> Demand:
+    def _demand(self, key: ClaimKey, users: Users) -> ClaimDemand:
         claim = self._claims.get(key)
         modes = lookup(claim, "spec", "accessModes", default=[])
         one_pod = AccessMode.ONE_POD in modes
         if one_pod and users:
-            return Demand(key, Unmet(another_pod(key)), one_pod)
-        return Demand(key, self._need(key, claim, users), one_pod)
+            return ClaimDemand(key, Unmet(another_pod(key)), one_pod)
+        return ClaimDemand(key, self._need(key, claim, users), one_pod)
 
     def _need(self, key: ClaimKey, claim: Object | None, users: Users) -> Need:
         name = key[1]

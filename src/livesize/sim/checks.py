@@ -199,20 +199,20 @@ def pod_differences(
     pods: list[Object],
     allocatable: Mapping[str, Amounts],
 ) -> list[str]:
-    name, asked = name_of(pod), requests_of(pod)
+    name, requested = name_of(pod), requests_of(pod)
     overhead = parse_amounts(lookup(pod, "spec", "overhead", default={}))
     wanted = add(Amounts(user.size.cpu_milli, user.size.memory_bytes), overhead)
-    if asked != wanted:
-        return [f"pod {name} asks for {asked}, and its user was told {wanted}"]
+    if requested != wanted:
+        return [f"pod {name} asks for {requested}, and its user was told {wanted}"]
     if is_terminal(pod):
         reason = lookup(pod, "status", "reason", default="")
         return [] if reason in _TURNED_AWAY else [f"pod {name} has ended: {reason}"]
     node, phase = lookup(pod, "spec", "nodeName", default=""), phase_of(pod)
     if not node:
-        roomy = [one for one in allocatable if _has_room(asked, one, pods, allocatable)]
+        roomy = [one for one in allocatable if _has_room(requested, one, pods, allocatable)]
         return [f"pod {name} has no node, and {roomy[0]} has room"] if roomy else []
     if phase in (ResizePhase.DEFERRED, ResizePhase.INFEASIBLE):
-        fits = _has_room(asked, node, [one for one in pods if one is not pod], allocatable)
+        fits = _has_room(requested, node, [one for one in pods if one is not pod], allocatable)
         return [f"pod {name} is {phase}, and {node} has room"] if fits else []
     if phase not in (ResizePhase.NONE, ResizePhase.DONE):
         return [f"the resize of pod {name} is still {phase}"]
@@ -231,14 +231,14 @@ def _machine_differences(user: UserPod, node: str, machine: FakeMachine) -> list
 
 
 def _has_room(
-    asked: Amounts, node: str, pods: list[Object], allocatable: Mapping[str, Amounts]
+    requested: Amounts, node: str, pods: list[Object], allocatable: Mapping[str, Amounts]
 ) -> bool:
     here = [
         footprint(pod)
         for pod in pods
         if lookup(pod, "spec", "nodeName") == node and not is_terminal(pod)
     ]
-    together, bound = total([*here, asked]), allocatable[node]
+    together, bound = total([*here, requested]), allocatable[node]
     cpu_fits = (together.cpu_milli or 0) <= (bound.cpu_milli or 0)
     return cpu_fits and (together.memory_bytes or 0) <= (bound.memory_bytes or 0)
 

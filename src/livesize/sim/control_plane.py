@@ -19,7 +19,7 @@ from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
 from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.client.interface import Client
 from livesize.machinery.context import Context
 from livesize.sim.network import Network, SimClient
@@ -51,7 +51,7 @@ class ControlPlane:
         self._context = context
         self._parts = parts
         self._session: StoreSession | None = None
-        self._service: Service | None = None
+        self._service: ApiService | None = None
         self._cache: ObjectsCache | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._clients: list[SimClient] = []
@@ -63,7 +63,7 @@ class ControlPlane:
     def is_up(self) -> bool:
         return self._service is not None
 
-    def service(self) -> Service:
+    def service(self) -> ApiService:
         if self._service is None:
             raise ConnectionError("no API server is running")
         return self._service
@@ -81,7 +81,7 @@ class ControlPlane:
         self._tasks = tasks
         session = self._session = StoreSession(self._store)
         cache = self._cache = ObjectsCache(session)
-        service, clock = Service(session, cache, self._context), self._context.clock
+        service, clock = ApiService(session, cache, self._context), self._context.clock
         self._processes = [Process(tasks, cache.run())]
         await cache.loaded.wait()
         await ensure_lasting_namespaces(service)

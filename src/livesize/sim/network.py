@@ -22,7 +22,7 @@ from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.request_types import WatchOptions
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.watchers import Watcher
 from livesize.machinery.clock import Clock
 from livesize.sim.trace import Trace
@@ -56,7 +56,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 class Server(Protocol):
     """The API server, as long as one runs."""
 
-    def service(self) -> Service:
+    def service(self) -> ApiService:
         """Raises ConnectionError while none runs."""
         ...
 
@@ -257,7 +257,7 @@ class SimClient:
 class _WatchRegister:
     """A Service that remembers the watch it opens, so that the network can cut it."""
 
-    def __init__(self, service: Service, watches: dict[Watcher, None]) -> None:
+    def __init__(self, service: ApiService, watches: dict[Watcher, None]) -> None:
         self._service = service
         self._watches = watches
         self.cache = service.cache

@@ -51,7 +51,7 @@ class Parts(msgspec.Struct, frozen=True):
     control: Part
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """``failed_check`` empty: all is well."""
 
     seed: int
@@ -327,10 +327,10 @@ def run_simulation(
     *,
     trace_file: TextIO | None = None,
     progress: Callable[[float], None] = lambda _: None,
-) -> Outcome:
+) -> SimulationOutcome:
     """From the seed to the outcome; nothing else decides what happens."""
 
-    async def run() -> Outcome:
+    async def run() -> SimulationOutcome:
         simulation = Simulation(seed, scenario, parts, trace_file)
         failed, message, took = "", "", None
         with _collected_bugs(simulation.component_failed):
@@ -338,7 +338,7 @@ def run_simulation(
                 took = await simulation.run(hours * HOUR_SECONDS, progress)
             except CheckFailedError as failure:
                 failed, message = failure.check, failure.what
-        return Outcome(
+        return SimulationOutcome(
             seed=seed,
             virtual_seconds=asyncio.get_running_loop().time(),
             trace_lines=simulation.trace.lines,
@@ -354,7 +354,7 @@ def run_simulation(
     try:
         return run_virtual(run())
     except (DeadlockError, LivelockError) as failure:
-        return Outcome(
+        return SimulationOutcome(
             seed=seed,
             virtual_seconds=0.0,
             trace_lines=0,

@@ -36,7 +36,7 @@ _AWAY = (404, 409, 410, 429, 500, 503, 504)
 T = TypeVar("T")
 
 
-class Size(msgspec.Struct, frozen=True):
+class WorkloadSize(msgspec.Struct, frozen=True):
     cpu_milli: int
     memory_bytes: int
 
@@ -52,7 +52,7 @@ class UserPod(msgspec.Struct):
 
     name: str
     kind: str
-    size: Size
+    size: WorkloadSize
     uid: str = ""
     memory_requests: int = 0
     is_busy: bool = False
@@ -190,13 +190,13 @@ class Workload:
                 await self._clock.sleep(_RETRY_SECONDS)
 
 
-def draw_size(kind: str, random: Random) -> Size:
+def draw_size(kind: str, random: Random) -> WorkloadSize:
     if kind == "vm":
-        return Size(1000 * random.randint(1, 4), 256 * _MIB * random.randint(1, 8))
-    return Size(50 * random.randint(2, 16), 32 * _MIB * random.randint(2, 16))
+        return WorkloadSize(1000 * random.randint(1, 4), 256 * _MIB * random.randint(1, 8))
+    return WorkloadSize(50 * random.randint(2, 16), 32 * _MIB * random.randint(2, 16))
 
 
-def sized(kind: str, size: Size) -> Object:
+def sized(kind: str, size: WorkloadSize) -> Object:
     """The part of a spec that says the size."""
     factor = BURSTING_FACTOR if kind == "bursting" else 1
     resources = {"requests": size.amounts(), "limits": size.amounts(factor)}

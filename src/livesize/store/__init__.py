@@ -1,1 +1,1 @@
-"""THE MEMORY: revisions, atomic commits over several keys, watch from a revision."""
+"""The store: revisions, atomic commits over several keys, watch from a revision."""

@@ -43,7 +43,7 @@ from livesize.store.interface import (
     StoreOpenError,
     Write,
 )
-from livesize.store.sqlite_file import Contents, LogFile
+from livesize.store.sqlite_file import LogFile, SqliteContents
 from livesize.store.sqlite_writer import CommitRequest, CompactionRequest, WriteFailure, Writer
 
 __all__ = ["SqliteLimits", "SqliteStore", "StoreOpenError"]
@@ -66,7 +66,7 @@ class SqliteStore:
     def __init__(
         self,
         file: LogFile,
-        contents: Contents,
+        contents: SqliteContents,
         reader: concurrent.futures.ThreadPoolExecutor,
         *,
         points: CrashPoints,
@@ -312,7 +312,7 @@ class SqliteStore:
             raise StoreClosedError(self._failed)
 
 
-def _load(path: Path, epoch: int, limits: SqliteLimits) -> tuple[LogFile, Contents]:
+def _load(path: Path, epoch: int, limits: SqliteLimits) -> tuple[LogFile, SqliteContents]:
     file = LogFile(path, size_limit_bytes=limits.file_bytes)
     try:
         return file, file.load(epoch)

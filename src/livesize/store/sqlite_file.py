@@ -80,7 +80,7 @@ DELETE FROM log WHERE place IN (
 """  # noqa: S608 - put together from constants only
 
 
-class Contents(msgspec.Struct, frozen=True):
+class SqliteContents(msgspec.Struct, frozen=True):
     """What an opened file holds."""
 
     epoch: int
@@ -118,7 +118,7 @@ class LogFile:
         self._bytes_in_wal = 0
         self._first = 0  # of the epoch
 
-    def load(self, epoch: int) -> Contents:
+    def load(self, epoch: int) -> SqliteContents:
         """Any thread, before the others. ``epoch`` begins if the file is new, or a copy; that of
         a copy is later than that of its original."""
         meta = dict(self._writing.execute("SELECT name, value FROM meta"))
@@ -128,7 +128,7 @@ class LogFile:
         meta |= self._begin_epoch(meta, epoch, revision)
         first = self._first = first_revision(int(meta["epoch"]))
         rows = self._writing.execute("SELECT key, value, create_revision, mod_revision FROM kv")
-        return Contents(
+        return SqliteContents(
             epoch=int(meta["epoch"]),
             revision=first + revision,
             compacted=first + compacted,

@@ -21,7 +21,7 @@ from livesize.api.channels import (
     parse_end,
 )
 from livesize.api.kernel_units import KernelLimits
-from livesize.api.spdy import Accepted, Data, Framer, Parser
+from livesize.api.spdy import DataFrame, FrameParser, Framer, ReplyFrame
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.machinery.context import system_context
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour, FakeMachine, FakeRuntime
@@ -217,7 +217,7 @@ async def test_ports_are_forwarded_and_a_refusal_is_a_sentence(node: Node) -> No
 
     server = await asyncio.start_server(shout, "127.0.0.1", 0)
     node.runtime.port = server.sockets[0].getsockname()[1]
-    framer, parser, frames = Framer(), Parser(), []
+    framer, parser, frames = Framer(), FrameParser(), []
     async with node.switched("/portforward/u-1", "SPDY/3.1+portforward.k8s.io") as stream:
         for number, port in enumerate(("80", "81")):
             for offset, kind in enumerate(("error", "data")):
@@ -225,15 +225,15 @@ async def test_ports_are_forwarded_and_a_refusal_is_a_sentence(node: Node) -> No
                 await stream.send_bytes(framer.open(4 * number + 2 * offset + 1, headers))
         await stream.send_bytes(framer.data(3, b"quiet"))
         async with asyncio.timeout(5):
-            while sum(isinstance(one, Data) and one.last for one in frames) < 4:
+            while sum(isinstance(one, DataFrame) and one.last for one in frames) < 4:
                 frames += list(parser.feed(await stream.receive_bytes()))
     server.close()
-    assert [one for one in frames if isinstance(one, Accepted)] == [
-        Accepted(number) for number in (1, 3, 5, 7)
+    assert [one for one in frames if isinstance(one, ReplyFrame)] == [
+        ReplyFrame(number) for number in (1, 3, 5, 7)
     ]
     by_stream: dict[int, bytes] = {}
     for one in frames:
-        if isinstance(one, Data):
+        if isinstance(one, DataFrame):
             by_stream[one.stream] = by_stream.get(one.stream, b"") + one.data
     assert by_stream[3] == b"QUIET"
     assert by_stream[1] == b""
@@ -248,7 +248,7 @@ async def test_a_port_that_was_not_allowed_is_not_forwarded(node: Node) -> None:
         raise RuntimeCallError("only tried")
 
     node.runtime.connect = connect  # type: ignore[method-assign]
-    framer, parser, frames = Framer(), Parser(), []
+    framer, parser, frames = Framer(), FrameParser(), []
     path = "/portforward/u-1?port=80&port=8080"
     async with node.switched(path, "SPDY/3.1+portforward.k8s.io") as stream:
         for number, port in enumerate(("22", "80")):
@@ -256,9 +256,9 @@ async def test_a_port_that_was_not_allowed_is_not_forwarded(node: Node) -> None:
                 headers = {"streamtype": kind, "port": port, "requestid": str(number)}
                 await stream.send_bytes(framer.open(4 * number + 2 * offset + 1, headers))
         async with asyncio.timeout(5):
-            while sum(isinstance(one, Data) and one.last for one in frames) < 4:
+            while sum(isinstance(one, DataFrame) and one.last for one in frames) < 4:
                 frames += list(parser.feed(await stream.receive_bytes()))
-    said = {one.stream: one.data for one in frames if isinstance(one, Data) and one.data}
+    said = {one.stream: one.data for one in frames if isinstance(one, DataFrame) and one.data}
     assert connected == [80]
     assert b"declares 80, 8080, and only an admin forwards other ports" in said[1]
     assert b"only tried" in said[5]

@@ -12,7 +12,7 @@ from livesize.agent.pods.config import hosts_file
 from livesize.agent.pods.plan import deadline_at
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.objects import Object, lookup
-from livesize.api.runtime_powers import Powers
+from livesize.api.runtime_features import RuntimeFeatures
 from livesize.runtime.fake_machine import Behaviour
 from unit.agent.world import World, container
 
@@ -197,12 +197,12 @@ NET_SYSCTL = {"securityContext": {"sysctls": [{"name": "net.core.somaxconn", "va
 NODE_SYSCTL = {"securityContext": {"sysctls": [{"name": "vm.swappiness", "value": "1"}]}}
 PRIVILEGED = {"containers": [{"securityContext": {"privileged": True}}]}
 PORT = {"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}
-ALL = Powers(privileged=True, sysctls=True, own_network=True)
-NONE = Powers()
+ALL = RuntimeFeatures(privileged=True, sysctls=True, own_network=True)
+NONE = RuntimeFeatures()
 
 
 @pytest.mark.parametrize(
-    ("spec", "powers", "field"),
+    ("spec", "features", "field"),
     [
         (PRIVILEGED, NONE, "spec.containers[0].securityContext.privileged"),
         (PRIVILEGED, ALL, ""),
@@ -217,6 +217,6 @@ NONE = Powers()
     ],
 )
 def test_a_node_refuses_what_its_runtime_cannot_do(
-    spec: Object, powers: Powers, field: str
+    spec: Object, features: RuntimeFeatures, field: str
 ) -> None:
-    assert unsupported_field({"spec": spec}, powers).partition(":")[0] == field
+    assert unsupported_field({"spec": spec}, features).partition(":")[0] == field

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.agent.probes.checks import Asker
+from livesize.agent.probes.checks import Prober
 from livesize.agent.probes.plan import (
     GetPage,
     OpenPort,
-    Probe,
+    ProbeConfig,
     ProbeKind,
     ProbeState,
     RunCommand,
@@ -33,8 +33,10 @@ CHECK = ("check",)
 READY = ("ready",)
 
 
-def probe(successes: int = 1, failures: int = 3) -> Probe:
-    return Probe(ProbeKind.READINESS, RunCommand(CHECK), successes=successes, failures=failures)
+def probe(successes: int = 1, failures: int = 3) -> ProbeConfig:
+    return ProbeConfig(
+        ProbeKind.READINESS, RunCommand(CHECK), successes=successes, failures=failures
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_the_verdict_is_the_last_run_that_was_long_enough(
 def test_what_is_left_out_of_a_probe_is_as_in_kubernetes() -> None:
     given = {"httpGet": {"port": "web", "path": "/health"}}
     told = {"name": "a", "ports": [{"name": "web", "containerPort": 80}], "readinessProbe": given}
-    assert parse_probe(told, ProbeKind.READINESS) == Probe(
+    assert parse_probe(told, ProbeKind.READINESS) == ProbeConfig(
         ProbeKind.READINESS, GetPage(80, "/health"), 0.0, 10.0, 1.0, 1, 3
     )
     assert parse_probe(told, ProbeKind.LIVENESS) is None
@@ -102,12 +104,12 @@ async def port() -> AsyncIterator[int]:
 
 async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
     clock = SystemClock()
-    asker = Asker(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
-    assert await asker.ask(GetPage(port, "/good"), 5) == ""
-    assert await asker.ask(GetPage(port, "/bad"), 5) == "HTTP probe failed with statuscode: 503"
-    assert await asker.ask(OpenPort(port), 5) == ""
-    assert "cannot connect" in await asker.ask(OpenPort(1), 5)
-    assert "no port of that name" in await asker.ask(OpenPort(0), 5)
+    prober = Prober(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
+    assert await prober.ask(GetPage(port, "/good"), 5) == ""
+    assert await prober.ask(GetPage(port, "/bad"), 5) == "HTTP probe failed with statuscode: 503"
+    assert await prober.ask(OpenPort(port), 5) == ""
+    assert "cannot connect" in await prober.ask(OpenPort(1), 5)
+    assert "no port of that name" in await prober.ask(OpenPort(0), 5)
 
 
 @pytest.fixture

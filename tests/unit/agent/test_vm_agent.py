@@ -26,7 +26,7 @@ from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.vm import Accelerator
-from unit.agent.vm_world import MIB, VmWorld, have, start_with
+from unit.agent.vm_world import MIB, VmWorld, have, start_with, virtual_machine
 
 BOOT = "00000000-0000-0000-0000-{:012}"
 
@@ -67,6 +67,22 @@ async def test_a_vm_starts_and_its_status_says_what_was_read_back(world: VmWorld
     config = world.vm(uid).size
     assert (config.kernel, config.initrd) == ("guest.vmlinuz", "guest.initrd")
     assert "memhp_default_state=online_movable" in config.command_line
+
+
+async def test_a_resize_of_a_vm_without_its_image_says_what_it_waits_for(world: VmWorld) -> None:
+    images, world.machine.vm_image_names = world.machine.vm_image_names, ()
+    await world.api.run_pod("db", virtualMachine=virtual_machine("1", "512Mi"))
+    await world.until(lambda: world.vm_state("db") == "Waiting", "it lacks its image")
+    world.api.resize("db", "vm", cpu="2")
+    cause = "vm (ErrImageNeverPull: image guest.vmlinuz is not on this machine)"
+    await world.until(
+        lambda: resize_state(world.api.pod("db")).get("message", "").endswith(cause),
+        "the resize says the cause",
+    )
+    world.machine.vm_image_names = images
+    await world.until(
+        lambda: resize_state(world.api.pod("db"))["phase"] == "Done", "it runs at its new size"
+    )
 
 
 async def test_a_guest_that_is_not_heard_yet_is_starting(world: VmWorld) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from livesize.agent.volumes.conversion import memory_size, wanted_volume
 from livesize.agent.volumes.environment import ReferenceContext, environment
 from livesize.agent.volumes.fields import field_value, resource_value
 from livesize.agent.volumes.sources import ContainerConfigError
-from livesize.agent.volumes.wanted import memory_size, wanted_volume
 from livesize.api.kinds.config_map import CONFIG_MAPS
 from livesize.api.kinds.secret import SECRETS
 from livesize.api.objects import Object

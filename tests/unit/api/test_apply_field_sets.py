@@ -24,9 +24,9 @@ from livesize.api.apply.field_sets import (
 )
 from livesize.api.apply.merge import merge_applied
 from livesize.api.apply.owners import (
+    FieldOwner,
     Operation,
     OwnedFields,
-    Owner,
     merge_part,
     own_again,
     own_apply,
@@ -83,11 +83,11 @@ SIZED = st.fixed_dictionaries(
 SIZED_PODS = st.lists(SIZED, min_size=1, max_size=2, unique_by=lambda one: one["name"]).map(
     lambda containers: {"spec": {"containers": containers}}
 )
-ME, OTHER = (Owner(name, Operation.APPLY, "v1") for name in ("me", "other"))
+ME, OTHER = (FieldOwner(name, Operation.APPLY, "v1") for name in ("me", "other"))
 
 
 OWNERS = st.builds(
-    Owner,
+    FieldOwner,
     st.sampled_from(["me", "other"]),
     st.sampled_from(Operation),
     st.just("v1"),
@@ -171,7 +171,7 @@ def test_ports_have_two_keys_and_tcp_unless_said() -> None:
 def test_an_update_takes_what_it_changes_from_everybody() -> None:
     owned = OwnedFields(OTHER, {"f:map": {"f:a": {}, "f:b": {}}})
     change = compare({"map": {"a": 1, "b": 1}}, {"map": {"a": 2}}, SCHEMA)
-    updater = Owner("me", Operation.UPDATE, "v1", time="now")
+    updater = FieldOwner("me", Operation.UPDATE, "v1", time="now")
     assert own_update([owned], change, updater) == (OwnedFields(updater, {"f:map": {"f:a": {}}}),)
 
 
@@ -198,11 +198,12 @@ def test_what_clients_send_as_field_sets(value: Any, is_one: bool) -> None:
     ELEMENTS | st.none(),
 )
 def test_who_owned_it_before_and_alone_gets_only_a_new_time(
-    others: list[tuple[Owner, Any]], mine: Any, changed: Any
+    others: list[tuple[FieldOwner, Any]], mine: Any, changed: Any
 ) -> None:
     """``changed`` None: all that is mine."""
     before, now = (
-        Owner("me", Operation.UPDATE, "v1", "status", f"2026-01-0{day}T00:00:00Z") for day in (1, 2)
+        FieldOwner("me", Operation.UPDATE, "v1", "status", f"2026-01-0{day}T00:00:00Z")
+        for day in (1, 2)
     )
     held = [*others, (before, {"list": mine})]
     sent = write_entries(OwnedFields(one, fields_of(obj, SCHEMA)) for one, obj in held)
@@ -215,8 +216,8 @@ def test_who_owned_it_before_and_alone_gets_only_a_new_time(
 
 
 def test_the_time_of_an_owner_is_renewed() -> None:
-    updater = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-01T00:00:00Z")
-    later = Owner("me", Operation.UPDATE, "v1", "resize", "2026-01-02T00:00:00Z")
+    updater = FieldOwner("me", Operation.UPDATE, "v1", "resize", "2026-01-01T00:00:00Z")
+    later = FieldOwner("me", Operation.UPDATE, "v1", "resize", "2026-01-02T00:00:00Z")
     managed = write_entries([OwnedFields(ME, {"f:map": {}}), OwnedFields(updater, {"f:list": {}})])
     again = own_again(managed, {"f:list": {}}, later)
     assert again == write_entries(

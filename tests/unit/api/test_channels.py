@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from livesize.api.channels import (
     ClientMessage,
+    EmptyMessage,
     EndOfInput,
-    Input,
-    Nothing,
-    Resize,
+    InputMessage,
+    TerminalSize,
     format_end,
     format_end_of_input,
     format_failure,
@@ -25,16 +25,16 @@ from livesize.api.channels import (
 @pytest.mark.parametrize(
     ("message", "asked"),
     [
-        (format_input(b"typed"), Input(b"typed")),
-        (b"\x00", Nothing()),
+        (format_input(b"typed"), InputMessage(b"typed")),
+        (b"\x00", EmptyMessage()),
         (format_end_of_input(), EndOfInput()),
-        (b"\xff\x01", Nothing()),
-        (format_size(99, 33), Resize(99, 33)),
-        (b'\x04{"Width":0,"Height":0}\n', Nothing()),
-        (b'\x04{"Width":"wide"}', Nothing()),
-        (b"\x04[]", Nothing()),
-        (b"\x07what", Nothing()),
-        (b"", Nothing()),
+        (b"\xff\x01", EmptyMessage()),
+        (format_size(99, 33), TerminalSize(99, 33)),
+        (b'\x04{"Width":0,"Height":0}\n', EmptyMessage()),
+        (b'\x04{"Width":"wide"}', EmptyMessage()),
+        (b"\x04[]", EmptyMessage()),
+        (b"\x07what", EmptyMessage()),
+        (b"", EmptyMessage()),
     ],
 )
 def test_what_a_message_asks(message: bytes, asked: ClientMessage) -> None:

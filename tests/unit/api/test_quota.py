@@ -9,8 +9,8 @@ from livesize.api.defaults import default_object
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve
 from livesize.api.quota import hard_of, recount, used_of, with_status
-from livesize.apiserver.admission.plan import Refusal
-from livesize.apiserver.admission.quota import Counted, plan_charge
+from livesize.apiserver.admission.plan import AdmissionRefusal
+from livesize.apiserver.admission.quota import CountedChange, plan_charge
 
 HARD = {"requests.cpu": "2", "limits.memory": "2Gi", "pods": "3", "count/pods": "4"}
 QUOTA: Object = with_status({"metadata": {"name": "q"}, "spec": {"hard": HARD}}, {})
@@ -49,8 +49,8 @@ def test_used_is_always_the_sum_and_asking_never_exceeds_it(
     quota, pods = QUOTA, dict[str, Object]()
     for name, new, refusable in changes:
         before = used_of(quota)
-        planned = plan_charge([quota], Counted(PODS, pods.get(name), new, refusable))
-        if isinstance(planned, Refusal):
+        planned = plan_charge([quota], CountedChange(PODS, pods.get(name), new, refusable))
+        if isinstance(planned, AdmissionRefusal):
             assert refusable
             continue
         quota = planned[0] if planned else quota

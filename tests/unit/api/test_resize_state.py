@@ -48,7 +48,7 @@ def bound(*, generation: int = 1, node: str = "n1", **sizes: Object) -> Object:
 
 
 def ask(pod: Object, *, now: str = NOW, **sizes: Object) -> Object:
-    """What the door stores when somebody asks for other sizes."""
+    """What the API server stores when somebody asks for other sizes."""
     new = pod
     for index, container in enumerate(pod["spec"]["containers"]):
         if container["name"] in sizes:

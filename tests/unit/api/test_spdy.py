@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from livesize.api import spdy
 from livesize.api.spdy import (
-    Accepted,
-    Data,
+    DataFrame,
     Frame,
+    FrameParser,
     Framer,
-    GoAway,
-    Opened,
-    Parser,
-    Ping,
-    Reset,
+    GoAwayFrame,
+    OpenFrame,
+    PingFrame,
+    ReplyFrame,
+    ResetFrame,
     SpdyError,
 )
 
@@ -30,38 +30,38 @@ GO_AWAY = bytes.fromhex("80030007 00000008 00000001 00000000")
 """As clients send it: control frame 7 of version 3, eight bytes, last stream 1, no error."""
 FRAMES = st.one_of(
     st.builds(
-        Opened,
+        OpenFrame,
         STREAMS,
         st.dictionaries(NAMES, st.text(st.characters(max_codepoint=126), max_size=20)),
         st.booleans(),
     ),
-    st.builds(Accepted, STREAMS),
-    st.builds(Data, STREAMS, st.binary(max_size=100), st.booleans()),
-    st.builds(Reset, STREAMS),
-    st.builds(Ping, st.integers(0, 2**32 - 1)),
-    st.just(GoAway()),
+    st.builds(ReplyFrame, STREAMS),
+    st.builds(DataFrame, STREAMS, st.binary(max_size=100), st.booleans()),
+    st.builds(ResetFrame, STREAMS),
+    st.builds(PingFrame, st.integers(0, 2**32 - 1)),
+    st.just(GoAwayFrame()),
 )
 
 
 def written(framer: Framer, frame: Frame) -> bytes:
     match frame:
-        case Opened(stream=stream, headers=headers, last=last):
+        case OpenFrame(stream=stream, headers=headers, last=last):
             return framer.open(stream, headers, last=last)
-        case Accepted(stream=stream):
+        case ReplyFrame(stream=stream):
             return framer.accept(stream)
-        case Data(stream=stream, data=data, last=last):
+        case DataFrame(stream=stream, data=data, last=last):
             return framer.data(stream, data, last=last)
-        case Reset(stream=stream):
+        case ResetFrame(stream=stream):
             return framer.reset(stream)
-        case Ping(number=number):
+        case PingFrame(number=number):
             return framer.ping(number)
-        case GoAway():
+        case GoAwayFrame():
             return GO_AWAY
 
 
 @given(st.lists(FRAMES, max_size=8), st.integers(1, 40))
 def test_what_is_written_is_read_however_it_is_cut(frames: list[Frame], size: int) -> None:
-    framer, parser = Framer(), Parser()
+    framer, parser = Framer(), FrameParser()
     wire = b"".join(written(framer, frame) for frame in frames)
     read = [
         frame
@@ -73,7 +73,7 @@ def test_what_is_written_is_read_however_it_is_cut(frames: list[Frame], size: in
 
 @given(st.binary(max_size=200))
 def test_what_is_no_spdy_is_refused_and_nothing_else_happens(garbage: bytes) -> None:
-    parser = Parser()
+    parser = FrameParser()
     try:
         list(parser.feed(garbage))
     except SpdyError:
@@ -97,11 +97,11 @@ def test_the_dictionary_is_the_one_that_others_have() -> None:
 )
 def test_what_is_wrong_is_said(wire: bytes, why: str) -> None:
     with pytest.raises(SpdyError, match=why):
-        list(Parser().feed(wire))
+        list(FrameParser().feed(wire))
 
 
 def test_headers_that_unpack_to_very_much_are_refused() -> None:
     framer: Any = Framer()
     wire = framer.open(1, {"a": "b" * 1_000_000})
     with pytest.raises(SpdyError, match="too long"):
-        list(Parser().feed(wire))
+        list(FrameParser().feed(wire))

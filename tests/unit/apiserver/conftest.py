@@ -1,4 +1,4 @@
-"""The door on a memory store, and the wire without sockets: app(scope, receive, send)."""
+"""The API server on a memory store, and the wire without sockets: app(scope, receive, send)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespa
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import encode, stored_bytes
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.context import Context
@@ -138,7 +138,7 @@ class Stream:
 
 
 class Rig:
-    """Everything of the door but sockets."""
+    """Everything of the API server but sockets."""
 
     def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
         self.store = store or MemoryStore()
@@ -146,7 +146,7 @@ class Rig:
         self.clock = HandClock()
         self.ids = CountingIds()
         self.context = Context(self.clock, random.Random(1), self.ids)
-        self.service = Service(self.store, self.cache, self.context)
+        self.service = ApiService(self.store, self.cache, self.context)
         self.ready = True
         self.app = App(
             self.service,

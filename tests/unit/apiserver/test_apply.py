@@ -1,4 +1,4 @@
-"""Server-side apply at the door: who owns what, conflicts, force, and what goes away again."""
+"""Server-side apply by requests: who owns what, conflicts, force, and what goes away again."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ POD = {
 
 
 class Log:
-    """The rig's door, audited; ``lines`` ends it."""
+    """The rig's application, audited; ``lines`` ends it."""
 
     def __init__(self, rig: Any, path: Path, level: AuditLevel) -> None:
         self.path = path

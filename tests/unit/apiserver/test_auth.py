@@ -15,7 +15,7 @@ from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY, kind_of
 from livesize.api.roles import ALL, Role
-from livesize.apiserver.admission.plan import Attempt, Refusal, admit
+from livesize.apiserver.admission.plan import AdmissionRefusal, AdmissionRequest, admit
 from livesize.apiserver.auth.authorize import Access, allows
 from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.auth.tokens import (
@@ -132,8 +132,8 @@ ATTEMPTS: list[tuple[str, Access, Any, Any, bool]] = [
 def test_a_node_touches_only_what_is_its_own(
     access: Access, old: Any, new: Any, admitted: bool
 ) -> None:
-    verdict = admit(Attempt(NODE, access, old, new))
-    assert isinstance(verdict, Refusal) is not admitted
+    verdict = admit(AdmissionRequest(NODE, access, old, new))
+    assert isinstance(verdict, AdmissionRefusal) is not admitted
 
 
 @given(role=st.sampled_from([role for role in Role if role is not Role.NODE]))
@@ -142,9 +142,9 @@ def test_allocated_of_a_bound_pod_moves_only_through_its_node(role: Role) -> Non
     old["status"] = {"resizeState": {"allocated": [{"name": "a", "requests": {"cpu": "1"}}]}}
     new["status"] = {"resizeState": {"allocated": [{"name": "a", "requests": {"cpu": "2"}}]}}
     access = Access("patch", PODS, "", "d", "x")
-    assert isinstance(admit(Attempt(identity(role), access, old, new)), Refusal)
-    assert admit(Attempt(identity(role), access, old, old)) is None
-    assert admit(Attempt(NODE, access, old, new)) is None
+    assert isinstance(admit(AdmissionRequest(identity(role), access, old, new)), AdmissionRefusal)
+    assert admit(AdmissionRequest(identity(role), access, old, old)) is None
+    assert admit(AdmissionRequest(NODE, access, old, new)) is None
 
 
 def test_tokens_are_kept_hashed_and_private(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.apiserver.expiry.plan import EventTerms, LivingEvent, plan_expiry
+from livesize.apiserver.expiry.plan import EventTerms, StoredEvent, plan_expiry
 
 TERMS = EventTerms(life_seconds=100.0, maximum=10)
 
 
-def said(*times: float) -> list[LivingEvent]:
-    return [LivingEvent(f"e{index:03}", time) for index, time in enumerate(times)]
+def said(*times: float) -> list[StoredEvent]:
+    return [StoredEvent(f"e{index:03}", time) for index, time in enumerate(times)]
 
 
 def test_an_event_goes_when_its_life_is_over() -> None:

@@ -18,6 +18,7 @@ from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.secret import SECRETS
 from livesize.api.pod_references import references_of
 from livesize.api.roles import ALL, Role
 from livesize.apiserver.auth.authorize import Access, allows, refusal
@@ -32,7 +33,7 @@ from livesize.apiserver.auth.identities import (
 )
 from livesize.apiserver.auth.node_reads import Cluster, NodeRead, forbids_reading, selected_name
 from livesize.apiserver.auth.records import (
-    Records,
+    CredentialRecords,
     TokenEntry,
     TokensUnreadableError,
     change_records,
@@ -43,7 +44,6 @@ from livesize.apiserver.auth.records import (
 from livesize.apiserver.auth.tokens import LOOK_SECONDS, Tokens, issue_token
 
 TEAM = Identity("ann", Role.EDITOR, "", ("team-a", "team-b"))
-SECRETS = Resource("", "v1", "secrets", "Secret", True)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_a_person_types() -> None:
 def test_an_older_file_of_tokens_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text('[{"name": "ann", "role": "editor", "hash": "00"}]')
-    assert read_records(path) == Records((TokenEntry("ann", Role.EDITOR, "00"),))
+    assert read_records(path) == CredentialRecords((TokenEntry("ann", Role.EDITOR, "00"),))
 
 
 def test_a_binding_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
@@ -180,11 +180,11 @@ def test_a_limit_that_is_mistyped_does_not_become_a_right(tmp_path: Path) -> Non
 def test_the_file_is_replaced_private_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     _, entry = issue_token("ann", Role.VIEWER, namespaces=("a",))
-    change_records(path, lambda records: (Records((*records.tokens, entry)), None))
+    change_records(path, lambda records: (CredentialRecords((*records.tokens, entry)), None))
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_records(path).tokens == (entry,)
 
-    def fail(records: Records) -> tuple[Records, None]:
+    def fail(records: CredentialRecords) -> tuple[CredentialRecords, None]:
         raise KeyError("no")
 
     with pytest.raises(KeyError):
@@ -197,7 +197,7 @@ def test_what_root_writes_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> 
     folder.mkdir()
     if os.geteuid() == 0:
         os.chown(folder, 65534, 65534)
-    write_records(folder / "tokens", Records())
+    write_records(folder / "tokens", CredentialRecords())
     change_records(folder / "tokens", lambda records: (records, None))
     assert {path.stat().st_uid for path in folder.iterdir()} == {folder.stat().st_uid}
 
@@ -205,7 +205,7 @@ def test_what_root_writes_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> 
 def test_a_slip_in_the_file_shuts_nobody_out_and_its_loss_everybody(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     token, entry = issue_token("ann", Role.VIEWER)
-    write_records(path, Records((entry,)))
+    write_records(path, CredentialRecords((entry,)))
     tokens = Tokens(path)
     assert tokens.identify(token, 0.0) is not None
     path.write_text("{")
@@ -217,17 +217,19 @@ def test_a_slip_in_the_file_shuts_nobody_out_and_its_loss_everybody(tmp_path: Pa
 def test_a_clock_that_goes_back_does_not_keep_the_file_from_being_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     token, entry = issue_token("ann", Role.VIEWER)
-    write_records(path, Records((entry,)))
+    write_records(path, CredentialRecords((entry,)))
     tokens = Tokens(path)
     assert tokens.identify(token, 1000.0) is not None
-    write_records(path, Records())
+    write_records(path, CredentialRecords())
     assert tokens.identify(token, 10.0) is None
 
 
 def test_what_has_expired_is_forgotten() -> None:
     token = TokenEntry("ann", Role.VIEWER, "00", expires=10.0)
     forever = msgspec.structs.replace(token, expires=None)
-    assert without_expired(Records((token, forever)), 10.0) == Records((forever,))
+    assert without_expired(CredentialRecords((token, forever)), 10.0) == CredentialRecords(
+        (forever,)
+    )
 
 
 # Nodes and the Secrets of their pods
@@ -329,9 +331,9 @@ def test_the_name_a_field_selector_lets_through() -> None:
 
 def test_a_token_made_now_counts_now(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    write_records(path, Records())
+    write_records(path, CredentialRecords())
     tokens = Tokens(path)
     assert tokens.identify("guess", 0.0) is None
     token, entry = issue_token("ann", Role.VIEWER)
-    write_records(path, Records((entry,)))
+    write_records(path, CredentialRecords((entry,)))
     assert tokens.identify(token, 0.0) == Identity("ann", Role.VIEWER)

@@ -10,7 +10,7 @@ import pytest
 from livesize.api.errors import StatusError
 from livesize.apiserver.auth.identities import node_identity
 from livesize.apiserver.http.app import App
-from livesize.apiserver.http.limits import Budget, Limits
+from livesize.apiserver.http.limits import Budget, RequestLimits
 from livesize.apiserver.http.node_join import JOIN_PATH, RENEW_PATH
 from livesize.apiserver.http.responses import json_answer
 from unit.apiserver.conftest import TokenNames
@@ -239,7 +239,7 @@ async def test_open_watches(rig: Any) -> None:
 
 
 def test_places_are_given_back_and_names_forgotten() -> None:
-    limits = Limits(Budget(requests=1))
+    limits = RequestLimits(Budget(requests=1))
     leave = limits.enter("a", "get")
     with pytest.raises(StatusError, match="a has 1 requests in flight"):
         limits.enter("a", "list")

@@ -1,4 +1,4 @@
-"""Creating, changing and deleting objects: what the door writes itself, and what it refuses."""
+"""Creating, changing and deleting objects: what the server writes itself, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from livesize.api.kinds.node import NODES
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.machinery.steps import CrashPoints
 from unit.apiserver.conftest import ADMIN
 
@@ -223,6 +223,6 @@ async def test_an_object_does_not_grow_beyond_what_is_stored(rig: Any) -> None:
 async def test_the_commit_has_its_crash_points(rig: Any, tmp_path: Any) -> None:
     log = tmp_path / "points"
     points = CrashPoints(log=str(log))
-    service = Service(rig.store, rig.cache, rig.context, points)
+    service = ApiService(rig.store, rig.cache, rig.context, points)
     await service.create(ADMIN, NODES, "", {"metadata": {"name": "n9"}})
     assert log.read_text().split() == ["apiserver/commit/before", "apiserver/commit/after"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.apply.owners import Operation, Owner
+from livesize.api.apply.owners import FieldOwner, Operation
 from livesize.api.defaults import default_object
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
@@ -38,12 +38,12 @@ REQUESTS = {"requests": {"cpu": "500m"}}
 MAPPED = {**BURSTABLE, "resizePolicy": {"cpu": "LiveResizeable", "memory": "LiveResizeable"}}
 
 
-def owner(manager: str, subresource: str = "resize", time: str = NOW) -> Owner:
-    return Owner(manager, Operation.UPDATE, "v1", subresource, time)
+def owner(manager: str, subresource: str = "resize", time: str = NOW) -> FieldOwner:
+    return FieldOwner(manager, Operation.UPDATE, "v1", subresource, time)
 
 
 def stored_pod(*sizes: Object, node: str = "n1", **spec: Any) -> Object:
-    """As the door keeps it: filled in, owned by who made it, bound."""
+    """As the API server keeps it: filled in, owned by who made it, bound."""
     containers = [
         {"name": name, "image": "i:1", "resources": size}
         for name, size in zip("ab", sizes, strict=False)

@@ -225,6 +225,77 @@ BUILT = [
         {"spec": {"minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}}}},
     ),
     (
+        "apps/v1",
+        "StatefulSet",
+        field(2, field(1, 0) + field(2, field(1, field(1, b"a") + field(2, b"b")))
+            + field(3, field(1, b"") + field(2, field(2, field(1, b"app"))))
+            + field(4, field(1, field(1, b"data")) + field(2, field(1, b"ReadWriteOnce")))
+            + field(5, b"db") + field(6, b"Parallel")
+            + field(7, field(1, b"RollingUpdate") + field(2, field(1, 2) + field(2, field(2, 1))))
+            + field(8, 0) + field(9, 5) + field(10, field(1, b"Delete") + field(2, b"Retain"))
+            + field(11, field(1, 0)))
+        + field(3, field(1, 3) + field(2, 0) + field(6, b"r1") + field(7, b"r2")
+            + field(10, field(1, b"Held") + field(2, b"True") + field(5, b"why"))),
+        {
+            "spec": {
+                "replicas": 0, "selector": {"matchLabels": {"a": "b"}},
+                "template": {"spec": {"containers": [{"name": "app"}]}},
+                "volumeClaimTemplates": [
+                    {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+                ],
+                "serviceName": "db", "podManagementPolicy": "Parallel",
+                "updateStrategy": {
+                    "type": "RollingUpdate", "rollingUpdate": {"partition": 2, "maxUnavailable": 1}
+                },
+                "revisionHistoryLimit": 0, "minReadySeconds": 5,
+                "persistentVolumeClaimRetentionPolicy": {
+                    "whenDeleted": "Delete", "whenScaled": "Retain"
+                },
+                "ordinals": {"start": 0},
+            },
+            "status": {
+                "observedGeneration": 3, "replicas": 0, "currentRevision": "r1",
+                "updateRevision": "r2",
+                "conditions": [{"type": "Held", "status": "True", "message": "why"}],
+            },
+        },
+    ),
+    (
+        "apps/v1",
+        "Deployment",
+        field(2, field(1, 2) + field(4, field(1, b"Recreate")) + field(7, 1) + field(9, 60))
+        + field(3, field(3, 1) + field(4, 2) + field(7, 3)
+            + field(6, field(1, b"Progressing") + field(4, b"why") + field(6, field(1, 1)))),
+        {
+            "spec": {
+                "replicas": 2, "strategy": {"type": "Recreate"}, "paused": True,
+                "progressDeadlineSeconds": 60,
+            },
+            "status": {
+                "updatedReplicas": 1, "availableReplicas": 2, "readyReplicas": 3,
+                "conditions": [{
+                    "type": "Progressing", "reason": "why",
+                    "lastUpdateTime": "1970-01-01T00:00:01Z",
+                }],
+            },
+        },
+    ),
+    (
+        "apps/v1",
+        "ReplicaSet",
+        field(2, field(1, 2) + field(4, 9)) + field(3, field(2, 1) + field(4, 2) + field(5, 3)),
+        {
+            "spec": {"replicas": 2, "minReadySeconds": 9},
+            "status": {"fullyLabeledReplicas": 1, "readyReplicas": 2, "availableReplicas": 3},
+        },
+    ),
+    (
+        "apps/v1",
+        "ControllerRevision",
+        field(2, field(1, b'{"spec":{"a":1}}')) + field(3, 0),
+        {"data": {"spec": {"a": 1}}, "revision": 0},
+    ),
+    (
         "policy/v1",
         "Eviction",
         field(1, field(1, b"web")) + field(2, field(1, 0)),

@@ -25,7 +25,7 @@ from livesize.api.kinds.service import SERVICES
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.quota import hard_of, is_counted, recount, used_of
-from livesize.apiserver.deletion_plan import DeleteOptions
+from livesize.apiserver.deletion_plan import DeletionOptions
 from livesize.apiserver.keys import key_of, resource_of
 from livesize.apiserver.request_types import Target
 from livesize.store.interface import ChangeKind, Check, Write
@@ -147,7 +147,7 @@ def resize(name: str, cpu: str) -> Act:
 
 def delete(resource: Resource, name: str) -> Act:
     target = Target(resource, "default", name)
-    return lambda rig: rig.service.delete(ADMIN, target, DeleteOptions(grace_seconds=0))
+    return lambda rig: rig.service.delete(ADMIN, target, DeletionOptions(grace_seconds=0))
 
 
 def limit(hard: Object) -> Act:

@@ -1,4 +1,4 @@
-"""ResourceQuota at the door: charged in the commit of the change, both ways, never over."""
+"""ResourceQuota at the API server: charged in the commit of the change, both ways, never over."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_two_hundred_resizes_at_once_never_exceed_the_quota(rig: Any) -> N
         await rig.service.post(IDENTITIES["n1"], target, given)
         assert await used(rig) == {"requests.cpu": "11"}
     stored = rig.cache.get(RESOURCE_QUOTAS, key_of(RESOURCE_QUOTAS, "default", "q")).stored
-    for form in ("stored", "served"):  # the door and the controllers count alike
+    for form in ("stored", "served"):  # the API server and the controllers count alike
         pods = [(PODS, getattr(record, form)) for record in rig.cache.records(PODS)]
         assert recount(stored, pods)["status"] == stored["status"]
 

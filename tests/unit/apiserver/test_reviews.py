@@ -1,4 +1,4 @@
-"""Reviews over the wire: who am I, may I, what may I. The answers are those of the door itself."""
+"""Reviews over the wire: who am I, may I, what may I. The answers are the API server's own."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.api.errors import StatusError
-from livesize.apiserver.streaming.plan import NodeRequest, Query, plan_stream
+from livesize.apiserver.streaming.plan import NodeRequest, StreamQuery, plan_stream
 
 NOW = 1_000_000.0
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
@@ -28,7 +28,7 @@ def pod(*names: str, node: str = "n1", status: Any = None, **more: Any) -> dict[
 
 
 def plan(the_pod: dict[str, Any], what: str, *pairs: tuple[str, str]) -> NodeRequest | None:
-    return plan_stream(the_pod, what, Query(pairs), NOW)
+    return plan_stream(the_pod, what, StreamQuery(pairs), NOW)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_who_is_no_admin_forwards_the_ports_that_the_pod_declares() -> None:
         {"containerPort": 80, "protocol": "TCP"},
         {"containerPort": 53, "protocol": "UDP"},
     ]
-    asked = plan_stream(declared, "portforward", Query([]), NOW, any_port=False)
+    asked = plan_stream(declared, "portforward", StreamQuery([]), NOW, any_port=False)
     assert asked == NodeRequest("n1", "/portforward/u-1?port=80&port=8080")
     with pytest.raises(StatusError, match="declares no ports") as refused:
-        plan_stream(pod("web"), "portforward", Query([]), NOW, any_port=False)
+        plan_stream(pod("web"), "portforward", StreamQuery([]), NOW, any_port=False)
     assert refused.value.code == 403
 
 

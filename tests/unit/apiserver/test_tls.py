@@ -17,14 +17,14 @@ def serial(path: Path) -> int:
 
 
 def test_made_once_and_private(tmp_path: Path) -> None:
-    files = ensure_tls(tmp_path / "tls", ["10.0.0.7", "door.example"], NOW)
+    files = ensure_tls(tmp_path / "tls", ["10.0.0.7", "api.example"], NOW)
     for path in (tmp_path / "tls").iterdir():
         assert path.stat().st_mode & 0o077 == 0
     cert = x509.load_pem_x509_certificate(files.cert.read_bytes())
     ca = x509.load_pem_x509_certificate(files.ca_cert.read_bytes())
     cert.verify_directly_issued_by(ca)
     names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert {"localhost", "door.example"} <= set(names.get_values_for_type(x509.DNSName))
+    assert {"localhost", "api.example"} <= set(names.get_values_for_type(x509.DNSName))
     addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
     assert addresses == {"127.0.0.1", "::1", "10.0.0.7"}
     before = serial(files.cert), serial(files.ca_cert)

@@ -1,4 +1,4 @@
-"""VM pods through the door: the same doors as containers, and host paths for admins only."""
+"""VM pods at the API server: the same requests as of containers, and host paths for admins only."""
 
 from __future__ import annotations
 

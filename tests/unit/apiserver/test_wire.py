@@ -50,7 +50,7 @@ async def test_all_else_needs_a_token(rig: Any, path: str, token: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/", "/nothing", "/api/v2/pods", "/api/v1/things", "/apis/apps/v1/deployments",
+        "/", "/nothing", "/api/v2/pods", "/api/v1/things", "/apis/apps/v1/daemonsets",
         "/api/v1/pods/web", f"{PODS}/web/color", f"{PODS}/a/status/b", "/api/v1/nodes/n1/resize",
         "/api/v1/namespaces/default/nodes", "/openapi/v3/apis/none/v1", "/api/v1//pods",
     ],
@@ -58,7 +58,10 @@ async def test_all_else_needs_a_token(rig: Any, path: str, token: str) -> None:
 async def test_unknown_paths(rig: Any, path: str) -> None:
     answer = await rig.get(path)
     assert (answer.status, answer.json["reason"]) == (404, "NotFound")
-    assert answer.json["message"] == "the server could not find the requested resource"
+    words = "the server could not find the requested resource"
+    if path.startswith("/apis/"):
+        words += "; `kubectl api-resources` lists the kinds that it serves, and there are no others"
+    assert answer.json["message"] == words
 
 
 @pytest.mark.parametrize(
@@ -214,8 +217,8 @@ async def test_plain_discovery(rig: Any) -> None:
 async def test_openapi_has_what_kubectl_looks_for(rig: Any) -> None:
     paths = (await rig.get("/openapi/v3")).json["paths"]
     assert sorted(paths) == [
-        "api/v1", "apis/coordination.k8s.io/v1", "apis/policy/v1", "apis/scheduling.k8s.io/v1",
-        "apis/storage.k8s.io/v1",
+        "api/v1", "apis/apps/v1", "apis/coordination.k8s.io/v1", "apis/policy/v1",
+        "apis/scheduling.k8s.io/v1", "apis/storage.k8s.io/v1",
     ]  # fmt: skip
     document = (await rig.get("/openapi/v3/api/v1")).json
     patch = document["paths"][f"{PODS.replace('default', '{namespace}')}/{{name}}"]["patch"]

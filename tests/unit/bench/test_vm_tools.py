@@ -14,7 +14,7 @@ from bench.product_vm import vm_manifest
 from livesize.api.defaults import default_object
 from livesize.api.kinds.pod import PODS
 from livesize.api.validation.objects import validate_create
-from livesize.guest_images.cpio import File
+from livesize.guest_images.cpio import CpioFile
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ async def test_a_console_tells_when_the_guest_says_it(tmp_path: Path) -> None:
 def test_the_eye_is_all_that_the_measured_guest_has_more() -> None:
     recipe = seeing_recipe({})
     eye, table = recipe.entries["usr/lib/bench/eye"], recipe.entries["etc/inittab"]
-    assert isinstance(eye, File)
-    assert isinstance(table, File)
+    assert isinstance(eye, CpioFile)
+    assert isinstance(table, CpioFile)
     assert table.content.endswith(b"::respawn:/usr/lib/bench/eye\n")
     assert b"livesize/channel" in table.content
 

@@ -122,6 +122,15 @@ class SmallNode:
             await self._client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body)
 
 
+NO_IMAGE = "image guest is not on this machine; `livesize guest build` makes a guest to try"
+
+
+def _state(pod: Object) -> Object:
+    if name_of(pod) == "imageless":
+        return {"waiting": {"reason": "ErrImageNeverPull", "message": NO_IMAGE}}
+    return {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+
+
 def _status(pod: Object) -> Object:
     statuses = [
         {
@@ -130,7 +139,7 @@ def _status(pod: Object) -> Object:
             "restartCount": 0,
             "image": container.get("image", ""),
             "imageID": "",
-            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            "state": _state(pod),
             "resources": container.get("resources", {}),
         }
         for container in containers_of(pod)
@@ -504,6 +513,26 @@ def test_a_size_a_virtual_machine_cannot_have_comes_with_the_nearest(shell: Shel
     sentence = shell.fails("resize pod/vm1 --cpu 4 --memory 4Gi --wait")
     assert "spec.virtualMachine.resources.limits[memory]" in sentence
     assert "no container 'web'; it has vm" in shell.fails("resize pod/vm1 -c web --cpu 2")
+
+
+def test_a_missing_guest_image_is_said_with_its_remedy(shell: Shell) -> None:
+    shell.begin("imageless", vm_manifest("imageless"))
+    sentence = f"vm does not start, ErrImageNeverPull: {NO_IMAGE}"
+    shown = shell.run("get pods")
+    assert shown.stderr == f"pod/imageless: {sentence}\n"
+    assert shown.stdout.splitlines()[1].split()[:4] == [
+        "imageless",
+        "vm",
+        "0/1",
+        "ErrImageNeverPull",
+    ]
+    assert shell.run("get pods -o name").stderr == ""
+    assert sentence in shell.ok("describe pod/imageless").splitlines()
+    cause = f"(vm (ErrImageNeverPull: {NO_IMAGE}))"
+    asked = shell.ok("resize pod/imageless --cpu 2").splitlines()[0]
+    assert asked.endswith(f"; allocated; done when it runs {cause}")
+    late = shell.fails("resize pod/imageless --cpu 3 --wait --timeout 300ms")
+    assert f"not resized after 0.3 s: pod/imageless: allocated; done when it runs {cause}" in late
 
 
 def test_delete_waits_until_it_is_gone(shell: Shell) -> None:

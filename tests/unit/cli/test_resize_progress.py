@@ -58,6 +58,15 @@ def pending(reason: str, generation: int = 7) -> Object:
     }
 
 
+NO_IMAGE = {"reason": "ErrImageNeverPull", "message": "image a is not here; `livesize guest build`"}
+IMAGELESS = evolve(pod(actual="1"), (*APP, "state"), {"waiting": NO_IMAGE})
+WHY = f"app (ErrImageNeverPull: {NO_IMAGE['message']})"
+
+
+def with_condition(state: Object, condition: Object) -> Object:
+    return evolve(state, ("status", "conditions"), [condition])
+
+
 def in_progress(reason: str = "", message: str = "") -> Object:
     return {
         "type": "PodResizeInProgress",
@@ -103,6 +112,11 @@ def in_progress(reason: str = "", message: str = "") -> Object:
             evolve(pod(), (*APP, "state"), {"waiting": {"reason": "CrashLoopBackOff"}}),
             ResizeWaiting("NotRunning", "app (CrashLoopBackOff)"),
         ),
+        (with_condition(IMAGELESS, in_progress()), ResizeWaiting("NotRunning", WHY)),
+        (
+            with_condition(IMAGELESS, pending("Deferred")),
+            ResizeWaiting("Deferred", f"why; nor does it run: {WHY}"),
+        ),
         (
             evolve(
                 evolve(pod(actual="1"), (*APP, "state"), {"terminated": {"exitCode": 0}}),
@@ -128,6 +142,8 @@ def in_progress(reason: str = "", message: str = "") -> Object:
         "ended",
         "no status yet",
         "it does not run",
+        "it is allocated, and its image is missing",
+        "there is no room, and its image is missing",
         "it has ended for good",
     ],
 )

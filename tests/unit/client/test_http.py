@@ -375,7 +375,7 @@ async def test_a_closed_client_is_a_connection_error() -> None:
 
 
 async def test_a_unix_socket_works_like_the_rest(tmp_path: Path) -> None:
-    path = str(tmp_path / "door.sock")
+    path = str(tmp_path / "server.sock")
     async with serving(lambda runner: web.UnixSite(runner, path)) as served:
         served.server = f"unix://{path}"
         async with speaking(served) as client:

@@ -85,7 +85,7 @@ def test_files_are_found_beside_the_kubeconfig_and_inline_data_wins(tmp_path: Pa
     (tmp_path / "ca.pem").write_bytes(b"ca from file")
     (tmp_path / "me.pem").write_bytes(b"me from file")
     (tmp_path / "token").write_text("token from file\n")
-    cluster = {"certificate-authority": "ca.pem", "tls-server-name": "door"}
+    cluster = {"certificate-authority": "ca.pem", "tls-server-name": "api"}
     user = {
         "client-certificate": "me.pem",
         "client-key": "me.pem",
@@ -97,7 +97,7 @@ def test_files_are_found_beside_the_kubeconfig_and_inline_data_wins(tmp_path: Pa
     assert config.client_certificate_pem == b"me from file"
     assert config.client_key_pem == b"inline"
     assert config.token == "token from file"
-    assert config.server_name == "door"
+    assert config.server_name == "api"
     assert namespace_from(tmp_path / "config") == "team"
 
 

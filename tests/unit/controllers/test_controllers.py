@@ -210,7 +210,7 @@ async def test_a_quota_that_says_something_else_is_counted_anew(rig: Rig) -> Non
     await rig.add_pod("web")
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5", "configmaps": "9"}}}
     await rig.request("POST", quotas, quota)
-    # As if something had been missed: written past the door, with a spec that was not seen yet.
+    # As if something had been missed: written past the API server, with a spec it has not seen.
     key = key_of(RESOURCE_QUOTAS, "default", "q")
     record = rig.cache.get(RESOURCE_QUOTAS, key)
     assert record is not None

@@ -12,13 +12,13 @@ from livesize.controllers.garbage.plan import (
     Collect,
     Dependent,
     DropFinalizer,
-    ForgetMe,
     ForgetOwners,
     GarbageStep,
-    LookAt,
+    OwnedObject,
     OwnerState,
     OwnerView,
-    Piece,
+    RemoveOwnerReference,
+    RequeueDependent,
     plan_piece,
 )
 
@@ -28,47 +28,47 @@ FREE, BLOCKING = Dependent("d", blocks=False), Dependent("b", blocks=True)
 LEAVING = Dependent("l", blocks=True, is_going=True)
 CIRCLE = Dependent("c", blocks=True, is_going=True, waits_for_owner=True)
 
-RULES: list[tuple[str, Piece, tuple[GarbageStep, ...]]] = [
-    ("nobody owns it", Piece(), ()),
-    ("its owner is there", Piece((SOLID,)), ()),
-    ("its owner is gone", Piece((ABSENT,)), (Collect("Background"),)),
-    ("one of two is gone", Piece((SOLID, ABSENT)), (ForgetOwners(("a",)),)),
-    ("what we do not know keeps", Piece((UNKNOWN, ABSENT)), (ForgetOwners(("a",)),)),
-    ("its owner waits for it", Piece((WAITING,)), (Collect("Background"),)),
-    ("and it owns others", Piece((WAITING,), (FREE,)), (Collect("Foreground"),)),
-    ("its own wish counts", Piece((ABSENT,), (), (ORPHAN,)), (Collect("Orphan"),)),
-    ("it goes already", Piece((ABSENT,), is_going=True), ()),
+RULES: list[tuple[str, OwnedObject, tuple[GarbageStep, ...]]] = [
+    ("nobody owns it", OwnedObject(), ()),
+    ("its owner is there", OwnedObject((SOLID,)), ()),
+    ("its owner is gone", OwnedObject((ABSENT,)), (Collect("Background"),)),
+    ("one of two is gone", OwnedObject((SOLID, ABSENT)), (ForgetOwners(("a",)),)),
+    ("what we do not know keeps", OwnedObject((UNKNOWN, ABSENT)), (ForgetOwners(("a",)),)),
+    ("its owner waits for it", OwnedObject((WAITING,)), (Collect("Background"),)),
+    ("and it owns others", OwnedObject((WAITING,), (FREE,)), (Collect("Foreground"),)),
+    ("its own wish counts", OwnedObject((ABSENT,), (), (ORPHAN,)), (Collect("Orphan"),)),
+    ("it goes already", OwnedObject((ABSENT,), is_going=True), ()),
     (
         "its dependents forget it, then it goes",
-        Piece((), (FREE, BLOCKING), (ORPHAN,), is_going=True),
-        (ForgetMe("d"), ForgetMe("b"), DropFinalizer(ORPHAN)),
+        OwnedObject((), (FREE, BLOCKING), (ORPHAN,), is_going=True),
+        (RemoveOwnerReference("d"), RemoveOwnerReference("b"), DropFinalizer(ORPHAN)),
     ),
     (
         "it waits for those that block",
-        Piece((), (FREE, BLOCKING, LEAVING), (FOREGROUND,), is_going=True),
-        (LookAt("d"), LookAt("b")),
+        OwnedObject((), (FREE, BLOCKING, LEAVING), (FOREGROUND,), is_going=True),
+        (RequeueDependent("d"), RequeueDependent("b")),
     ),
     (
         "it does not wait for the others",
-        Piece((), (FREE,), (FOREGROUND,), is_going=True),
-        (LookAt("d"), DropFinalizer(FOREGROUND)),
+        OwnedObject((), (FREE,), (FOREGROUND,), is_going=True),
+        (RequeueDependent("d"), DropFinalizer(FOREGROUND)),
     ),
     (
         "it does not wait for one that waits for it",
-        Piece((WAITING,), (CIRCLE,), (FOREGROUND,), is_going=True),
+        OwnedObject((WAITING,), (CIRCLE,), (FOREGROUND,), is_going=True),
         (DropFinalizer(FOREGROUND),),
     ),
     (
         "but for the others it does",
-        Piece((WAITING,), (CIRCLE, LEAVING), (FOREGROUND,), is_going=True),
+        OwnedObject((WAITING,), (CIRCLE, LEAVING), (FOREGROUND,), is_going=True),
         (),
     ),
-    ("finalizers of others are theirs", Piece((), (), ("mine",), is_going=True), ()),
+    ("finalizers of others are theirs", OwnedObject((), (), ("mine",), is_going=True), ()),
 ]
 
 
 @pytest.mark.parametrize(("piece", "steps"), [row[1:] for row in RULES], ids=[r[0] for r in RULES])
-def test_rules(piece: Piece, steps: tuple[GarbageStep, ...]) -> None:
+def test_rules(piece: OwnedObject, steps: tuple[GarbageStep, ...]) -> None:
     assert plan_piece(piece) == steps
 
 
@@ -81,7 +81,7 @@ DEPENDENTS = st.builds(
     st.booleans(),
 )
 PIECES = st.builds(
-    Piece,
+    OwnedObject,
     st.lists(OWNERS, max_size=3).map(tuple),
     st.lists(DEPENDENTS, max_size=3).map(tuple),
     st.sets(st.sampled_from([FOREGROUND, ORPHAN, "other"])).map(tuple),
@@ -90,7 +90,7 @@ PIECES = st.builds(
 
 
 @given(PIECES)
-def test_nothing_that_is_kept_is_deleted_and_finalizers_go_last(piece: Piece) -> None:
+def test_nothing_that_is_kept_is_deleted_and_finalizers_go_last(piece: OwnedObject) -> None:
     steps = plan_piece(piece)
     keeps = any(owner.state in (OwnerState.SOLID, OwnerState.UNKNOWN) for owner in piece.owners)
     collected = [step for step in steps if isinstance(step, Collect)]
@@ -98,6 +98,6 @@ def test_nothing_that_is_kept_is_deleted_and_finalizers_go_last(piece: Piece) ->
     for index, step in enumerate(steps):
         if isinstance(step, DropFinalizer):
             assert step.finalizer in piece.finalizers
-            assert not any(isinstance(later, ForgetMe) for later in steps[index:])
+            assert not any(isinstance(later, RemoveOwnerReference) for later in steps[index:])
     if DropFinalizer(FOREGROUND) in steps:
         assert all(one.waits_for_owner for one in piece.dependents if one.blocks)

@@ -10,7 +10,7 @@ import pytest
 
 from livesize.api.errors import StatusError
 from livesize.api.objects import Object
-from livesize.machinery.recorder import EventRecorder, EventSeverity, EventSource
+from livesize.machinery.recorder import EventRecorder, EventSeverity, ReportingComponent
 from livesize.sim.loop import EPOCH_SECONDS
 from virtual_time import CLOCK, virtual_context, virtual_time
 
@@ -31,7 +31,7 @@ class Posted:
         self.recorder = EventRecorder(
             self.post,
             context=virtual_context(),
-            source=EventSource("agent", "n1"),
+            source=ReportingComponent("agent", "n1"),
             capacity=3,
             delay_seconds=delay_seconds,
         )

@@ -9,8 +9,8 @@ import pytest
 
 from livesize.cli.doctor.vm_checks import VmTools
 from livesize.demo.groups import GroupProof, check_group
-from livesize.demo.guest_witness import GuestWord, parse_word
-from livesize.demo.leftovers import Leftovers
+from livesize.demo.guest_witness import GuestReading, parse_word
+from livesize.demo.leftovers import DemoLeftovers
 from livesize.demo.pods import check_settled
 from livesize.demo.promises import BrokenPromiseError
 from livesize.demo.requirements import missing_for_vms
@@ -19,10 +19,10 @@ from livesize.demo.virtual_machine import LARGE, SMALL, VmProof, check_proof
 MIB = 1 << 20
 OVERHEAD = 232 * MIB
 FIRST = VmProof(
-    GuestWord(1, 403 * MIB, 10.0, "boot-1"), GroupProof(7, 70, 100_000, 512 * MIB + OVERHEAD)
+    GuestReading(1, 403 * MIB, 10.0, "boot-1"), GroupProof(7, 70, 100_000, 512 * MIB + OVERHEAD)
 )
 GROWN = VmProof(
-    GuestWord(4, 1939 * MIB, 14.0, "boot-1"), GroupProof(7, 70, 400_000, 2048 * MIB + OVERHEAD)
+    GuestReading(4, 1939 * MIB, 14.0, "boot-1"), GroupProof(7, 70, 400_000, 2048 * MIB + OVERHEAD)
 )
 
 
@@ -92,7 +92,7 @@ def test_the_guests_own_files_are_read(online: str, count: int) -> None:
         "/proc/sys/kernel/random/boot_id": "72c0d6d2\n",
         "/sys/devices/system/cpu/online": f"{online}\n",
     }
-    assert parse_word(files) == GuestWord(count, 412724 * 1024, 14.12, "72c0d6d2")
+    assert parse_word(files) == GuestReading(count, 412724 * 1024, 14.12, "72c0d6d2")
 
 
 PLENTY = "MemAvailable: 8388608 kB\n"
@@ -118,5 +118,5 @@ def test_what_is_missing_comes_with_a_remedy(
 
 
 def test_leftovers_are_named() -> None:
-    assert not Leftovers()
-    assert str(Leftovers((7,), ("livesize/x",))) == "process 7, control group livesize/x"
+    assert not DemoLeftovers()
+    assert str(DemoLeftovers((7,), ("livesize/x",))) == "process 7, control group livesize/x"

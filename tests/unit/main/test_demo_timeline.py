@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.demo.timeline import Moment, heading, is_worth_a_row, moment_of, row
+from livesize.demo.timeline import TimelineRow, heading, is_worth_a_row, moment_of, row
 
-HALF = Moment("InProgress", 4, 4, 2, 2048, 1280, 1171)
+HALF = TimelineRow("InProgress", 4, 4, 2, 2048, 1280, 1171)
 
 
 def pod(phase: str, **guest: Any) -> dict[str, Any]:
@@ -72,12 +72,12 @@ def test_which_moments_get_a_row(change: dict[str, Any], seconds: float, worth: 
 amounts = st.integers(0, 1 << 20)
 known = st.none() | amounts
 moments = st.builds(
-    Moment,
+    TimelineRow,
     st.sampled_from(["None", "Requested", "InProgress", "Done"]),
     *(amounts, known, known, amounts, known, known),
 )
 
 
 @given(moments, st.floats(0, 99_999))
-def test_every_row_fits_a_terminal(moment: Moment, seconds: float) -> None:
+def test_every_row_fits_a_terminal(moment: TimelineRow, seconds: float) -> None:
     assert len(row(seconds, moment, "123.45 s")) <= 100

@@ -9,7 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from livesize.api.roles import Role
-from livesize.apiserver.auth.records import CertificateEntry, JoinEntry, Records, write_records
+from livesize.apiserver.auth.records import (
+    CertificateEntry,
+    CredentialRecords,
+    JoinEntry,
+    write_records,
+)
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.entry import cli
 from livesize.main.wiring.apiserver_setup import check_http
@@ -24,18 +29,20 @@ def certificate(name: str, *, expires: float = 2_000, revoked: bool = False) -> 
 @pytest.mark.parametrize(
     ("records", "names"),
     [
-        (Records(), None),
-        (Records(certificates=(certificate("old", expires=999),)), None),
-        (Records(certificates=(certificate("gone", revoked=True),)), None),
-        (Records(joins=(JoinEntry("join-1", "hash", 999),)), None),
-        (Records(joins=(JoinEntry("join-1", "hash", 2_000),)), "join-1;"),
+        (CredentialRecords(), None),
+        (CredentialRecords(certificates=(certificate("old", expires=999),)), None),
+        (CredentialRecords(certificates=(certificate("gone", revoked=True),)), None),
+        (CredentialRecords(joins=(JoinEntry("join-1", "hash", 999),)), None),
+        (CredentialRecords(joins=(JoinEntry("join-1", "hash", 2_000),)), "join-1;"),
         (
-            Records(certificates=tuple(certificate(name) for name in "edcbaa")),
+            CredentialRecords(certificates=tuple(certificate(name) for name in "edcbaa")),
             "a, b, c and 2 more;",
         ),
     ],
 )
-def test_who_would_be_locked_out(tmp_path: Path, records: Records, names: str | None) -> None:
+def test_who_would_be_locked_out(
+    tmp_path: Path, records: CredentialRecords, names: str | None
+) -> None:
     write_records(tmp_path / "tokens", records)
     check_http("uvicorn", tmp_path / "tokens", NOW)
     if names is None:
@@ -57,7 +64,7 @@ def test_a_first_start_and_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_up_says_so_and_starts_nothing(tmp_path: Path) -> None:
     tokens = DataDirectory(tmp_path).tokens
     tokens.parent.mkdir()
-    write_records(tokens, Records(certificates=(certificate("ann", expires=4e9),)))
+    write_records(tokens, CredentialRecords(certificates=(certificate("ann", expires=4e9),)))
     words = ["up", "--runtime", "fake", "--http", "granian", "--listen", "127.0.0.1:0"]
     result = CliRunner().invoke(cli, [*words, "--data-dir", str(tmp_path)])
     assert result.exit_code == 1

@@ -172,7 +172,7 @@ def test_a_group_that_somebody_slows_down_is_not_left_frozen(
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert (group / "cgroup.freeze").read_text() == "1"
-    assert CgroupsV2(str(mount)).mend(GROUP)
+    assert CgroupsV2(str(mount)).restore_limits(GROUP)
     assert (group / "cgroup.freeze").read_text() == "0"
     assert (group / "memory.high").read_text() == str(35 * MIB)
     CgroupsV2(str(mount)).write_memory(GROUP, 40 * MIB)

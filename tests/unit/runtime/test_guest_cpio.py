@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.guest_images.cpio import (
+    CpioFile,
+    CpioFolder,
+    CpioLink,
     Device,
     Entry,
-    File,
-    Folder,
     HostFile,
-    Link,
     digest,
     with_parents,
     write_cpio,
@@ -29,8 +29,8 @@ HEADER = 110
 NAMES = st.text("abc-._é", min_size=1, max_size=6).filter(lambda name: name not in {".", ".."})
 MODES = st.sampled_from([0o600, 0o644, 0o755])
 ENTRIES = st.one_of(
-    st.builds(File, content=st.binary(max_size=20), mode=MODES),
-    st.builds(Link, target=st.text("abc/.", min_size=1, max_size=9)),
+    st.builds(CpioFile, content=st.binary(max_size=20), mode=MODES),
+    st.builds(CpioLink, target=st.text("abc/.", min_size=1, max_size=9)),
     st.builds(Device, major=st.integers(0, 255), minor=st.integers(0, 255)),
 )
 
@@ -73,10 +73,10 @@ def test_what_is_written_is_read_whatever_the_order(
     for name, entry in entries.items():
         mode, data, major, minor = found[name]
         match entry:
-            case File():
+            case CpioFile():
                 assert (stat.S_ISREG(mode), data) == (True, entry.content)
                 assert stat.S_IMODE(mode) == entry.mode
-            case Link():
+            case CpioLink():
                 assert (stat.S_ISLNK(mode), data.decode()) == (True, entry.target)
             case Device():
                 assert (stat.S_ISCHR(mode), major, minor) == (True, entry.major, entry.minor)
@@ -87,11 +87,11 @@ def test_busybox_unpacks_it(tmp_path: Path) -> None:
     program.write_bytes(b"12345")
     program.chmod(0o750)
     entries: dict[str, Entry] = {
-        "etc/name": File(b"guest\n", 0o600),
+        "etc/name": CpioFile(b"guest\n", 0o600),
         "usr/bin/tool": HostFile(program),
         "usr/bin/again": HostFile(program, 0o711),
-        "bin": Link("usr/bin"),
-        "tmp": Folder(0o1777),
+        "bin": CpioLink("usr/bin"),
+        "tmp": CpioFolder(0o1777),
     }
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()
@@ -107,7 +107,7 @@ def test_busybox_unpacks_it(tmp_path: Path) -> None:
 
 
 def test_parents_come_first_and_those_named_keep_their_mode() -> None:
-    found = read_cpio(archive({"a/b/c": File(b""), "a": Folder(0o700)}))
+    found = read_cpio(archive({"a/b/c": CpioFile(b""), "a": CpioFolder(0o700)}))
     assert list(found) == ["a", "a/b", "a/b/c"]
     assert [stat.S_IMODE(found[name][0]) for name in ("a", "a/b")] == [0o700, 0o755]
 
@@ -117,7 +117,7 @@ def test_the_digest_is_that_of_the_content_alone(tmp_path: Path) -> None:
     source.write_bytes(b"one")
     first = digest({"x": HostFile(source, 0o644)})
     os.utime(source, (1, 1))
-    assert digest({"x": HostFile(source, 0o644)}) == first == digest({"x": File(b"one")})
+    assert digest({"x": HostFile(source, 0o644)}) == first == digest({"x": CpioFile(b"one")})
     source.write_bytes(b"two")
     assert digest({"x": HostFile(source, 0o644)}) != first
 
@@ -125,4 +125,4 @@ def test_the_digest_is_that_of_the_content_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/etc", "../etc", "a/../b", "a//b", "a/", "", ".", "TRAILER!!!"])
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
     with pytest.raises(GuestImageError, match="cannot be a path"):
-        archive({name: Folder()})
+        archive({name: CpioFolder()})

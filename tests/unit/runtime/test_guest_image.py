@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from guest.host_files import host_entries, program_entries, shared_libraries
-from livesize.guest_images.cpio import Entry, File, HostFile, Link
+from livesize.guest_images.cpio import CpioFile, CpioLink, Entry, HostFile
 from livesize.guest_images.errors import GuestImageError
 from livesize.guest_images.image import (
     MODULES_FOLDER,
@@ -43,9 +43,9 @@ def test_a_file_is_taken_with_every_link_that_leads_to_it(tmp_path: Path) -> Non
         if Path("/", name).is_relative_to(folder)
     }
     assert inside == {
-        Path("start"): Link(str(folder / "folder/up")),
-        Path("folder"): Link("real/deep"),
-        Path("real/deep/up"): Link("../file"),
+        Path("start"): CpioLink(str(folder / "folder/up")),
+        Path("folder"): CpioLink("real/deep"),
+        Path("real/deep/up"): CpioLink("../file"),
         Path("real/file"): HostFile(folder / "real/file"),
     }
 
@@ -73,22 +73,22 @@ def test_a_program_that_is_not_here_is_named() -> None:
 
 
 def test_old_places_of_programs_are_those_below_usr() -> None:
-    shell, other = File(b"sh"), File(b"x")
-    entries: dict[str, Entry] = {"bin": Link("usr/bin"), "bin/sh": shell, "binary/x": other}
+    shell, other = CpioFile(b"sh"), CpioFile(b"x")
+    entries: dict[str, Entry] = {"bin": CpioLink("usr/bin"), "bin/sh": shell, "binary/x": other}
     assert merge_usr(entries) == {"usr/bin/sh": shell, "binary/x": other}
 
 
 def test_a_guest_has_an_init_busybox_and_its_modules(kernel: GuestKernel) -> None:
-    recipe = GuestRecipe("test", "echo hello\n", ("virtio",), {"bin/sh": File(b"own shell")})
+    recipe = GuestRecipe("test", "echo hello\n", ("virtio",), {"bin/sh": CpioFile(b"own shell")})
     entries = compose(recipe, kernel)
     init = entries["init"]
-    assert isinstance(init, File)
+    assert isinstance(init, CpioFile)
     assert init.mode == 0o755
     assert init.content.decode().splitlines()[-2:] == ["echo hello", "poweroff -f"]
-    assert entries["usr/bin/mount"] == Link("busybox")
-    assert entries["usr/bin/sh"] == File(b"own shell")  # what the recipe names wins
-    assert entries["bin"] == Link("usr/bin")
-    assert entries[f"{MODULES_FOLDER}/000-virtio.ko"] == File(b"\0depends=\0")
+    assert entries["usr/bin/mount"] == CpioLink("busybox")
+    assert entries["usr/bin/sh"] == CpioFile(b"own shell")  # what the recipe names wins
+    assert entries["bin"] == CpioLink("usr/bin")
+    assert entries[f"{MODULES_FOLDER}/000-virtio.ko"] == CpioFile(b"\0depends=\0")
 
 
 def test_an_image_is_written_once_for_each_content(kernel: GuestKernel, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from livesize.guest_images.cpio import File
+from livesize.guest_images.cpio import CpioFile
 from livesize.guest_images.vm_guest import guest_recipe
 from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
@@ -145,7 +145,7 @@ async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
 def test_what_the_guests_own_script_says_is_understood(tmp_path: Path) -> None:
     """The script of the guest, run by the same shell, on this machine's own files."""
     entry = guest_recipe({}).entries["usr/lib/livesize/report"]
-    assert isinstance(entry, File)
+    assert isinstance(entry, CpioFile)
     script = tmp_path / "report"
     script.write_bytes(entry.content)
     said = subprocess.run(
@@ -160,9 +160,11 @@ def test_what_the_guests_own_script_says_is_understood(tmp_path: Path) -> None:
 
 
 def test_the_guest_has_every_script_it_calls() -> None:
-    recipe = guest_recipe({"usr/sbin/qemu-ga": File(b"agent", 0o755)})
-    assert recipe.entries["usr/sbin/qemu-ga"] == File(b"agent", 0o755)
-    text = b"".join(entry.content for entry in recipe.entries.values() if isinstance(entry, File))
+    recipe = guest_recipe({"usr/sbin/qemu-ga": CpioFile(b"agent", 0o755)})
+    assert recipe.entries["usr/sbin/qemu-ga"] == CpioFile(b"agent", 0o755)
+    text = b"".join(
+        entry.content for entry in recipe.entries.values() if isinstance(entry, CpioFile)
+    )
     called = set(re.findall(r"/(usr/lib/livesize/\w+)", text.decode()))
     assert called
     assert called <= set(recipe.entries)

@@ -56,15 +56,15 @@ def test_a_missing_image_names_the_way_to_get_one(images: Path) -> None:
 )
 def test_paths_are_translated_both_ways(tmp_path: Path, inside: str, outside: str) -> None:
     daemon = LibvirtDaemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
-    assert daemon.outside(inside) == tmp_path / outside
-    assert daemon.inside(tmp_path / outside) == inside
+    assert daemon.host_path(inside) == tmp_path / outside
+    assert daemon.namespace_path(tmp_path / outside) == inside
 
 
 def test_images_are_seen_inside_and_strangers_stay_where_they_are(tmp_path: Path) -> None:
     daemon = LibvirtDaemon(tmp_path / "root", tmp_path / "images", use_kvm=False)
-    assert daemon.inside(tmp_path / "images/disk") == "/var/lib/libvirt/images/disk"
-    assert daemon.inside(Path("/srv/disk")) == "/srv/disk"
-    assert daemon.outside("/srv/disk") == Path("/srv/disk")
+    assert daemon.namespace_path(tmp_path / "images/disk") == "/var/lib/libvirt/images/disk"
+    assert daemon.namespace_path(Path("/srv/disk")) == "/srv/disk"
+    assert daemon.host_path("/srv/disk") == Path("/srv/disk")
 
 
 def test_a_daemon_that_was_never_started_does_not_run_and_can_be_stopped(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from livesize.runtime.libvirt.owners import (
     live_uids,
     parse_uids,
 )
-from livesize.runtime.libvirt.records import Folders
+from livesize.runtime.libvirt.records import VmFolders
 
 FIRST = FIRST_UID
 
@@ -69,10 +69,10 @@ def test_processes_of_the_machine_count(tmp_path: Path) -> None:
 
 def test_what_may_be_left_of_a_pod_keeps_its_uid(tmp_path: Path) -> None:
     """Also of one whose removal, or whose beginning, was cut off."""
-    folders = Folders(tmp_path)
+    folders = VmFolders(tmp_path)
     folders.of("a").save_owner(VmOwner(FIRST, FIRST))
     folders.of("b").save_owner(VmOwner(FIRST + 1, FIRST + 1))
-    assert {owner.uid for owner in Folders(tmp_path).owners()} == {FIRST, FIRST + 1}
+    assert {owner.uid for owner in VmFolders(tmp_path).owners()} == {FIRST, FIRST + 1}
     folders.of("a").remove()
     assert {owner.uid for owner in folders.owners()} == {FIRST + 1}
 

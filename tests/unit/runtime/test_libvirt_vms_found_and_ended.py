@@ -13,7 +13,7 @@ from livesize.runtime.interface import PodConfig
 from livesize.runtime.libvirt import runtime as driver
 from livesize.runtime.libvirt.lifecycle import VmLifecycle
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.libvirt.records import Folders
+from livesize.runtime.libvirt.records import VmFolders
 
 POD = PodConfig("uid-1", "default", "db", KernelLimits(512, None, None), vm=True)
 
@@ -21,7 +21,7 @@ POD = PodConfig("uid-1", "default", "db", KernelLimits(512, None, None), vm=True
 @pytest.mark.parametrize("left", [b"", b'{"uid": 19', b"\0\0"])
 def test_a_file_that_the_power_cut_off_counts_as_not_written(tmp_path: Path, left: bytes) -> None:
     """It kept the agent from starting, with all its other pods."""
-    folders = Folders(tmp_path)
+    folders = VmFolders(tmp_path)
     folder = folders.of("uid-1")
     folder.save_owner(VmOwner(7, 7))
     folder.save_pod(POD)

@@ -21,7 +21,7 @@ from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
 from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
 from livesize.runtime.libvirt.wait_plan import (
-    Asking,
+    GuestPolling,
     Look,
     Pause,
     Return,
@@ -30,7 +30,7 @@ from livesize.runtime.libvirt.wait_plan import (
     WaitPlan,
     may_hold,
 )
-from livesize.runtime.libvirt.wakeups import Pulse, Throttle
+from livesize.runtime.libvirt.wakeups import Broadcast, Throttle
 from livesize.runtime.vm import Accelerator, GuestView, VmView
 
 LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
@@ -49,18 +49,18 @@ LIBVIRT = SimpleNamespace(
 
 
 def test_a_guest_that_speaks_up_is_left_in_peace_until_it_was_quiet_for_long() -> None:
-    asking = Asking(speaks_up=True, now=0.0)
-    assert [asking.is_due(settled=True, now=now) for now in (0.02, 0.1, 0.24, 0.26, 0.3)] == [
+    polling = GuestPolling(speaks_up=True, now=0.0)
+    assert [polling.is_due(settled=True, now=now) for now in (0.02, 0.1, 0.24, 0.26, 0.3)] == [
         *(False, False, False, True, False)
     ]
-    asking.spoke(0.5)
-    assert not asking.is_due(settled=True, now=0.6)
+    polling.spoke(0.5)
+    assert not polling.is_due(settled=True, now=0.6)
 
 
 def test_it_is_asked_once_when_its_memory_has_come_to_rest() -> None:
-    asking = Asking(speaks_up=True, now=0.0)
+    polling = GuestPolling(speaks_up=True, now=0.0)
     told = [(False, 0.02), (False, 0.05), (True, 0.08), (True, 0.1)]
-    due = [asking.is_due(settled=settled, now=now) for settled, now in told]
+    due = [polling.is_due(settled=settled, now=now) for settled, now in told]
     assert due == [False, False, True, False]
 
 
@@ -68,21 +68,21 @@ def test_it_is_asked_once_when_its_memory_has_come_to_rest() -> None:
 def test_one_that_never_speaks_by_itself_is_asked_whenever_its_memory_rests(
     times: list[float],
 ) -> None:
-    asking = Asking(speaks_up=False, now=0.0)
-    assert all(asking.is_due(settled=True, now=now) for now in sorted(times))
-    assert not asking.is_due(settled=False, now=200.0)
+    polling = GuestPolling(speaks_up=False, now=0.0)
+    assert all(polling.is_due(settled=True, now=now) for now in sorted(times))
+    assert not polling.is_due(settled=False, now=200.0)
 
 
 async def test_several_words_in_a_row_are_heard_as_one() -> None:
-    pulse, loop = Pulse(), asyncio.get_running_loop()
+    broadcast, loop = Broadcast(), asyncio.get_running_loop()
     for number in range(1, 4):
-        loop.call_later(0.01 * number, pulse.beat)
-    assert await pulse.wait(1.0)
-    await pulse.rest(0.5, beats=2)
-    assert not await pulse.wait(0.02), "two more were gathered"
-    loop.call_later(0.01, pulse.beat)
-    await pulse.rest(0.03, beats=10)
-    assert not await pulse.wait(0.02), "and so was this one, until it was quiet"
+        loop.call_later(0.01 * number, broadcast.wake_all)
+    assert await broadcast.wait(1.0)
+    await broadcast.rest(0.5, wakeups=2)
+    assert not await broadcast.wait(0.02), "two more were gathered"
+    loop.call_later(0.01, broadcast.wake_all)
+    await broadcast.rest(0.03, wakeups=10)
+    assert not await broadcast.wait(0.02), "and so was this one, until it was quiet"
 
 
 def vm_view(seen_mib: int, online: int = 1) -> VmView:

@@ -122,7 +122,7 @@ async def test_following_sees_what_comes_and_ends_with_the_container(
         rotation.end(log)
     assert data(seen) == b"".join(expected)
     assert seen[0].time_ns <= seen[-1].time_ns
-    assert times.Times(times_path(log)).start > 0, "it was rotated meanwhile"
+    assert times.LogTimes(times_path(log)).start > 0, "it was rotated meanwhile"
     rotation.close()
 
 
@@ -135,7 +135,7 @@ async def test_a_log_that_its_workload_has_emptied_begins_anew(tmp_path: Path) -
     log.write_bytes(b"anew\n")
     rotation.end(log)
     assert data(await collected(read_raw(log, query()))) == b"anew\n"
-    assert times.Times(times_path(log)).end == 5
+    assert times.LogTimes(times_path(log)).end == 5
     rotation.close()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from livesize.runtime.removal import StoppedError, Trash, remove_tree
+from livesize.runtime.removal import FolderRemover, StoppedError, remove_tree
 
 DEPTH = 1500  # deeper than Python's stack, more than open files, and longer than any path
 
@@ -84,7 +84,7 @@ def test_a_removal_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_trash_is_taken_at_once_and_emptied_by_a_thread(tmp_path: Path) -> None:
-    trash = Trash(tmp_path / "trash")
+    trash = FolderRemover(tmp_path / "trash")
     trash.open()
     nest(tmp_path / "deep", 50)
     trash.take(tmp_path / "deep")
@@ -96,7 +96,7 @@ def test_trash_is_taken_at_once_and_emptied_by_a_thread(tmp_path: Path) -> None:
 
 
 def test_what_was_left_in_the_trash_is_removed_later(tmp_path: Path) -> None:
-    trash = Trash(tmp_path / "trash")
+    trash = FolderRemover(tmp_path / "trash")
     trash.open()
     busy = threading.Event()
     trash._thread.submit(busy.wait)
@@ -106,7 +106,7 @@ def test_what_was_left_in_the_trash_is_removed_later(tmp_path: Path) -> None:
     busy.set()
     trash.close()
     assert len(list((tmp_path / "trash").iterdir())) == 1
-    again = Trash(tmp_path / "trash")
+    again = FolderRemover(tmp_path / "trash")
     again.open()
     again._thread.submit(lambda: None).result(timeout=10)
     assert list((tmp_path / "trash").iterdir()) == []
@@ -115,7 +115,7 @@ def test_what_was_left_in_the_trash_is_removed_later(tmp_path: Path) -> None:
 
 def test_what_cannot_be_taken_away_is_removed_where_it_is(tmp_path: Path) -> None:
     """A full disk may have no room for another name, and just then something has to go."""
-    trash = Trash(tmp_path / "trash")
+    trash = FolderRemover(tmp_path / "trash")
     trash.open()
     (tmp_path / "trash").rmdir()
     (tmp_path / "trash").write_text("no folder")

@@ -25,7 +25,7 @@ from livesize.apiserver.keys import key_of
 from livesize.apiserver.namespaces import ensure_lasting_namespaces
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import stored_bytes
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.scheduler.loop import Scheduler
 from livesize.store.interface import Delete, Put
 from livesize.store.memory import MemoryStore
@@ -45,7 +45,7 @@ class Server:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.cache = ObjectsCache(self.store)
-        self.service = Service(self.store, self.cache, virtual_context())
+        self.service = ApiService(self.store, self.cache, virtual_context())
         self.bindings: list[tuple[str, str]] = []
         self.bound_at: list[float] = []
         self.status_patches: list[tuple[str, Object]] = []

@@ -17,12 +17,12 @@ from livesize.agent.pods.status_reporter import StatusReporter
 from livesize.agent.resize.driver import NEVER, ResizeDriver
 from livesize.api.errors import StatusError
 from livesize.api.resources import Amounts
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.main.wiring.controllers import control
 from livesize.main.wiring.scheduler import schedule
 from livesize.runtime.fake import FakeRuntime
 from livesize.sim.scenario import NO_FAULTS, Scenario
-from livesize.sim.simulation import Outcome, Parts, run_simulation
+from livesize.sim.simulation import Parts, SimulationOutcome, run_simulation
 from livesize.store.interface import Check, Write
 from livesize.store.memory import MemoryStore
 
@@ -38,7 +38,7 @@ SMALL = Scenario(
 HOURS = 0.1
 
 
-def run(seed: int = 1, **scenario: Any) -> Outcome:
+def run(seed: int = 1, **scenario: Any) -> SimulationOutcome:
     chosen = msgspec.structs.replace(SMALL, **scenario)
     return run_simulation(seed, HOURS, chosen, Parts(schedule, control))
 
@@ -147,7 +147,7 @@ def test_a_server_that_refuses_its_users_is_found(monkeypatch: pytest.MonkeyPatc
     async def refuse(*_: Any) -> None:
         raise StatusError(422, "Invalid", "not today")
 
-    monkeypatch.setattr(Service, "patch", refuse)
+    monkeypatch.setattr(ApiService, "patch", refuse)
     assert run().failed_check == "users are served"
 
 

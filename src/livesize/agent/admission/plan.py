@@ -22,7 +22,7 @@ from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_phase import ResizePhase
 from livesize.api.resize_state import order_of_request, phase_of, resize_state
 from livesize.api.resources import Amounts, ResourceName, is_vm
-from livesize.api.runtime_powers import NO_POWERS, Powers
+from livesize.api.runtime_features import NO_FEATURES, RuntimeFeatures
 
 UNSUPPORTED = "UnsupportedByNode"
 _SIDES = ("requests", "limits")
@@ -65,10 +65,10 @@ class NodeRoom(msgspec.Struct, frozen=True):
 
 
 def judge_new(
-    pod: Object, room: NodeRoom, *, runs_vms: bool = False, powers: Powers = NO_POWERS
+    pod: Object, room: NodeRoom, *, runs_vms: bool = False, features: RuntimeFeatures = NO_FEATURES
 ) -> Admission:
     """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
-    unsupported = unsupported_field(pod, powers)
+    unsupported = unsupported_field(pod, features)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from livesize.agent.probes.plan import FIELDS
+from livesize.agent.volumes.conversion import KINDS, kind_of
 from livesize.agent.volumes.fields import FIELD_PATHS, knows_field, knows_resource
-from livesize.agent.volumes.wanted import KINDS, kind_of
 from livesize.api.objects import Object, lookup
-from livesize.api.runtime_powers import NO_POWERS, Powers
+from livesize.api.runtime_features import NO_FEATURES, RuntimeFeatures
 
 _PROJECTED = ("configMap", "secret", "downwardAPI")
 _HOST_KINDS = (
@@ -32,22 +32,22 @@ _OF_IPC = re.compile(r"kernel\.(shm.*|msg.*|sem)|fs\.mqueue\..*")
 _OF_NETWORK = re.compile(r"net\..*")
 
 
-def unsupported_field(pod: Object, powers: Powers = NO_POWERS) -> str:
+def unsupported_field(pod: Object, features: RuntimeFeatures = NO_FEATURES) -> str:
     """What it is and what to do instead, as a sentence; or nothing."""
     spec = pod.get("spec") or {}
-    return next(itertools.chain(_problems(spec), _beyond_powers(spec, powers)), "")
+    return next(itertools.chain(_problems(spec), _beyond_features(spec, features)), "")
 
 
-def _beyond_powers(spec: Object, powers: Powers) -> Iterator[str]:
+def _beyond_features(spec: Object, features: RuntimeFeatures) -> Iterator[str]:
     """What not every runtime can do."""
-    on_host = bool(spec.get("hostNetwork")) or not powers.own_network
+    on_host = bool(spec.get("hostNetwork")) or not features.own_network
     for index, setting in enumerate(lookup(spec, "securityContext", "sysctls", default=[])):
         where = f"spec.securityContext.sysctls[{index}]"
-        yield from _sysctl_problems(setting["name"].replace("/", "."), where, powers, on_host)
+        yield from _sysctl_problems(setting["name"].replace("/", "."), where, features, on_host)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or []):
             where = f"spec.{field}[{index}]"
-            if lookup(container, "securityContext", "privileged") and not powers.privileged:
+            if lookup(container, "securityContext", "privileged") and not features.privileged:
                 yield (
                     f"{where}.securityContext.privileged: this node's runtime keeps every container"
                     " within its bounds; run the node with --runtime containerd, or leave it out"
@@ -59,8 +59,10 @@ def _beyond_powers(spec: Object, powers: Powers) -> Iterator[str]:
                 )
 
 
-def _sysctl_problems(name: str, where: str, powers: Powers, on_host: bool) -> Iterator[str]:
-    if not powers.sysctls:
+def _sysctl_problems(
+    name: str, where: str, features: RuntimeFeatures, on_host: bool
+) -> Iterator[str]:
+    if not features.sysctls:
         yield (
             f"{where}: this node's runtime sets no kernel settings; run the node with --runtime"
             " containerd, or leave it out"

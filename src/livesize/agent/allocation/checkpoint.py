@@ -4,7 +4,7 @@ What the checkpoint has written survives the end of every process. A sync follow
 and from then on it survives a loss of power as well. The agent may touch the machine in between,
 because the machine loses whatever was done to it with its power. The API server does not, so the
 agent reports most promises only once they are on disk. That a resize is Done it may report before,
-because the next agent knows from that what was promised (``Judge.recall``). ADR 0083 has it all.
+because the next agent knows from that what was promised (``Judge.restore_promise``; ADR 0083).
 
 ``Checkpoint`` connects three parts: the tracker decides what to write and sync (durability.py), a
 file does it (checkpoint_file.py), and the event loop's timers say when. A task that needs one

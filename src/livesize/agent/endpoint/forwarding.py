@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import WSMsgType, web
 
 from livesize.api.spdy import (
-    Accepted,
-    Data,
+    DataFrame,
     Frame,
+    FrameParser,
     Framer,
-    GoAway,
-    Opened,
-    Parser,
-    Ping,
-    Reset,
+    GoAwayFrame,
+    OpenFrame,
+    PingFrame,
+    ReplyFrame,
+    ResetFrame,
     SpdyError,
 )
 from livesize.machinery.clock import Clock
@@ -77,7 +77,7 @@ class Tunnel:
             watching.add_done_callback(lambda _: reading.cancel())
 
     async def _read(self) -> None:
-        parser = Parser()
+        parser = FrameParser()
         try:
             async for message in self._socket:
                 if message.type is WSMsgType.BINARY:
@@ -93,20 +93,20 @@ class Tunnel:
 
     async def _take(self, frame: Frame) -> None:
         match frame:
-            case Opened():
+            case OpenFrame():
                 await self._opened(frame)
-            case Data(stream=stream, data=data, last=last):
+            case DataFrame(stream=stream, data=data, last=last):
                 await self._put(stream, data, last=last)
-            case Reset(stream=stream):
+            case ResetFrame(stream=stream):
                 forwarded = self._by_stream.get(stream)
                 if forwarded is not None and forwarded.task is not None:
                     forwarded.task.cancel()
-            case Ping(number=number):
+            case PingFrame(number=number):
                 await self._send(self._framer.ping(number))
-            case Accepted() | GoAway():
+            case ReplyFrame() | GoAwayFrame():
                 pass
 
-    async def _opened(self, opened: Opened) -> None:
+    async def _opened(self, opened: OpenFrame) -> None:
         headers, stream = opened.headers, opened.stream
         identifier = headers.get("requestid", "")
         await self._send(self._framer.accept(stream))

@@ -8,10 +8,10 @@ from aiohttp import WSMsgType, web
 
 from livesize.api.channels import (
     PROTOCOLS,
+    EmptyMessage,
     EndOfInput,
-    Input,
-    Nothing,
-    Resize,
+    InputMessage,
+    TerminalSize,
     format_end,
     format_failure,
     format_output,
@@ -89,13 +89,13 @@ async def _take_input(
         if message.type is not WSMsgType.BINARY:
             continue
         match parse_message(message.data):
-            case Input(data=data):
+            case InputMessage(data=data):
                 await session.write(data)
             case EndOfInput():
                 await session.end_input()
-            case Resize(width=width, height=height):
+            case TerminalSize(width=width, height=height):
                 session.resize(width, height)
-            case Nothing():
+            case EmptyMessage():
                 pass
     writing.cancel()
 

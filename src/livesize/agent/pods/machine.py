@@ -147,11 +147,11 @@ class PodMachine:
 
         async with _first_failure(), asyncio.TaskGroup() as tasks:
             stopping = tasks.create_task(patiently())
-            hastening = tasks.create_task(self._hasten(uid, name, grace_seconds))
-            stopping.add_done_callback(lambda _: hastening.cancel())
-            hastening.add_done_callback(lambda _: stopping.cancel())
+            sooner = tasks.create_task(self._stop_sooner(uid, name, grace_seconds))
+            stopping.add_done_callback(lambda _: sooner.cancel())
+            sooner.add_done_callback(lambda _: stopping.cancel())
 
-    async def _hasten(self, uid: str, name: str, grace_seconds: float) -> None:
+    async def _stop_sooner(self, uid: str, name: str, grace_seconds: float) -> None:
         """Somebody may lose patience and delete the pod with less grace."""
         while (left_seconds := self._deletion_seconds()) is None or left_seconds >= grace_seconds:
             self._record.changed.clear()

@@ -44,8 +44,8 @@ from livesize.agent.report import (
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodActions
 from livesize.agent.resize.driver import NEVER, NodeAdmission, ResizeDriver
 from livesize.agent.resize.restarts import is_due
+from livesize.agent.volumes.conversion import volumes_of
 from livesize.agent.volumes.pod_volumes import PodVolumes
-from livesize.agent.volumes.wanted import volumes_of
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.resources import containers_of

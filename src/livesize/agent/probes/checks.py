@@ -25,7 +25,7 @@ _UNREACHABLE = (OSError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)
-class Asker:
+class Prober:
     """``address``: where the pod is reached."""
 
     runtime: Runtime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livesize.agent.dependencies import AgentDependencies
-from livesize.agent.probes.checks import Asker
+from livesize.agent.probes.checks import Prober
 from livesize.agent.probes.plan import parse_handler
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.reasons import EventReason
@@ -48,11 +48,11 @@ class LifecycleHooks:
         )
         if handler is None or view is None or not runs:
             return ""
-        asker = Asker(
+        prober = Prober(
             self._dependencies.runtime,
             self._dependencies.clock,
             uid_of(pod),
             container["name"],
             view.address or self._dependencies.settings.host_ip,
         )
-        return await asker.ask(handler, max(seconds, 1.0))
+        return await prober.ask(handler, max(seconds, 1.0))

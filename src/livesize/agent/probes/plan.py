@@ -59,7 +59,7 @@ class Sleep(msgspec.Struct, frozen=True, tag=True):
 Handler: TypeAlias = RunCommand | GetPage | OpenPort | Sleep
 
 
-class Probe(msgspec.Struct, frozen=True):
+class ProbeConfig(msgspec.Struct, frozen=True):
     kind: ProbeKind
     handler: Handler
     initial_delay_seconds: float = 0.0
@@ -82,13 +82,13 @@ def has_probes(container: Object) -> bool:
     return not container.keys().isdisjoint(_NAMES)
 
 
-def parse_probe(container: Object, kind: ProbeKind) -> Probe | None:
+def parse_probe(container: Object, kind: ProbeKind) -> ProbeConfig | None:
     """None: the container has none of this kind, or one this node does not know."""
     given = container.get(FIELDS[kind])
     handler = None if not given else parse_handler(given, container)
     if not given or handler is None:
         return None
-    return Probe(
+    return ProbeConfig(
         kind,
         handler,
         initial_delay_seconds=float(given.get("initialDelaySeconds") or 0),
@@ -122,7 +122,7 @@ def parse_handler(given: Object, container: Object) -> Handler | None:
     return None
 
 
-def count(probe: Probe, state: ProbeState, succeeded: bool) -> ProbeState:
+def count(probe: ProbeConfig, state: ProbeState, succeeded: bool) -> ProbeState:
     """The state after one more answer."""
     in_a_row = state.in_a_row + 1 if state.last is succeeded else 1
     needed = probe.successes if succeeded else probe.failures

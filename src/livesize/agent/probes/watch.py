@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from livesize.agent.dependencies import AgentDependencies
-from livesize.agent.probes.checks import Asker
+from livesize.agent.probes.checks import Prober
 from livesize.agent.probes.plan import (
     WELL,
     ContainerHealth,
-    Probe,
+    ProbeConfig,
     ProbeKind,
     ProbeState,
     count,
@@ -73,7 +73,7 @@ class PodProbes:
         if view.phase is not ContainerPhase.RUNNING or not probes:
             return
         address = self._address(view.pod_uid)
-        asker = Asker(
+        prober = Prober(
             self._dependencies.runtime, self._dependencies.clock, view.pod_uid, view.name, address
         )
         same = str(reported.get("containerID", "")).endswith(view.id)
@@ -82,7 +82,9 @@ class PodProbes:
             ready=not probes.keys() & {ProbeKind.STARTUP, ProbeKind.READINESS}
             or (same and bool(reported.get("ready"))),
         )
-        follower = _Follower(asker, view.started_at, probes, health, self._record_event, self._wake)
+        follower = _Follower(
+            prober, view.started_at, probes, health, self._record_event, self._wake
+        )
         self._followed[view.id] = follower, self._tasks.create_task(follower.run())
 
     def forget_others(self, ids: set[str]) -> None:
@@ -98,9 +100,9 @@ class PodProbes:
 
 @dataclass
 class _Follower:
-    asker: Asker
+    prober: Prober
     started_at: float
-    probes: dict[ProbeKind, Probe]
+    probes: dict[ProbeKind, ProbeConfig]
     health: ContainerHealth
     record_event: Callable[[EventReason, str], None]
     wake: Callable[[], None]
@@ -119,9 +121,9 @@ class _Follower:
                 if kind in self.probes:
                     tasks.create_task(self._ask_on(self.probes[kind]))
 
-    async def _ask_on(self, probe: Probe) -> None:
+    async def _ask_on(self, probe: ProbeConfig) -> None:
         """Until the probe has nothing more to say."""
-        clock = self.asker.clock
+        clock = self.prober.clock
         await clock.sleep(max(0.0, self.started_at + probe.initial_delay_seconds - clock.now()))
         while not self.health.unhealthy:
             problem = await self._ask(probe)
@@ -135,12 +137,12 @@ class _Follower:
                 return
             await clock.sleep(probe.period_seconds)
 
-    async def _ask(self, probe: Probe) -> str:
+    async def _ask(self, probe: ProbeConfig) -> str:
         """A bug here is a probe that fails, and never ends the pod's worker."""
         try:
-            return await self.asker.ask(probe.handler, probe.timeout_seconds)
+            return await self.prober.ask(probe.handler, probe.timeout_seconds)
         except Exception as failure:
-            log.exception("a probe cannot be asked", pod=self.asker.pod_uid)
+            log.exception("a probe cannot be asked", pod=self.prober.pod_uid)
             return f"it cannot be asked: {failure}"
 
     def _judge(self, kind: ProbeKind, verdict: bool | None, problem: str) -> None:

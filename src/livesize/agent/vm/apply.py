@@ -16,6 +16,15 @@ from livesize.agent.resize.apply import group_step
 from livesize.agent.resize.plan import SetGroup, shrinks
 from livesize.agent.shape import Progress, ProgressObserver
 from livesize.agent.vm.memory.facts import is_seen, unseen_bytes
+from livesize.agent.vm.messages import (
+    memory_lacks,
+    memory_progress,
+    memory_refused,
+    memory_shortfall,
+    vcpu_lacks,
+    vcpu_progress,
+    vcpu_shortfall,
+)
 from livesize.agent.vm.plan import (
     ConfirmMemory,
     ConfirmVcpus,
@@ -28,15 +37,6 @@ from livesize.agent.vm.plan import (
     plan_roll_back,
 )
 from livesize.agent.vm.sizes import memory_facts, vm_facts
-from livesize.agent.vm.words import (
-    memory_lacks,
-    memory_progress,
-    memory_refused,
-    memory_shortfall,
-    vcpu_lacks,
-    vcpu_progress,
-    vcpu_shortfall,
-)
 from livesize.api.group_changes import SetCpu
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_changes import (
@@ -306,7 +306,7 @@ class _Watched:
     step: str
     reached: Callable[[VmView], object]
     words: Callable[[VmView], str]
-    urge: Callable[[VmView], Awaitable[None]] | None = None
+    on_slow: Callable[[VmView], Awaitable[None]] | None = None
 
 
 async def _wait(
@@ -323,8 +323,8 @@ async def _wait(
     idle_seconds, reached = 0.0, watched.reached(view)
     while not holds(view) and idle_seconds < context.guest_seconds and not is_overtaken():
         moved = reached != first
-        if watched.urge is not None:
-            await watched.urge(view)
+        if watched.on_slow is not None:
+            await watched.on_slow(view)
         context.observer.report(Progress(watched.step, watched.words(view), moved))
         view = await context.runtime.wait_vm(
             context.uid, lambda view: holds(view) or is_overtaken(), context.look_seconds

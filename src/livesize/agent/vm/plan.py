@@ -191,7 +191,9 @@ def plan_roll_back(
     """Groups that were widened for a domain which then refused: back to what they had, or to what
     the domain still holds where that is more. The inner one first (F49)."""
     undone = [
-        SetGroup(change.container, _kept(change.before, facts, overhead_bytes), change.after)
+        SetGroup(
+            change.container, _restored_size(change.before, facts, overhead_bytes), change.after
+        )
         for change in grown
     ]
     return tuple(change for change in reversed(undone) if shrinks(change))
@@ -285,7 +287,7 @@ def _covered_bytes(groups: PodObservation, overhead_bytes: int) -> int:
     return max(0, covered // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES)
 
 
-def _kept(before: SizeChange, facts: VmFacts, overhead_bytes: int) -> SizeChange:
+def _restored_size(before: SizeChange, facts: VmFacts, overhead_bytes: int) -> SizeChange:
     match before:
         case SetCpu(weight=weight, quota_us=quota_us):
             online = facts.plugged_vcpus if facts.online_vcpus is None else facts.online_vcpus

@@ -18,9 +18,9 @@ from livesize.agent.resize.apply import group_steps
 from livesize.agent.resize.plan import PodObservation, plan_resize
 from livesize.agent.shape import MachineWork, ProgressObserver, StartSize
 from livesize.agent.vm.apply import VmStepContext, unread_step, vm_steps
+from livesize.agent.vm.messages import NOT_HEARD, keeps_memory
 from livesize.agent.vm.plan import VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
-from livesize.agent.vm.words import NOT_HEARD, keeps_memory
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
@@ -38,10 +38,12 @@ where nothing else keeps the machine busy, and telling the API does not stand in
 
 
 class VmShape:
-    def __init__(self, runtime: VmRuntime, record: PodRecord, outside: AgentDependencies) -> None:
+    def __init__(
+        self, runtime: VmRuntime, record: PodRecord, dependencies: AgentDependencies
+    ) -> None:
         self._runtime = runtime
         self._record = record
-        self._outside = outside
+        self._dependencies = dependencies
         self._vcpus_failed = False
         self._onlined_boot = ""  # of the guest: when it was asked to use what it keeps offline
 
@@ -87,8 +89,8 @@ class VmShape:
             runtime=self._runtime,
             uid=entry.uid,
             target=target,
-            guest_seconds=self._outside.settings.guest_seconds,
-            look_seconds=self._outside.settings.progress_seconds,
+            guest_seconds=self._dependencies.settings.guest_seconds,
+            look_seconds=self._dependencies.settings.progress_seconds,
             observer=observer,
             failed=self._failed,
             marked=_not_reported if entry.settled else partial(self._marked, entry.generation),
@@ -122,32 +124,33 @@ class VmShape:
     def _cpus(self, entry: Allocation, view: VmView) -> dict[str, Any]:
         """What the target says of CPUs. Without the static policy there are none; pins that an
         agent with it has left are widened to all."""
-        cpus, alone = self._outside.cpus, entry.cpus.get(VM_NAME, ())
+        cpus, alone = self._dependencies.cpus, entry.cpus.get(VM_NAME, ())
         if cpus is not None:
             return {"cpus": alone or cpus.pool(), "alone": bool(alone)}
         return {} if view.pins == UNPINNED else {"cpus": self._runtime.cpus()}
 
     def _binding(self, entry: Allocation) -> tuple[BindingStep, ...]:
-        cpus = self._outside.cpus
+        cpus = self._dependencies.cpus
         return () if cpus is None or not entry.cpus else cpus.plan(entry, (VM_NAME,))
 
     def _bind(self, uid: str, planned: BindingStep) -> Step:
-        assert self._outside.cpus is not None, "it planned the step"
-        return self._outside.cpus.step(uid, planned)
+        assert self._dependencies.cpus is not None, "it planned the step"
+        return self._dependencies.cpus.step(uid, planned)
 
     def _may_be_booting(self, snapshot: PodSnapshot) -> bool:
         """What a guest can spare, and whether it follows, only it can say: a resize waits for its
         first word as long as one can be expected."""
         started_at = snapshot.containers[VM_NAME].started_at
-        settings, now = self._outside.settings, self._outside.clock.now()
+        settings, now = self._dependencies.settings, self._dependencies.clock.now()
         return 0 <= now - started_at < settings.boot_seconds
 
     async def _fresh_for(self, memory_bytes: int, view: VmView | None, uid: str) -> VmView:
-        """Before memory is taken the guest is asked what it can spare, now."""
-        if view is None:
-            return await self._runtime.refresh_vm(uid)
-        if memory_bytes >= max(view.plugged_memory_bytes, view.requested_memory_bytes):
-            return view
+        """Before memory moves the guest is asked what it has and can spare, now: the change is
+        counted from that, and what it said unasked may be older than its last shrink."""
+        if view is not None:
+            held = (view.plugged_memory_bytes, view.requested_memory_bytes)
+            if held == (memory_bytes, memory_bytes):
+                return view
         return await self._runtime.refresh_vm(uid)
 
     def _pod_group_only(self, entry: Allocation, groups: PodObservation) -> MachineWork:
@@ -171,7 +174,7 @@ class VmShape:
             f"{resource}: the pod's groups hold what generation {generation} needs;"
             " the domain is next"
         )
-        self._outside.record_event(pod, EventReason.SAFE_TO_HOTPLUG, message, QUICK_SECONDS)
+        self._dependencies.record_event(pod, EventReason.SAFE_TO_HOTPLUG, message, QUICK_SECONDS)
 
 
 def _followed(plan: VmPlan, target: VmTarget) -> str:

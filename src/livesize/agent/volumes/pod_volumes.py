@@ -10,9 +10,7 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.dependencies import AgentDependencies
 from livesize.agent.pods.config import ContainerInputs
 from livesize.agent.volumes.claims import unbound_claims, wait_until_bound
-from livesize.agent.volumes.environment import ReferenceContext, environment
-from livesize.agent.volumes.sources import ContainerConfigError, Sources, fetch_sources
-from livesize.agent.volumes.wanted import (
+from livesize.agent.volumes.conversion import (
     disk_limits,
     is_in_memory,
     memory_size,
@@ -21,6 +19,8 @@ from livesize.agent.volumes.wanted import (
     volumes_of,
     wanted_volume,
 )
+from livesize.agent.volumes.environment import ReferenceContext, environment
+from livesize.agent.volumes.sources import ContainerConfigError, Sources, fetch_sources
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.quantity import format_cpu, format_memory, memory_bytes

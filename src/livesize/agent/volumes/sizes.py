@@ -6,7 +6,7 @@ holds more than its new size stays as it is, and the resize says so and tries ag
 
 from __future__ import annotations
 
-from livesize.agent.volumes.wanted import follows_the_pod, memory_size, volumes_of
+from livesize.agent.volumes.conversion import follows_the_pod, memory_size, volumes_of
 from livesize.api.kernel_units import PAGE_BYTES
 from livesize.api.objects import Object, uid_of
 from livesize.machinery.steps import Step, StepFailedError

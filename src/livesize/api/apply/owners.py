@@ -46,7 +46,7 @@ class Operation(enum.StrEnum):
 _OPERATIONS = {one.value: one for one in Operation}
 
 
-class Owner(msgspec.Struct, frozen=True):
+class FieldOwner(msgspec.Struct, frozen=True):
     """One entry, without its fields. ``time`` is that of its last change."""
 
     manager: str
@@ -55,7 +55,7 @@ class Owner(msgspec.Struct, frozen=True):
     subresource: str = ""
     time: str = ""
 
-    def is_same(self, other: Owner) -> bool:
+    def is_same(self, other: FieldOwner) -> bool:
         return (
             self.manager == other.manager
             and self.operation is other.operation
@@ -66,7 +66,7 @@ class Owner(msgspec.Struct, frozen=True):
 class OwnedFields(msgspec.Struct, frozen=True):
     """``stored``: the very item it was read from, as long as nothing of it has changed."""
 
-    owner: Owner
+    owner: FieldOwner
     fields: FieldSet
     stored: Object | None = None
 
@@ -77,7 +77,7 @@ class OwnedFields(msgspec.Struct, frozen=True):
 class Conflict(msgspec.Struct, frozen=True):
     """A field that ``owner`` has, and that an apply would change."""
 
-    owner: Owner
+    owner: FieldOwner
     path: str
 
     def words(self) -> str:
@@ -88,7 +88,7 @@ class Conflict(msgspec.Struct, frozen=True):
         return f'conflict with "{owner.manager}"{below}{using}'
 
 
-class Merged(msgspec.Struct, frozen=True):
+class MergedObject(msgspec.Struct, frozen=True):
     """An object with a part applied to it, and the fields that part owns."""
 
     object: Object
@@ -99,7 +99,7 @@ def read_entries(managed: Sequence[Object]) -> tuple[OwnedFields, ...]:
     """The entries of a stored ``metadata.managedFields``, which are as we wrote them."""
     return tuple(
         OwnedFields(
-            Owner(
+            FieldOwner(
                 item.get("manager", ""),
                 _OPERATIONS[item["operation"]],
                 item.get("apiVersion", ""),
@@ -135,7 +135,7 @@ def write_entries(
 
 
 def own_update(
-    entries: Sequence[OwnedFields], change: Difference, owner: Owner
+    entries: Sequence[OwnedFields], change: Difference, owner: FieldOwner
 ) -> tuple[OwnedFields, ...]:
     """The entries after ``owner`` has made this change."""
     mine = NOTHING
@@ -149,7 +149,9 @@ def own_update(
     return _bounded((*others, OwnedFields(owner, union(mine, change.changed))))
 
 
-def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list[Object] | None:
+def own_again(
+    managed: Sequence[Object], fields: FieldSet, owner: FieldOwner
+) -> list[Object] | None:
     """The entries, as stored, after ``owner`` has changed the values of fields it has had before,
     and no other manager: the time of its own is new. None where that is not all."""
     mine: Object | None = None
@@ -171,8 +173,8 @@ def own_again(managed: Sequence[Object], fields: FieldSet, owner: Owner) -> list
 
 
 def merge_part(
-    live: Object, part: Object, entries: Sequence[OwnedFields], owner: Owner, schema: Field
-) -> Merged:
+    live: Object, part: Object, entries: Sequence[OwnedFields], owner: FieldOwner, schema: Field
+) -> MergedObject:
     """``live`` with ``part`` applied by ``owner``, and without what it used to apply."""
     fields = fields_of(part, schema) or NOTHING
     before, others = NOTHING, NOTHING
@@ -186,11 +188,11 @@ def merge_part(
     gone = difference(before, kept)
     if not is_nothing(gone):
         merged = without_fields(merged, gone, kept, schema)
-    return Merged(merged, fields)
+    return MergedObject(merged, fields)
 
 
 def conflicts_of(
-    entries: Sequence[OwnedFields], change: Difference, owner: Owner
+    entries: Sequence[OwnedFields], change: Difference, owner: FieldOwner
 ) -> tuple[Conflict, ...]:
     """What an apply that makes this change would take from others."""
     return tuple(
@@ -202,7 +204,7 @@ def conflicts_of(
 
 
 def own_apply(
-    entries: Sequence[OwnedFields], change: Difference, owner: Owner, fields: FieldSet
+    entries: Sequence[OwnedFields], change: Difference, owner: FieldOwner, fields: FieldSet
 ) -> tuple[OwnedFields, ...]:
     """The entries after ``owner`` has applied ``fields``, which made this change. The time of an
     apply that changed nothing stays what it was."""
@@ -237,7 +239,7 @@ def _bounded(entries: tuple[OwnedFields, ...]) -> tuple[OwnedFields, ...]:
     return tuple(sorted((*rest, OwnedFields(ancient, together)), key=_order))
 
 
-def _is_of(item: Object, owner: Owner) -> bool:
+def _is_of(item: Object, owner: FieldOwner) -> bool:
     """As ``Owner.is_same``, of an entry as stored."""
     mine = (owner.manager, owner.operation, owner.subresource, owner.api_version)
     return mine == (

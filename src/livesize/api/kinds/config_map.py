@@ -11,6 +11,7 @@ from livesize.api.columns import (
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object
 from livesize.api.quota_rule import counted_as
 from livesize.api.roles import EDITED, READ, Role
@@ -54,6 +55,7 @@ CONFIG_MAP = Kind(
     validate=validate_config_map,
     validate_update=validate_config_map_update,
     quota=counted_as("configmaps"),
+    node_scope=NodeScope.USED_BY_PODS,
     roles={**EDITED, Role.NODE: {"": READ}},
     columns=(NAME, Column("Data", entries("data", "binaryData"), "integer"), AGE),
 )

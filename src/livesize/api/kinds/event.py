@@ -11,6 +11,7 @@ from livesize.api.columns import (
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup, name_of
 from livesize.api.roles import ALL, CHANGE, CREATE, READ, Role
 from livesize.api.schema.fields import Message, Type, integer, object_of, scalar, string
@@ -81,6 +82,7 @@ EVENT = Kind(
     tracks_updates=False,
     quota=None,
     collected=False,
+    node_scope=NodeScope.ALL,
     roles={
         Role.VIEWER: {"": READ},
         Role.EDITOR: {"": ALL},

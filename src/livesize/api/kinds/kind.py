@@ -13,6 +13,7 @@ from livesize.api.disruption import Judge
 from livesize.api.errors import FieldError
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Subresource
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object
 from livesize.api.quota_rule import COUNTED, QuotaRule
 from livesize.api.roles import Grants
@@ -39,7 +40,8 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     ``is_stored``: clients read and write objects of it; of the others the API server computes the
     answer to each request.
 
-    ``roles``: what each role may do. ``has_generation``: a change of the spec counts it up.
+    ``roles``: what each role may do. ``node_scope``: to which objects a node may do what its role
+    may. ``has_generation``: a change of the spec counts it up.
     ``tracks_updates``: managedFields say who updated what. ``quota``: how quotas count its
     objects; None: they do not. ``judge_eviction``: whether its objects let a pod be evicted, from
     the pod, all of them in its namespace, and the time.
@@ -56,6 +58,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     subresources: Mapping[str, Subresource] = {}
     strategy: str = ""
     roles: Grants = {}
+    node_scope: NodeScope = NodeScope.READ_ALL
     selectable_fields: tuple[str, ...] = ()
     status: StatusWrites = StatusWrites.CREATE
     has_generation: bool = False

@@ -11,6 +11,7 @@ from livesize.api.columns import (
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
 from livesize.api.roles import ALL, CHANGE, CREATE, DELETE, GET, READ, Role
 from livesize.api.schema.fields import Message, Type, anything, integer, object_of, scalar, string
@@ -49,6 +50,7 @@ LEASE = Kind(
     validate=validate_lease,
     status=StatusWrites.ANY,
     tracks_updates=False,
+    node_scope=NodeScope.OWN_LEASE,
     roles={
         Role.VIEWER: {"": READ},
         Role.EDITOR: {"": READ},

@@ -17,6 +17,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import canonical_quantities
 from livesize.api.roles import CHANGE, COLLECT, CREATE, READ, Role
@@ -184,6 +185,7 @@ NODE = Kind(
     defaults=default_node,
     validate=validate_node,
     subresources={"status": STATUS},
+    node_scope=NodeScope.ITSELF,
     roles={
         Role.VIEWER: _SEEN,
         Role.EDITOR: _SEEN,

@@ -15,6 +15,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
 from livesize.api.schema.fields import (
     Message,
@@ -179,6 +180,7 @@ VOLUME = Kind(
     validate_update=validate_volume_update,
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,
+    node_scope=NodeScope.OWN_VOLUMES,
     roles=roles.combine(
         roles.RULING,
         roles.STATUS,

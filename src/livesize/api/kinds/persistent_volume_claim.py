@@ -17,6 +17,7 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import STATUS
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import NANO, canonical_quantities, parse_quantity
 from livesize.api.quota_rule import QuotaRule, Usage
@@ -200,6 +201,7 @@ CLAIM = Kind(
     subresources={"status": STATUS},
     status=StatusWrites.SUBRESOURCE,
     quota=QuotaRule(_usage),
+    node_scope=NodeScope.USED_BY_PODS,
     roles=roles.combine(roles.EDITED, roles.STATUS, {roles.Role.NODE: {"": roles.READ}}),
     columns=(
         NAME,

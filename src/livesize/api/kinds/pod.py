@@ -16,6 +16,7 @@ from livesize.api.kinds.event import Event
 from livesize.api.kinds.kind import Kind, StatusWrites
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.subresource import Subresource, posted, streamed
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
 from livesize.api.pod_quota import POD_QUOTA
 from livesize.api.pod_summary import pod_status_text, resources_text
@@ -113,7 +114,7 @@ _ROLES = {
         # A shell in a container, its streams and its ports: for who may change the pod.
         **dict.fromkeys(("attach", "exec", "portforward"), CREATE),
     },
-    # Which pods: livesize.apiserver.auth.node_reads, and admission for what it writes.
+    # Of its own pods: see node_scope below.
     Role.NODE: {
         "": READ | CHANGE | DELETE,
         "resize": READ,
@@ -150,6 +151,7 @@ POD = Kind(
     has_generation=True,
     strategy="pod",
     quota=POD_QUOTA,
+    node_scope=NodeScope.OWN_PODS,
     roles=_ROLES,
     selectable_fields=(
         "spec.nodeName",

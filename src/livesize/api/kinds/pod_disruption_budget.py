@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from livesize.api import roles
 from livesize.api.columns import (
@@ -30,6 +29,7 @@ from livesize.api.schema.fields import (
 from livesize.api.schema.meta import Condition, LabelSelector, TypedObject
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.selectors import validate_selector
+from livesize.api.validation.shares import validate_share
 
 DISRUPTION_BUDGETS = Resource(
     "policy",
@@ -73,25 +73,11 @@ def validate_disruption_budget(budget: Object) -> list[FieldError]:
         errors.append(FieldError(FieldErrorKind.INVALID, "spec", detail, spec))
     for name in ("minAvailable", "maxUnavailable"):
         if name in spec:
-            errors += _validate_share(spec[name], f"spec.{name}")
+            errors += validate_share(spec[name], f"spec.{name}")
     policy, field = spec.get("unhealthyPodEvictionPolicy"), "spec.unhealthyPodEvictionPolicy"
     if policy is not None:
         errors += one_of(policy, (IF_HEALTHY_BUDGET, ALWAYS_ALLOW), field)
     return errors + validate_selector(spec.get("selector") or {})
-
-
-def _validate_share(value: Any, field: str) -> list[FieldError]:
-    """A number of zero or more, or a percentage up to 100."""
-    if type(value) is int:
-        if value >= 0:
-            return []
-        detail = "must be greater than or equal to 0"
-        return [FieldError(FieldErrorKind.INVALID, field, detail, value)]
-    number = value.removesuffix("%") if isinstance(value, str) else ""
-    if number != value and number.isascii() and number.isdigit() and int(number) <= 100:
-        return []
-    detail = "a valid percent string must be a numeric string followed by an ending '%'"
-    return [FieldError(FieldErrorKind.INVALID, field, detail, value)]
 
 
 def _share(field: str) -> Callable[[Object, float], str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from livesize.api.kinds.config_map import CONFIG_MAP
+from livesize.api.kinds.controller_revision import CONTROLLER_REVISION
+from livesize.api.kinds.deployment import DEPLOYMENT
 from livesize.api.kinds.event import EVENT
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.lease import LEASE
@@ -21,12 +23,14 @@ from livesize.api.kinds.persistent_volume_claim import CLAIM
 from livesize.api.kinds.pod import POD
 from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGET
 from livesize.api.kinds.priority_class import PRIORITY_CLASS
+from livesize.api.kinds.replica_set import REPLICA_SET
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTA
 from livesize.api.kinds.reviews import ACCESS_REVIEW, RULES_REVIEW, SELF_REVIEW
 from livesize.api.kinds.secret import SECRET
 from livesize.api.kinds.service import SERVICE
 from livesize.api.kinds.service_account import SERVICE_ACCOUNT
+from livesize.api.kinds.stateful_set import STATEFUL_SET
 from livesize.api.kinds.storage_class import STORAGE_CLASS
 
 
@@ -103,6 +107,10 @@ REGISTRY = Registry(
         CLAIM,
         VOLUME,
         STORAGE_CLASS,
+        STATEFUL_SET,
+        DEPLOYMENT,
+        REPLICA_SET,
+        CONTROLLER_REVISION,
         ACCESS_REVIEW,
         RULES_REVIEW,
         SELF_REVIEW,

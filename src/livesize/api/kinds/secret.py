@@ -14,6 +14,7 @@ from livesize.api.columns import (
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object
 from livesize.api.quota_rule import counted_as
 from livesize.api.roles import ALL, COLLECT, READ, Role
@@ -73,6 +74,7 @@ SECRET = Kind(
     validate=validate_secret,
     validate_update=validate_secret_update,
     quota=counted_as("secrets"),
+    node_scope=NodeScope.USED_BY_PODS,
     roles={Role.EDITOR: {"": ALL}, Role.NODE: {"": READ}, Role.CONTROLLER: {"": COLLECT}},
     selectable_fields=("type",),
     columns=(

@@ -36,7 +36,8 @@ class Type(enum.Enum):
     QUANTITY = "quantity"
     INT_OR_STRING = "int or string"
     FIELDS = "fields"
-    """A tree of field names, as managedFields has it."""
+    """An object that is kept as it came: a tree of field names, as managedFields has it, or the
+    data of a revision. In protobuf it is JSON."""
     ANYTHING = "anything"
     """Stored without being looked into."""
 
@@ -52,6 +53,8 @@ class Cardinality(enum.Enum):
 class Field(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One field. ``keeps_zero``: a zero or empty value that protobuf sends is meant as such;
     elsewhere it means that nothing was said. ``is_atomic``: server-side apply owns it as a whole.
+    ``retains_keys``: of an object, clients take out what they do not name in a strategic merge
+    patch, as a choice that is another now leaves nothing of the last one.
     ``fields`` are those of the message inside, or of the messages in the list; a map has none, for
     its names are free."""
 
@@ -62,6 +65,7 @@ class Field(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     merge_key: str | None = None
     list_keys: tuple[str, ...] = ()
     is_atomic: bool = False
+    retains_keys: bool = False
     choices: tuple[str, ...] = ()
     description: str = ""
     support: Support | None = None
@@ -153,6 +157,7 @@ class Options(TypedDict, total=False):
 
     keeps_zero: bool
     is_atomic: bool
+    retains_keys: bool
     description: str
     support: Support
 

@@ -120,7 +120,7 @@ class PodSpec(Message, refuses_unknown=True):
     )
     tolerations = list_of(Toleration, 22)
     hostAliases = list_of(HostAlias, 23, key="ip")
-    priorityClassName = string(24, support=used("apiserver.admission.filling"))
+    priorityClassName = string(24, support=used("apiserver.admission.mutation"))
     priority = integer(
         25, keeps_zero=True, support=used("scheduler.snapshot", "agent.admission.plan")
     )

@@ -18,7 +18,8 @@ class ObjectReference(Message):
 
 class LocalObjectReference(Message):
     name = string(
-        1, support=used("api.pod_references", "agent.volumes.environment", "agent.volumes.wanted")
+        1,
+        support=used("api.pod_references", "agent.volumes.environment", "agent.volumes.conversion"),
     )
 
 

@@ -43,7 +43,7 @@ def used(*where: str) -> Used:
 CONFIG = used("agent.pods.config")
 PROBED = used("agent.probes.plan")
 VARIABLES = used("agent.volumes.environment")
-FILES = used("agent.volumes.wanted")
+FILES = used("agent.volumes.conversion")
 NODE = AtNode("agent.admission.support")
 VM = used("api.vm_size")
 SOFT = StoredOnly(

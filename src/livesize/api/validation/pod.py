@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
-from livesize.api import requested_action
-from livesize.api.duration import parse_duration
-from livesize.api.errors import FieldError, FieldErrorKind
-from livesize.api.objects import Object, lookup
-from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE, OnDeadline
+from livesize.api.errors import FieldError, FieldErrorKind, nested
+from livesize.api.objects import Object
 from livesize.api.resources import is_vm, same_quantities, vm_container
 from livesize.api.validation.choices import one_of
 from livesize.api.validation.hooks import validate_hooks
@@ -19,6 +14,7 @@ from livesize.api.validation.metadata import validate_written
 from livesize.api.validation.names import DnsRule, validate_name
 from livesize.api.validation.placement import validate_placement
 from livesize.api.validation.pod_parts import validate_pod_parts, validate_termination
+from livesize.api.validation.resize_annotations import validate_resize_annotations
 from livesize.api.validation.resources import (
     validate_quantities,
     validate_resize_policy,
@@ -50,8 +46,7 @@ def validate_pod(pod: Object) -> list[FieldError]:
 
 def validate_pod_template(template: Object, field: str) -> list[FieldError]:
     """Everything wrong with the template of a kind that makes pods; ``field`` says where it is."""
-    errors = [*validate_written(template), *validate_pod(template)]
-    return [msgspec.structs.replace(one, field=f"{field}.{one.field}") for one in errors]
+    return nested([*validate_written(template), *validate_pod(template)], field)
 
 
 def validate_pod_sizes(pod: Object) -> list[FieldError]:
@@ -72,8 +67,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     spec: Object = pod.get("spec") or {}
     never = spec.get("restartPolicy") == "Never"
     errors = [*_validate_scalars(spec), *validate_volumes(spec), *validate_placement(spec)]
-    errors += [*_validate_deadline(pod, never=never), *_validate_requested_action(pod, never=never)]
-    errors += validate_hooks(pod)
+    errors += [*validate_resize_annotations(pod, never=never), *validate_hooks(pod)]
     if is_vm(pod):
         errors += validate_vm(spec, never=never)
     elif not spec.get("containers"):
@@ -131,37 +125,6 @@ def _validate_pod_level(spec: Object) -> list[FieldError]:
     if not spec.get("resources"):
         return []
     return [FieldError(FieldErrorKind.FORBIDDEN, "spec.resources", _POD_LEVEL)]
-
-
-def _validate_deadline(pod: Object, *, never: bool) -> list[FieldError]:
-    annotations = lookup(pod, "metadata", "annotations", default={})
-    errors: list[FieldError] = []
-    if DEADLINE in annotations and parse_duration(annotations[DEADLINE]) is None:
-        field, value = f"metadata.annotations[{DEADLINE}]", annotations[DEADLINE]
-        detail = "must be a duration such as 30s, 5m or 1h30m"
-        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
-    if ON_DEADLINE in annotations:
-        field, value = f"metadata.annotations[{ON_DEADLINE}]", annotations[ON_DEADLINE]
-        errors += one_of(value, OnDeadline, field)
-        if value == OnDeadline.RESTART and never:
-            detail = "a pod with restartPolicy Never has no containers that may restart"
-            errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
-    return errors
-
-
-def _validate_requested_action(pod: Object, *, never: bool) -> list[FieldError]:
-    annotations = lookup(pod, "metadata", "annotations", default={})
-    if requested_action.ANNOTATION not in annotations:
-        return []
-    field, value = (
-        f"metadata.annotations[{requested_action.ANNOTATION}]",
-        annotations[requested_action.ANNOTATION],
-    )
-    errors = one_of(value, requested_action.SPELLINGS, field)
-    if value == requested_action.RequestedAction.RESTART and never:
-        detail = "a pod with restartPolicy Never has no containers that may restart"
-        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, value))
-    return errors
 
 
 def _validate_container(container: Object, field: str, *, never: bool) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""Checks of a resize, for both doors: pods/resize, and a change of the pod itself.
+"""Checks of a resize, by pods/resize and by a change of the pod itself.
 
 Codes, fields and sentences are those of a real kube-apiserver (facts D.4), with the rows that
 decisions 3 overrides: resizePolicy may change, and a size beyond the node is not refused here.

@@ -78,9 +78,10 @@ def validate_quantity(quantity: Any, field: str) -> list[FieldError]:
 
 def validate_resize_policy(container: Object, field: str, *, never: bool) -> list[FieldError]:
     """The list, IBM's map, and both together; ``never``: the pod's restartPolicy is Never."""
+    mapped = (container.get("resources") or {}).get("resizePolicy") or {}
     return [
         *_validate_list(container.get("resizePolicy") or [], f"{field}.resizePolicy", never=never),
-        *_validate_map(container, f"{field}.resources.resizePolicy", never=never),
+        *validate_policy_map(mapped, container, f"{field}.resources.resizePolicy", never=never),
     ]
 
 
@@ -104,8 +105,10 @@ def _validate_list(items: list[Object], field: str, *, never: bool) -> list[Fiel
     return errors
 
 
-def _validate_map(container: Object, field: str, *, never: bool) -> list[FieldError]:
-    policies = (container.get("resources") or {}).get("resizePolicy") or {}
+def validate_policy_map(
+    policies: Object, container: Object, field: str, *, never: bool
+) -> list[FieldError]:
+    """What IBM's map says of the ``container``, wherever it is written."""
     errors: list[FieldError] = []
     for resource, policy in policies.items():
         where = f"{field}[{resource}]"

@@ -1,4 +1,5 @@
-"""What of a new pod no node can carry out: refused at the door, so that nothing is run without.
+"""What of a new pod no node can carry out: refused at its creation, so that it never
+runs without.
 
 Looked at after admission: who may not have something at all hears that first.
 """

@@ -1,4 +1,6 @@
-"""What a node may say of itself: Kubernetes' NodeRestriction, and a little less. Pure.
+"""What a node may write: Kubernetes' NodeRestriction, and a little less. Pure.
+
+Which objects of a kind a node reaches, the kind says (livesize.api.node_scope).
 
 A node that could choose its labels, drop its taints or uncordon itself would draw pods to itself
 that are not meant for it; with an owner that is gone it would be collected, and come back as it
@@ -8,7 +10,11 @@ and status alone. (Kubernetes lets a kubelet also set labels outside of kubernet
 
 from __future__ import annotations
 
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
+from livesize.apiserver.admission.storage import forbids_volume
+from livesize.apiserver.auth.authorize import Access
+from livesize.apiserver.auth.node_reads import NODE_LEASES, scope_of
 
 HOSTNAME = "kubernetes.io/hostname"
 _LABELS = frozenset(
@@ -28,6 +34,46 @@ _LABELS = frozenset(
 )
 _PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
 _UNCHANGEABLE = ("labels", "ownerReferences", "finalizers")
+
+
+def forbids_write(node: str, access: Access, old: Object | None, new: Object | None) -> str:
+    """Why a node may not make this change; empty where it may."""
+    match scope_of(access.resource):
+        case NodeScope.ALL:
+            return ""
+        case NodeScope.ITSELF:
+            return _forbids_node(node, access.name, old, new)
+        case NodeScope.OWN_PODS:
+            return _forbids_pod(node, old, new)
+        case NodeScope.OWN_LEASE:
+            return _forbids_lease(node, access)
+        case NodeScope.OWN_VOLUMES:
+            return forbids_volume(node, old, new)
+        case NodeScope.READ_ALL | NodeScope.USED_BY_PODS:
+            return f'node "{node}" may not write {access.resource.plural}'
+
+
+def _forbids_node(node: str, name: str, old: Object | None, new: Object | None) -> str:
+    if name != node:
+        return f'node "{node}" is not allowed to modify node "{name}"'
+    if new is None:
+        return f'node "{node}" is not allowed to delete itself'
+    return forbids_creation(node, new) if old is None else forbids_update(node, old, new)
+
+
+def _forbids_pod(node: str, old: Object | None, new: Object | None) -> str:
+    if node and lookup(old, "spec", "nodeName") == node:
+        return ""
+    doing = "delete pods" if new is None else "update pods"
+    return f'node "{node}" can only {doing} with spec.nodeName set to itself'
+
+
+def _forbids_lease(node: str, access: Access) -> str:
+    if access.namespace != NODE_LEASES:
+        return f'node "{node}" can only access leases in the "{NODE_LEASES}" namespace'
+    if access.name != node:
+        return f'node "{node}" can only access node lease with the same name as the requesting node'
+    return ""
 
 
 def forbids_creation(node: str, new: Object) -> str:

@@ -14,7 +14,7 @@
 - HostPaths: only an admin names paths of the machine in a VM; everyone else names images (5.6).
 - Storage: a claim grows only where its class lets it (livesize.apiserver.admission.storage).
 - Priority: one class at most is the default. (That pods get their class's value is done before
-  they are validated: livesize.apiserver.admission.filling.)
+  they are validated: livesize.apiserver.admission.mutation.)
 
 ResourceQuota comes after all of these, because it is charged in the same commit
 (livesize.apiserver.admission.quota).
@@ -30,26 +30,21 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.api.errors import Cause
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.lease import LEASES
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.persistent_volume import PERSISTENT_VOLUMES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.priority_class import PRIORITY_CLASSES
 from livesize.api.limits import claim_problems, limit_problems
 from livesize.api.objects import Object, lookup, name_of
-from livesize.api.pod_security import Level, level_of, violations
+from livesize.api.pod_security import SecurityLevel, level_of, violations
 from livesize.api.resize_state import is_bound, resize_state
 from livesize.api.resources import resizable_of
 from livesize.api.roles import Role
 from livesize.api.validation.vm import IMAGE_PATHS, host_paths
-from livesize.apiserver.admission.node_restriction import forbids_creation, forbids_update
-from livesize.apiserver.admission.storage import forbids_growth, forbids_node
+from livesize.apiserver.admission.node_restriction import forbids_write
+from livesize.apiserver.admission.storage import forbids_growth
 from livesize.apiserver.admission.trust import Distrust
 from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.identities import Identity
-from livesize.apiserver.auth.node_reads import NODE_LEASES
 
 
 class AdmissionContext(msgspec.Struct, frozen=True):
@@ -65,7 +60,7 @@ class AdmissionContext(msgspec.Struct, frozen=True):
 EMPTY_CONTEXT = AdmissionContext()
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """One change about to be committed. ``old`` is None for a create, ``new`` for a delete;
     ``node`` is the Node a pod is bound to, None where it is not known or does not matter."""
 
@@ -77,66 +72,55 @@ class Attempt(msgspec.Struct, frozen=True):
     context: AdmissionContext = EMPTY_CONTEXT
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class AdmissionRefusal(msgspec.Struct, frozen=True):
     why: str
     causes: tuple[Cause, ...] = ()
 
 
-Rule: TypeAlias = Callable[[Attempt], Refusal | None]
+Rule: TypeAlias = Callable[[AdmissionRequest], AdmissionRefusal | None]
 
 
-def admit(attempt: Attempt) -> Refusal | None:
+def admit(request: AdmissionRequest) -> AdmissionRefusal | None:
     """The first rule that refuses speaks; None means admitted."""
     for rule in RULES:
-        refused = rule(attempt)
+        refused = rule(request)
         if refused is not None:
             return refused
     return None
 
 
-def restrict_node(attempt: Attempt) -> Refusal | None:
-    if attempt.identity.role is not Role.NODE:
+def restrict_node(request: AdmissionRequest) -> AdmissionRefusal | None:
+    if request.identity.role is not Role.NODE:
         return None
-    rules: dict[str, Rule] = {
-        NODES.plural: _restrict_to_itself,
-        PODS.plural: _restrict_to_its_pods,
-        LEASES.plural: _restrict_to_its_lease,
-        EVENTS.plural: lambda _: None,
-        PERSISTENT_VOLUMES.plural: _restrict_to_its_volumes,
-    }
-    rule = rules.get(attempt.access.resource.plural)
-    if rule is None:
-        return Refusal(
-            f'node "{attempt.identity.node}" may not write {attempt.access.resource.plural}'
-        )
-    return rule(attempt)
+    why = forbids_write(request.identity.node, request.access, request.old, request.new)
+    return AdmissionRefusal(why) if why else None
 
 
-def guard_allocation(attempt: Attempt) -> Refusal | None:
-    if attempt.access.resource != PODS or attempt.old is None or attempt.new is None:
+def guard_allocation(request: AdmissionRequest) -> AdmissionRefusal | None:
+    if request.access.resource != PODS or request.old is None or request.new is None:
         return None
-    if attempt.access.subresource == "resizing" or _is_own_pod(attempt):
+    if request.access.subresource == "resizing" or _is_own_pod(request):
         return None
-    before, after = resize_state(attempt.old), resize_state(attempt.new)
+    before, after = resize_state(request.old), resize_state(request.new)
     if before is after or (before.get("allocated") or []) == (after.get("allocated") or []):
         return None
-    if not is_bound(attempt.old):
+    if not is_bound(request.old):
         return None
-    return Refusal("resourcesAllocated is moved only by the node the pod runs on")
+    return AdmissionRefusal("resourcesAllocated is moved only by the node the pod runs on")
 
 
-def guard_resize(attempt: Attempt) -> Refusal | None:
+def guard_resize(request: AdmissionRequest) -> AdmissionRefusal | None:
     """Nobody could carry out a resize on a node that is gone, or one that runs Windows."""
-    if attempt.node is not None and _operating_system(attempt.node) in ("", "linux"):
+    if request.node is not None and _operating_system(request.node) in ("", "linux"):
         return None
-    bound_to = lookup(attempt.old, "spec", "nodeName", default="")
-    if not asks_for_resize(attempt.access, attempt.old, attempt.new) or not bound_to:
+    bound_to = lookup(request.old, "spec", "nodeName", default="")
+    if not asks_for_resize(request.access, request.old, request.new) or not bound_to:
         return None
-    if attempt.node is None:
-        return Refusal(f'node "{bound_to}" not found')
-    system = _operating_system(attempt.node)
+    if request.node is None:
+        return AdmissionRefusal(f'node "{bound_to}" not found')
+    system = _operating_system(request.node)
     why = f'pod resize is only supported on linux nodes, node "{bound_to}" is "{system}"'
-    return Refusal(why, (Cause("UnsupportedPlatform", why),))
+    return AdmissionRefusal(why, (Cause("UnsupportedPlatform", why),))
 
 
 def asks_for_resize(access: Access, old: Object | None, new: Object | None) -> bool:
@@ -147,58 +131,60 @@ def asks_for_resize(access: Access, old: Object | None, new: Object | None) -> b
 
 
 def may_resize(access: Access) -> bool:
-    """Through either door (decisions 3)."""
+    """By pods/resize, or by a change of the pod itself (decisions 3)."""
     return access.subresource in ("", "resize") and access.resource == PODS
 
 
-def guard_host_paths(attempt: Attempt) -> Refusal | None:
-    if attempt.access.resource != PODS or attempt.identity.role is Role.ADMIN:
+def guard_host_paths(request: AdmissionRequest) -> AdmissionRefusal | None:
+    if request.access.resource != PODS or request.identity.role is Role.ADMIN:
         return None
-    if _spec(attempt.new) is _spec(attempt.old) or _images(attempt.new) == _images(attempt.old):
+    if _spec(request.new) is _spec(request.old) or _images(request.new) == _images(request.old):
         return None
-    paths = host_paths(lookup(attempt.new, "spec", "virtualMachine", default={}))
+    paths = host_paths(lookup(request.new, "spec", "virtualMachine", default={}))
     if not paths:
         return None
-    return Refusal(
+    return AdmissionRefusal(
         f"{', '.join(paths)}: only an admin may name a path of the machine; use the name of an"
         " image in the node's images directory"
     )
 
 
-def guard_security(attempt: Attempt) -> Refusal | None:
+def guard_security(request: AdmissionRequest) -> AdmissionRefusal | None:
     """On create: later nothing can change that matters here. Whoever may label a namespace could
     lower the level for himself, so for everyone but an admin it is never below the baseline."""
-    if attempt.access.resource != PODS or attempt.old is not None or attempt.new is None:
+    if request.access.resource != PODS or request.old is not None or request.new is None:
         return None
-    level = level_of(attempt.context.namespace) or Level.PRIVILEGED
-    if attempt.identity.role is not Role.ADMIN:
-        level = max(level, Level.BASELINE)
-    found = violations(attempt.new, level)
+    level = level_of(request.context.namespace) or SecurityLevel.PRIVILEGED
+    if request.identity.role is not Role.ADMIN:
+        level = max(level, SecurityLevel.BASELINE)
+    found = violations(request.new, level)
     if not found:
         return None
-    return Refusal(f'violates PodSecurity "{level.name.lower()}:latest": {", ".join(found)}')
+    return AdmissionRefusal(
+        f'violates PodSecurity "{level.name.lower()}:latest": {", ".join(found)}'
+    )
 
 
-def guard_programs(attempt: Attempt) -> Refusal | None:
-    distrust = attempt.context.distrust
-    if distrust is None or attempt.access.resource != PODS or attempt.new is None:
+def guard_programs(request: AdmissionRequest) -> AdmissionRefusal | None:
+    distrust = request.context.distrust
+    if distrust is None or request.access.resource != PODS or request.new is None:
         return None
-    why = distrust.forbids_change(attempt.identity, attempt.old, attempt.new)
-    return Refusal(why) if why else None
+    why = distrust.forbids_change(request.identity, request.old, request.new)
+    return AdmissionRefusal(why) if why else None
 
 
-def guard_limits(attempt: Attempt) -> Refusal | None:
-    if attempt.new is None or not attempt.context.limit_ranges:
+def guard_limits(request: AdmissionRequest) -> AdmissionRefusal | None:
+    if request.new is None or not request.context.limit_ranges:
         return None
-    problems = _limit_problems(attempt, attempt.new)
+    problems = _limit_problems(request, request.new)
     if not problems:
         return None
-    return Refusal(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+    return AdmissionRefusal(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 
-def _limit_problems(attempt: Attempt, new: Object) -> list[str]:
+def _limit_problems(request: AdmissionRequest, new: Object) -> list[str]:
     """Of what is asked for now: what is there already stays as it is."""
-    access, old, limits = attempt.access, attempt.old, attempt.context.limit_ranges
+    access, old, limits = request.access, request.old, request.context.limit_ranges
     if access.resource == PERSISTENT_VOLUME_CLAIMS:
         return claim_problems(new, limits) if old is None or old["spec"] != new["spec"] else []
     if access.resource != PODS or (old is not None and not asks_for_resize(access, old, new)):
@@ -206,26 +192,26 @@ def _limit_problems(attempt: Attempt, new: Object) -> list[str]:
     return limit_problems(new, limits)
 
 
-def guard_priority(attempt: Attempt) -> Refusal | None:
-    if attempt.access.resource != PRIORITY_CLASSES or attempt.new is None:
+def guard_priority(request: AdmissionRequest) -> AdmissionRefusal | None:
+    if request.access.resource != PRIORITY_CLASSES or request.new is None:
         return None
-    if not attempt.new.get("globalDefault"):
+    if not request.new.get("globalDefault"):
         return None
-    for other in attempt.context.priority_classes:
-        if other.get("globalDefault") and name_of(other) != name_of(attempt.new):
-            return Refusal(
+    for other in request.context.priority_classes:
+        if other.get("globalDefault") and name_of(other) != name_of(request.new):
+            return AdmissionRefusal(
                 f"PriorityClass {name_of(other)} is already marked as default. Only one default"
                 " can exist"
             )
     return None
 
 
-def guard_growth(attempt: Attempt) -> Refusal | None:
-    old, new = attempt.old, attempt.new
-    if attempt.access.resource != PERSISTENT_VOLUME_CLAIMS or old is None or new is None:
+def guard_growth(request: AdmissionRequest) -> AdmissionRefusal | None:
+    old, new = request.old, request.new
+    if request.access.resource != PERSISTENT_VOLUME_CLAIMS or old is None or new is None:
         return None
-    why = forbids_growth(old, new, attempt.context.storage_classes)
-    return Refusal(why) if why else None
+    why = forbids_growth(old, new, request.context.storage_classes)
+    return AdmissionRefusal(why) if why else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -241,47 +227,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _is_own_pod(attempt: Attempt) -> bool:
-    return bool(attempt.identity.node) and (
-        lookup(attempt.old, "spec", "nodeName") == attempt.identity.node
+def _is_own_pod(request: AdmissionRequest) -> bool:
+    return bool(request.identity.node) and (
+        lookup(request.old, "spec", "nodeName") == request.identity.node
     )
-
-
-def _restrict_to_itself(attempt: Attempt) -> Refusal | None:
-    node = attempt.identity.node
-    if attempt.access.name != node:
-        return Refusal(f'node "{node}" is not allowed to modify node "{attempt.access.name}"')
-    if attempt.new is None:
-        return Refusal(f'node "{node}" is not allowed to delete itself')
-    why = forbids_creation(node, attempt.new)
-    if attempt.old is not None:
-        why = forbids_update(node, attempt.old, attempt.new)
-    return Refusal(why) if why else None
-
-
-def _restrict_to_its_pods(attempt: Attempt) -> Refusal | None:
-    if _is_own_pod(attempt):
-        return None
-    doing = "delete pods" if attempt.new is None else "update pods"
-    return Refusal(
-        f'node "{attempt.identity.node}" can only {doing} with spec.nodeName set to itself'
-    )
-
-
-def _restrict_to_its_lease(attempt: Attempt) -> Refusal | None:
-    node = attempt.identity.node
-    if attempt.access.namespace != NODE_LEASES:
-        return Refusal(f'node "{node}" can only access leases in the "{NODE_LEASES}" namespace')
-    if attempt.access.name != node:
-        return Refusal(
-            f'node "{node}" can only access node lease with the same name as the requesting node'
-        )
-    return None
-
-
-def _restrict_to_its_volumes(attempt: Attempt) -> Refusal | None:
-    why = forbids_node(attempt.identity.node, attempt.old, attempt.new)
-    return Refusal(why) if why else None
 
 
 def _sizes(pod: Object) -> list[tuple[Object | None, Object | None]]:

@@ -22,10 +22,10 @@ from livesize.api.quota import (
     with_status,
 )
 from livesize.api.quota_rule import Usage
-from livesize.apiserver.admission.plan import Refusal
+from livesize.apiserver.admission.plan import AdmissionRefusal
 
 
-class Counted(msgspec.Struct, frozen=True):
+class CountedChange(msgspec.Struct, frozen=True):
     """One change of one object. ``refusable``: a client sent it, and a quota may refuse it."""
 
     resource: Resource
@@ -41,7 +41,9 @@ class Counted(msgspec.Struct, frozen=True):
         return self.old is None or self.old.get("spec") != self.new.get("spec")
 
 
-def plan_charge(quotas: Sequence[Object], change: Counted) -> tuple[Object, ...] | Refusal:
+def plan_charge(
+    quotas: Sequence[Object], change: CountedChange
+) -> tuple[Object, ...] | AdmissionRefusal:
     """The quotas that change, as they are to be stored with the change; or why it may not be."""
     charged = []
     for quota in quotas:
@@ -60,7 +62,7 @@ def plan_charge(quotas: Sequence[Object], change: Counted) -> tuple[Object, ...]
     return tuple(charged)
 
 
-def _delta(quota: Object, change: Counted) -> Usage:
+def _delta(quota: Object, change: CountedChange) -> Usage:
     before = usage_of(quota, change.resource, change.old)
     after = usage_of(quota, change.resource, change.new)
     changed = {
@@ -69,11 +71,13 @@ def _delta(quota: Object, change: Counted) -> Usage:
     return {name: amount for name, amount in changed.items() if amount}
 
 
-def _refuse(quota: Object, change: Counted, delta: Usage) -> Refusal | None:
+def _refuse(quota: Object, change: CountedChange, delta: Usage) -> AdmissionRefusal | None:
     if change.old is None and change.new is not None:
         silent = unspecified(quota, change.resource, change.new)
         if silent:
-            return Refusal(f"failed quota: {name_of(quota)}: must specify {'; '.join(silent)}")
+            return AdmissionRefusal(
+                f"failed quota: {name_of(quota)}: must specify {'; '.join(silent)}"
+            )
     hard, used = hard_of(quota), used_of(quota)
     over = sorted(
         name
@@ -86,7 +90,7 @@ def _refuse(quota: Object, change: Counted, delta: Usage) -> Refusal | None:
         ",".join(f"{name}={format_used(name, amounts.get(name, 0))}" for name in over)
         for amounts in (delta, used, hard)
     )
-    return Refusal(
+    return AdmissionRefusal(
         f"exceeded quota: {name_of(quota)}, requested: {requested}, used: {already},"
         f" limited: {limited}"
     )

@@ -49,7 +49,7 @@ def forbids_growth(old: Object, new: Object, classes: tuple[Object, ...]) -> str
     )
 
 
-def forbids_node(node: str, old: Object | None, new: Object | None) -> str:
+def forbids_volume(node: str, old: Object | None, new: Object | None) -> str:
     """Why a node may not make this change to a volume."""
     if old is None or new is None or lookup(old, "metadata", "labels", NODE_LABEL) != node:
         return f'node "{node}" can only update volumes whose folder it keeps'

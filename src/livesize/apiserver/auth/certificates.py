@@ -30,7 +30,7 @@ class RequestRefusedError(ValueError):
     """A certificate request that is not signed; the sentence says why."""
 
 
-class Peer(msgspec.Struct, frozen=True):
+class ClientCertificate(msgspec.Struct, frozen=True):
     """What a verified client certificate says."""
 
     identity: Identity | None
@@ -148,7 +148,7 @@ def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 @functools.lru_cache(maxsize=1024)
-def read_peer(der: bytes) -> Peer | None:
+def read_peer(der: bytes) -> ClientCertificate | None:
     """None for what is no certificate. Read once for each certificate, not for each request."""
     try:
         certificate = x509.load_der_x509_certificate(der)
@@ -159,4 +159,4 @@ def read_peer(der: bytes) -> Peer | None:
     groups = [str(one.value) for one in organizations]
     identity = identity_of_groups(str(names[0].value), groups) if len(names) == 1 else None
     expires = certificate.not_valid_after_utc.timestamp()
-    return Peer(identity, f"{certificate.serial_number:x}", expires)
+    return ClientCertificate(identity, f"{certificate.serial_number:x}", expires)

@@ -10,20 +10,25 @@ from collections.abc import Iterable
 
 import msgspec
 
-from livesize.api.kinds.lease import LEASES
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.registry import REGISTRY
+from livesize.api.kinds.resource import Resource
+from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup, name_of, namespace_of
-from livesize.api.pod_references import CLAIMS, CONFIG_MAPS, SECRETS, references_of
+from livesize.api.pod_references import CLAIMS, references_of
 from livesize.api.roles import CHANGE, READ
 from livesize.api.selectors import SelectorError, parse_field_selector
 from livesize.api.storage import NODE_LABEL, volume_name
 from livesize.apiserver.auth.authorize import Access
 
-VOLUMES = "persistentvolumes"
 NODE_LEASES = "kube-node-lease"
-_LIMITED = frozenset({SECRETS, CONFIG_MAPS, CLAIMS, VOLUMES})
-_READ_OWN = frozenset({PODS, NODES, LEASES})
+_READ_OWN = frozenset({NodeScope.ITSELF, NodeScope.OWN_LEASE, NodeScope.OWN_PODS})
+_LIMITED = frozenset({NodeScope.USED_BY_PODS, NodeScope.OWN_VOLUMES})
+
+
+def scope_of(resource: Resource) -> NodeScope:
+    """As its kind says; of a kind that is not known there is nothing to limit."""
+    kind = REGISTRY.find(resource)
+    return NodeScope.READ_ALL if kind is None else kind.node_scope
 
 
 class NodeRead(msgspec.Struct, frozen=True):
@@ -37,10 +42,13 @@ class NodeRead(msgspec.Struct, frozen=True):
 
     @property
     def is_limited(self) -> bool:
-        resource = self.access.resource
-        if resource in _READ_OWN:  # whose it writes is admission's business
+        if self.scope in _READ_OWN:  # whose it writes is admission's business
             return bool(self.node) and self.access.verb in READ
-        return bool(self.node) and not resource.group and resource.plural in _LIMITED
+        return bool(self.node) and self.scope in _LIMITED
+
+    @property
+    def scope(self) -> NodeScope:
+        return scope_of(self.access.resource)
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -55,12 +63,12 @@ def forbids_outright(read: NodeRead) -> str | None:
     """What can be said without looking at other objects: why not, or empty where it may. None: that
     depends on them."""
     access, node = read.access, read.node
-    if access.resource == LEASES:
+    if read.scope is NodeScope.OWN_LEASE:
         is_own = (access.namespace, access.name) == (NODE_LEASES, node)
         return "" if is_own else "can only access node lease with the same name as the node"
-    if access.resource == NODES:
+    if read.scope is NodeScope.ITSELF:
         return "" if access.name == node else "a node reads only its own Node object"
-    if access.resource == PODS and access.verb != "get":
+    if read.scope is NodeScope.OWN_PODS and access.verb != "get":
         return "" if selected(read.fields, "spec.nodeName") == node else _only_by_node(read)
     return None
 
@@ -74,10 +82,10 @@ def _only_by_node(read: NodeRead) -> str | None:
 
 def forbids_reading(read: NodeRead, cluster: Cluster) -> str:
     """Why not, in Kubernetes' words; empty where a pod of the node uses the object."""
-    if read.access.resource.plural == VOLUMES:
+    if read.scope is NodeScope.OWN_VOLUMES:
         return _forbids_volume(read, cluster)
     access = read.access
-    if access.resource == PODS:
+    if read.scope is NodeScope.OWN_PODS:
         return "" if _runs(read, cluster.pods) else _unrelated(read)
     if access.verb not in READ:
         return "can only read resources of this type"

@@ -69,7 +69,7 @@ class CertificateEntry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_u
         return Identity(self.name, self.role, self.node, self.namespaces)
 
 
-class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CredentialRecords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[TokenEntry, ...] = ()
     joins: tuple[JoinEntry, ...] = ()
     certificates: tuple[CertificateEntry, ...] = ()
@@ -84,10 +84,12 @@ class TokensUnreadableError(Exception):
     """The token file is not what it should be; the sentence says what to do."""
 
 
-def read_records(path: Path) -> Records:
+def read_records(path: Path) -> CredentialRecords:
     try:
-        decoded = msgspec.json.decode(path.read_bytes(), type=Records | tuple[TokenEntry, ...])
-        records = decoded if isinstance(decoded, Records) else Records(decoded)
+        decoded = msgspec.json.decode(
+            path.read_bytes(), type=CredentialRecords | tuple[TokenEntry, ...]
+        )
+        records = decoded if isinstance(decoded, CredentialRecords) else CredentialRecords(decoded)
         for entry in records.tokens:
             entry.check()
     except (OSError, msgspec.DecodeError, ValueError) as error:
@@ -124,12 +126,12 @@ def revoke_serials(path: Path, revoked: Sequence[Revocation]) -> None:
         _replace(revocations_of(path), tuple(all_known.values()))
 
 
-def _keep_revoked(path: Path, records: Records) -> None:
+def _keep_revoked(path: Path, records: CredentialRecords) -> None:
     marked = [one for one in records.certificates if one.revoked]
     revoke_serials(path, [Revocation(one.serial, one.expires) for one in marked])
 
 
-def write_records(path: Path, records: Records) -> None:
+def write_records(path: Path, records: CredentialRecords) -> None:
     _replace(path, records)
 
 
@@ -152,14 +154,16 @@ def _replace(path: Path, content: Any) -> None:
             os.close(folder)
 
 
-def change_records(path: Path, change: Callable[[Records], tuple[Records, Result]]) -> Result:
+def change_records(
+    path: Path, change: Callable[[CredentialRecords], tuple[CredentialRecords, Result]]
+) -> Result:
     """Read, change and write back, alone. Nothing is written where ``change`` raises."""
     lock = path.with_name(path.name + ".lock")
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _give_to_owner_of_folder(descriptor, path.parent)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        before = read_records(path) if path.exists() else Records()
+        before = read_records(path) if path.exists() else CredentialRecords()
         after, result = change(before)
         if after != before:
             _keep_revoked(path, after)
@@ -169,9 +173,9 @@ def change_records(path: Path, change: Callable[[Records], tuple[Records, Result
         os.close(descriptor)
 
 
-def without_expired(records: Records, now: float) -> Records:
+def without_expired(records: CredentialRecords, now: float) -> CredentialRecords:
     """What can still matter; a certificate that has expired need not be remembered as revoked."""
-    return Records(
+    return CredentialRecords(
         tuple(one for one in records.tokens if one.expires is None or one.expires > now),
         tuple(one for one in records.joins if one.expires > now),
         tuple(one for one in records.certificates if one.expires > now),
@@ -180,7 +184,7 @@ def without_expired(records: Records, now: float) -> Records:
 
 def write_tokens(path: Path, entries: Sequence[TokenEntry]) -> None:
     """A file with these tokens and nothing else."""
-    write_records(path, Records(tuple(entries)))
+    write_records(path, CredentialRecords(tuple(entries)))
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:

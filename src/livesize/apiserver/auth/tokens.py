@@ -17,7 +17,7 @@ from livesize.apiserver.auth.certificates import read_peer
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
-    Records,
+    CredentialRecords,
     TokenEntry,
     TokensUnreadableError,
     read_records,
@@ -122,7 +122,7 @@ class Tokens:
         if seen == self._seen:
             return
         try:
-            self._take(read_records(self.path) if records else Records())
+            self._take(read_records(self.path) if records else CredentialRecords())
         except TokensUnreadableError as error:
             if self._seen is None:
                 self._looked = _NEVER
@@ -131,7 +131,7 @@ class Tokens:
             _log.error("token file unreadable, the last good one counts", why=str(error))
         self._seen = seen
 
-    def _take(self, records: Records) -> None:
+    def _take(self, records: CredentialRecords) -> None:
         revoked = {one.serial for one in read_revoked(self.path)}
         self._tokens = {entry.hash: (entry.identity, entry.expires) for entry in records.tokens}
         self._joins = {entry.hash: entry.expires for entry in records.joins}

@@ -10,9 +10,9 @@ from livesize.api.kinds.event import EVENTS
 from livesize.api.objects import Object, lookup
 from livesize.api.times import parse_time
 from livesize.apiserver.commit import Committer
-from livesize.apiserver.expiry.plan import EventTerms, LivingEvent, plan_expiry
+from livesize.apiserver.expiry.plan import EventTerms, StoredEvent, plan_expiry
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.watchers import Watcher
 from livesize.machinery.clock import Clock
 from livesize.store.interface import ConflictError, StoreUnavailableError
@@ -47,14 +47,14 @@ class EventExpirer:
         """Remove what is due; return in how many seconds the next look is."""
         records = {record.key: record for record in self._cache.records(EVENTS)}
         now = self._clock.now()
-        living = [LivingEvent(key, said_at(one.stored, now)) for key, one in records.items()]
+        living = [StoredEvent(key, said_at(one.stored, now)) for key, one in records.items()]
         expiry = plan_expiry(living, now, self._terms)
         for begin in range(0, len(expiry.keys), BATCH):
             await self._remove([records[key] for key in expiry.keys[begin : begin + BATCH]])
         due_seconds = self._terms.life_seconds if expiry.due_seconds is None else expiry.due_seconds
         return max(due_seconds, SHORTEST_PAUSE_SECONDS)
 
-    async def _remove(self, records: Sequence[Record]) -> None:
+    async def _remove(self, records: Sequence[ObjectRecord]) -> None:
         with contextlib.suppress(StoreUnavailableError):  # the next round tries again
             try:
                 await self._committer.remove_all(records)

@@ -20,7 +20,7 @@ class EventTerms(msgspec.Struct, frozen=True):
     maximum: int = 5000
 
 
-class LivingEvent(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True):
     key: str
     said_at: float
 
@@ -32,7 +32,7 @@ class Expiry(msgspec.Struct, frozen=True):
     due_seconds: float | None
 
 
-def plan_expiry(events: Iterable[LivingEvent], now: float, terms: EventTerms) -> Expiry:
+def plan_expiry(events: Iterable[StoredEvent], now: float, terms: EventTerms) -> Expiry:
     oldest_first = sorted(events, key=lambda event: (event.said_at, event.key))
     going = sum(event.said_at + terms.life_seconds <= now for event in oldest_first)
     if len(oldest_first) - going > terms.maximum:

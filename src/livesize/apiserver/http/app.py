@@ -29,7 +29,7 @@ from livesize.apiserver.auth.impersonation import PREFIX, become, read_impersona
 from livesize.apiserver.http.discovery import Discovery
 from livesize.apiserver.http.handlers import Handlers, verb_of
 from livesize.apiserver.http.health import Health
-from livesize.apiserver.http.limits import JOIN, STREAM, Budget, Limits
+from livesize.apiserver.http.limits import JOIN, STREAM, Budget, RequestLimits
 from livesize.apiserver.http.loop_lag import run_loop_lag
 from livesize.apiserver.http.metrics import Metrics
 from livesize.apiserver.http.node_join import CA_PATH, JOIN_PATH, RENEW_PATH, NodeJoin
@@ -54,7 +54,7 @@ from livesize.apiserver.http.responses import (
 from livesize.apiserver.http.reviews import review_at
 from livesize.apiserver.http.router import Route, find_route
 from livesize.apiserver.http.watch_stream import WatchStream
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.streaming.relay import NodeStream
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.clock import Clock
@@ -80,7 +80,7 @@ class Authenticator(Protocol):
     def identity_named(self, name: str, now: float) -> Identity | None: ...
 
 
-class Ask(msgspec.Struct, frozen=True):
+class PendingRequest(msgspec.Struct, frozen=True):
     """What is to be answered once its body is read: in whose name (limits), what the metrics call
     it (verb, resource, subresource), and who knows the answer."""
 
@@ -90,7 +90,7 @@ class Ask(msgspec.Struct, frozen=True):
     answer: Callable[[Request], Awaitable[Response | WatchStream | NodeStream]]
 
 
-class Served(msgspec.Struct, frozen=True):
+class AnsweredRequest(msgspec.Struct, frozen=True):
     """An answer, what the metrics call it, and how to give its place back (limits)."""
 
     answer: Response | WatchStream | NodeStream
@@ -99,9 +99,9 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class App:
-    def __init__(  # noqa: PLR0913 - the parts the door is made of
+    def __init__(  # noqa: PLR0913 - the parts of the API server
         self,
-        service: Service,
+        service: ApiService,
         authenticator: Authenticator,
         clock: Clock,
         *,
@@ -115,7 +115,7 @@ class App:
         self._authenticator = authenticator
         self._clock = clock
         self._health = Health(serving=is_ready, store=lambda: not service.cache.stopped)
-        self._limits = Limits(budget)
+        self._limits = RequestLimits(budget)
         self._joining = joining
         self._streams = streams
         self._handlers = Handlers(service, clock)
@@ -144,7 +144,9 @@ class App:
         """Measures for /metrics how late the event loop is; runs beside the server."""
         await run_loop_lag(self._clock, self._metrics.record_lag)
 
-    async def _send(self, served: Served, began: float, receive: Receive, send: Send) -> None:
+    async def _send(
+        self, served: AnsweredRequest, began: float, receive: Receive, send: Send
+    ) -> None:
         if isinstance(served.answer, WatchStream | NodeStream):
             self._metrics.record(served.labels, 200, None)
             await served.answer.run(receive, send)
@@ -153,12 +155,12 @@ class App:
         seconds = self._clock.monotonic() - began
         self._metrics.record(served.labels, served.answer.status, seconds)
 
-    async def _serve(self, scope: Scope, head: Request, receive: Receive) -> Served:
+    async def _serve(self, scope: Scope, head: Request, receive: Receive) -> AnsweredRequest:
         labels = (head.method if head.method in _METHODS else "other", "", "")
         try:
             ask = self._ask_of(scope, head)
             if isinstance(ask, Response):
-                return Served(ask, labels)
+                return AnsweredRequest(ask, labels)
             labels = ask.labels
             leave = self._limits.enter(ask.by, verb=labels[0])
             try:
@@ -168,24 +170,28 @@ class App:
             except BaseException:
                 leave()
                 raise
-            return Served(answer, labels, leave)
+            return AnsweredRequest(answer, labels, leave)
         except StatusError as error:
-            return Served(refusal_answer(error), labels)
+            return AnsweredRequest(refusal_answer(error), labels)
         except StoreClosedError as error:
-            return Served(refusal_answer(unavailable(f"the store is closed: {error}")), labels)
+            return AnsweredRequest(
+                refusal_answer(unavailable(f"the store is closed: {error}")), labels
+            )
         except ClientGoneError:
             raise
         except Exception:  # noqa: BLE001 - a bug in one request must not end the server
             _log.exception("request failed", method=head.method, path=head.path)
             message = "Internal error occurred: the server's log says more"
-            return Served(refusal_answer(StatusError(500, "InternalError", message)), labels)
+            return AnsweredRequest(
+                refusal_answer(StatusError(500, "InternalError", message)), labels
+            )
 
     def _open_to_all(self, head: Request) -> Response | None:
         if self._joining is not None and head.path == CA_PATH:
             return self._joining.authority()
         return self._version if head.path == "/version" else self._health.find(head)
 
-    def _ask_of(self, scope: Scope, head: Request) -> Response | Ask:
+    def _ask_of(self, scope: Scope, head: Request) -> Response | PendingRequest:
         """Where nothing has to be read or looked up, the answer itself. Objects come first:
         nearly every request is for one."""
         route = find_route(head.path)
@@ -200,10 +206,10 @@ class App:
         own = IMPERSONATED not in scope
         ask = self._fixed(head) or self._posted(identity, head, own=own)
         if ask is None:
-            raise path_not_found()
+            raise path_not_found(head.path)
         return ask
 
-    def _join(self, joining: NodeJoin, scope: Scope, head: Request) -> Ask:
+    def _join(self, joining: NodeJoin, scope: Scope, head: Request) -> PendingRequest:
         """A machine that joins has no identity yet, only its token and where it is."""
         joining.admit(head)
 
@@ -212,31 +218,33 @@ class App:
             return answer
 
         host, *_ = scope.get("client") or ("an unknown address",)
-        return Ask(str(host), (JOIN, "", ""), head, join)
+        return PendingRequest(str(host), (JOIN, "", ""), head, join)
 
-    def _posted(self, identity: Identity, head: Request, *, own: bool) -> Ask | None:
+    def _posted(self, identity: Identity, head: Request, *, own: bool) -> PendingRequest | None:
         """What is asked and answered, and not stored. ``own``: not by another who acts as them."""
         if self._joining is not None and head.path == RENEW_PATH and own:
             renew = functools.partial(self._joining.renew, identity)
-            return Ask(identity.name, ("renew", "", ""), head, renew)
+            return PendingRequest(identity.name, ("renew", "", ""), head, renew)
         review = review_at(head)
         if review is None:
             return None
         answer = functools.partial(self._handlers.review, identity, review)
-        return Ask(identity.name, ("create", review.plural, ""), head, answer)
+        return PendingRequest(identity.name, ("create", review.plural, ""), head, answer)
 
-    def _routed(self, identity: Identity, route: Route, scope: Scope, head: Request) -> Ask:
+    def _routed(
+        self, identity: Identity, route: Route, scope: Scope, head: Request
+    ) -> PendingRequest:
         """What is asked of objects."""
         verb = verb_of(head, route)
         if self._streams is not None and _is_streamed(route):
             lasts = verb == "create" or head.flag("follow")
             labels = (STREAM if lasts else verb, route.resource.plural, route.subresource)
             ask = functools.partial(self._streams.answer, identity, verb, route, scope)
-            return Ask(identity.name, labels, self._lasting(scope, head), ask)
+            return PendingRequest(identity.name, labels, self._lasting(scope, head), ask)
         head = self._lasting(scope, head) if verb == "watch" else head
         labels = (verb, route.resource.plural, route.subresource)
         answer = functools.partial(self._handlers.answer, identity, verb, route)
-        return Ask(identity.name, labels, head, answer)
+        return PendingRequest(identity.name, labels, head, answer)
 
     def _fixed(self, head: Request) -> Response | None:
         """Documents that do not depend on who asks."""

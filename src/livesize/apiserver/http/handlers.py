@@ -22,7 +22,7 @@ from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.deletion import Deleted
-from livesize.apiserver.deletion_plan import DeleteOptions, parse_delete_options
+from livesize.apiserver.deletion_plan import DeletionOptions, parse_delete_options
 from livesize.apiserver.events import event_line
 from livesize.apiserver.http.bodies import (
     decode_json,
@@ -48,12 +48,12 @@ from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.http.watch_stream import WatchStream
 from livesize.apiserver.listing import Page
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.pod_eviction import EVICTED
-from livesize.apiserver.watchers import Delivery
+from livesize.apiserver.watchers import WatchDelivery
 from livesize.machinery.clock import Clock
 
 _JSON = ("application/json", "", "*/*")
@@ -106,7 +106,7 @@ _Handler: TypeAlias = Callable[[Identity, Route, Request], Awaitable[Response | 
 
 
 class Handlers:
-    def __init__(self, service: Service, clock: Clock) -> None:
+    def __init__(self, service: ApiService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
         self._by_verb: Mapping[str, _Handler] = {
@@ -154,7 +154,7 @@ class Handlers:
     ) -> Response | WatchStream:
         options = watch_options(request, route.namespace)
         seconds = watch_seconds(request)
-        line: Callable[[Delivery], bytes] = Delivery.line
+        line: Callable[[WatchDelivery], bytes] = WatchDelivery.line
         if request.form is not Form.PLAIN:
             included_of(request)  # refused before the stream begins
             line = functools.partial(self._table_line, route, request)
@@ -223,7 +223,7 @@ class Handlers:
         records = [one.record for one in deleted]
         return list_answer(route.resource, records, self._service.cache.revision, rest={})
 
-    def _record_answer(self, record: Record, request: Request, status: int = 200) -> Response:
+    def _record_answer(self, record: ObjectRecord, request: Request, status: int = 200) -> Response:
         if request.form is Form.PLAIN:
             return Response(status, record.encoded)
         route = Route(record.resource)
@@ -231,7 +231,7 @@ class Handlers:
         return json_answer(self._table(route, [record], metadata, request), status)
 
     def _table(
-        self, route: Route, records: Sequence[Record], metadata: Object, request: Request
+        self, route: Route, records: Sequence[ObjectRecord], metadata: Object, request: Request
     ) -> Object:
         return table(
             route.resource,
@@ -242,7 +242,7 @@ class Handlers:
             now=self._clock.now(),
         )
 
-    def _table_line(self, route: Route, request: Request, delivery: Delivery) -> bytes:
+    def _table_line(self, route: Route, request: Request, delivery: WatchDelivery) -> bytes:
         shown = delivery.shown()
         records = [shown] if shown is not None else []
         metadata: Object = {"resourceVersion": str(delivery.revision)}
@@ -283,7 +283,7 @@ def _patch_type(request: Request) -> PatchType:
     return patch_type
 
 
-async def _delete_options(request: Request) -> DeleteOptions:
+async def _delete_options(request: Request) -> DeletionOptions:
     body: Any = await _body(request) if request.body else {}
     if not isinstance(body, dict):
         raise bad_request("the body of a DELETE must be DeleteOptions, an object")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from livesize.apiserver.http.requests import Request
-from livesize.apiserver.records import Record, encode
+from livesize.apiserver.records import ObjectRecord, encode
 from livesize.apiserver.strategies.lookup import strategy_of
 
 _COMMAND = "kubectl edit"
@@ -16,7 +16,7 @@ def is_edited(request: Request) -> bool:
     return request.headers.get("kubectl-command", "") == _COMMAND
 
 
-def editable(record: Record) -> Record:
+def editable(record: ObjectRecord) -> ObjectRecord:
     """The record with the bytes that `kubectl edit` is shown."""
     shown = strategy_of(record.resource).editable(record.served)
     if shown is record.served:

@@ -32,7 +32,7 @@ class Budget(msgspec.Struct, frozen=True):
     unread_bytes: int = 256 * 1024 * 1024
 
 
-class Limits:
+class RequestLimits:
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget or Budget()
         self._requests: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Measures how late the event loop is: everything the door does waits at least that long."""
+"""Measures how late the event loop is: every request waits at least that long."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ from livesize.apiserver.auth.certificates import Authority, RequestRefusedError,
 from livesize.apiserver.auth.identities import NODE_USER, Identity, node_identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
+    CredentialRecords,
     JoinEntry,
-    Records,
     change_records,
     without_expired,
 )
@@ -92,7 +92,7 @@ class NodeJoin:
         now, hashed = self._clock.now(), hash_token(request.bearer)
         identity = node_identity(node)
 
-        def take(records: Records) -> tuple[Records, bytes]:
+        def take(records: CredentialRecords) -> tuple[CredentialRecords, bytes]:
             entry = _good_token(records, hashed, now)
             given = [one for one in records.certificates if one.name == identity.name]
             taken = any(not one.revoked and one.expires > now for one in given)
@@ -101,7 +101,9 @@ class NodeJoin:
             # The name is this machine's from now on, and no other's.
             rest = tuple(one for one in records.joins if one.hash != hashed and one.node != node)
             certificates = (*_revoked(records.certificates, identity.name), issued)
-            return without_expired(Records(records.tokens, rest, certificates), now), certificate
+            return without_expired(
+                CredentialRecords(records.tokens, rest, certificates), now
+            ), certificate
 
         certificate = await asyncio.to_thread(change_records, self._records, take)
         return identity, self._certificate(certificate)
@@ -113,7 +115,7 @@ class NodeJoin:
         self._require_useful()
         key, now = _key(_body(request)), self._clock.now()
 
-        def add(records: Records) -> tuple[Records, bytes]:
+        def add(records: CredentialRecords) -> tuple[CredentialRecords, bytes]:
             certificate, issued = self._authority.sign(identity, key, now, self._seconds)
             after = msgspec.structs.replace(records, certificates=(*records.certificates, issued))
             return without_expired(after, now), certificate
@@ -167,7 +169,7 @@ def _revoked(entries: Sequence[CertificateEntry], name: str) -> list[Certificate
     ]
 
 
-def _good_token(records: Records, hashed: str, now: float) -> JoinEntry:
+def _good_token(records: CredentialRecords, hashed: str, now: float) -> JoinEntry:
     for entry in records.joins:
         if entry.hash == hashed and entry.expires > now:
             return entry

@@ -66,6 +66,8 @@ def _written(field: Field) -> Object:
 def _annotations(field: Field) -> Object:
     """How a strategic merge patch and server-side apply treat it."""
     if field.cardinality is not Cardinality.LIST:
+        if field.retains_keys:
+            return {"x-kubernetes-patch-strategy": "retainKeys"}
         whole = field.is_atomic and not isinstance(field.type, Schema)
         return {"x-kubernetes-map-type": "atomic"} if whole else {}
     notes: Object = {"x-kubernetes-list-type": "atomic"}

@@ -31,15 +31,15 @@ from livesize.apiserver.http.responses import Response, json_answer, list_answer
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.records import Record, make_record
+from livesize.apiserver.records import ObjectRecord, make_record
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 
 
 class ResourceMetrics:
     """Answers one request; what a node says is read once."""
 
-    def __init__(self, service: Service, now: float) -> None:
+    def __init__(self, service: ApiService, now: float) -> None:
         self._service = service
         self._now = now
         self._by_node: dict[str, NodeUsage | None] = {}
@@ -65,7 +65,7 @@ class ResourceMetrics:
             return list_answer(route.resource, records, page.revision, rest=rest)
         return self._table(route, records, rest, request)
 
-    def _measured(self, route: Route, records: Sequence[Record]) -> list[Record]:
+    def _measured(self, route: Route, records: Sequence[ObjectRecord]) -> list[ObjectRecord]:
         measured = (self._metrics(route, record.stored) for record in records)
         return [make_record(route.resource, one, 0) for one in measured if one is not None]
 
@@ -90,7 +90,7 @@ class ResourceMetrics:
         return usage
 
     def _table(
-        self, route: Route, records: Sequence[Record], rest: Object, request: Request
+        self, route: Route, records: Sequence[ObjectRecord], rest: Object, request: Request
     ) -> Response:
         tree = table(
             route.resource,

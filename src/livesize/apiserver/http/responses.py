@@ -13,7 +13,7 @@ from livesize.api.errors import StatusError
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.apiserver.http.requests import ClientGoneError, Send
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
@@ -48,7 +48,7 @@ def refusal_answer(error: StatusError) -> Response:
 
 
 def list_answer(
-    resource: Resource, records: Sequence[Record], revision: int, *, rest: Object
+    resource: Resource, records: Sequence[ObjectRecord], revision: int, *, rest: Object
 ) -> Response:
     """The list, put together from the bytes every object already has."""
     tree = {

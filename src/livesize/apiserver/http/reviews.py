@@ -21,7 +21,7 @@ from livesize.apiserver.auth.reviews import (
 )
 from livesize.apiserver.http.requests import Request
 from livesize.apiserver.http.responses import Response, json_answer
-from livesize.apiserver.service import Service
+from livesize.apiserver.service import ApiService
 
 _BY_PATH = {resource.path(): resource for resource in REVIEWS}
 
@@ -35,7 +35,7 @@ def review_at(head: Request) -> Resource | None:
 
 
 async def answer_review(
-    service: Service, identity: Identity, resource: Resource, body: Any
+    service: ApiService, identity: Identity, resource: Resource, body: Any
 ) -> Response:
     review = check_review(resource, body)
     if resource == ACCESS_REVIEWS:
@@ -55,7 +55,7 @@ async def answer_review(
     return json_answer({**answered, "status": status}, 201)
 
 
-async def _is_allowed(service: Service, identity: Identity, review: Object) -> bool:
+async def _is_allowed(service: ApiService, identity: Identity, review: Object) -> bool:
     reviewed = parse_access(review)
     if isinstance(reviewed, PathAccess):
         return allows_path(identity, reviewed)

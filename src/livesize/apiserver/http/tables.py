@@ -11,7 +11,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.table import table_for
 from livesize.apiserver.http.requests import Form, Request
-from livesize.apiserver.records import Record
+from livesize.apiserver.records import ObjectRecord
 
 _GROUP = "meta.k8s.io"
 _INCLUDED = ("None", "Metadata", "Object")
@@ -27,7 +27,7 @@ def included_of(request: Request) -> str:
 
 def table(
     resource: Resource,
-    records: Sequence[Record],
+    records: Sequence[ObjectRecord],
     metadata: Object,
     *,
     form: Form,
@@ -48,7 +48,7 @@ def table(
     }
 
 
-def _row_object(record: Record, form: Form, included: str) -> Object:
+def _row_object(record: ObjectRecord, form: Form, included: str) -> Object:
     if included == "None":
         return {}
     if included == "Object":

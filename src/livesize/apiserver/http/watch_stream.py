@@ -19,7 +19,7 @@ from livesize.apiserver.events import event_line
 from livesize.apiserver.http.requests import Receive, Send
 from livesize.apiserver.http.responses import JSON, PIECE_BYTES
 from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.watchers import Delivery, Watcher
+from livesize.apiserver.watchers import WatchDelivery, Watcher
 from livesize.machinery.clock import Clock
 
 BOOKMARK_SECONDS = 60.0
@@ -32,7 +32,7 @@ class WatchStream(msgspec.Struct, frozen=True):
     cache: ObjectsCache
     clock: Clock
     watcher: Watcher
-    line: Callable[[Delivery], bytes]
+    line: Callable[[WatchDelivery], bytes]
     timeout_seconds: float
     bookmarks: bool
     still_known: Callable[[], bool] | None = None

@@ -9,12 +9,14 @@ from livesize.api.kinds.resource import Resource
 from livesize.apiserver.strategies.pod import PodStrategy
 from livesize.apiserver.strategies.storage import ClaimStrategy, VolumeStrategy
 from livesize.apiserver.strategies.strategy import Strategy
+from livesize.apiserver.strategies.workload import WorkloadStrategy
 
 STRATEGIES: Mapping[str, Strategy] = {
     "": Strategy(),
     "claim": ClaimStrategy(),
     "pod": PodStrategy(),
     "volume": VolumeStrategy(),
+    "workload": WorkloadStrategy(),
 }
 
 

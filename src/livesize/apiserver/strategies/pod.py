@@ -21,8 +21,8 @@ from livesize.api.resources import is_vm
 from livesize.api.validation.counts import too_many_parts
 from livesize.api.validation.unsupported import validate_supported
 from livesize.api.vm_as_container import fold_container, fold_part, keep_machine
-from livesize.apiserver.admission.filling import fill_pod
-from livesize.apiserver.admission.plan import AdmissionContext, Refusal
+from livesize.apiserver.admission.mutation import fill_pod
+from livesize.apiserver.admission.plan import AdmissionContext, AdmissionRefusal
 from livesize.apiserver.admission.trust import note_who_brings
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.strategies.strategy import Strategy
@@ -66,9 +66,11 @@ class PodStrategy(Strategy):
     def fold_new(self, new: Object) -> tuple[Object, list[FieldError]]:
         return fold_container(new, None)
 
-    def fill(self, new: Object, context: AdmissionContext) -> Object | Refusal:
+    def fill(self, new: Object, context: AdmissionContext) -> Object | AdmissionRefusal:
         filled = fill_pod(new, context)
-        return filled if filled is new or isinstance(filled, Refusal) else _defaulted(filled)
+        return (
+            filled if filled is new or isinstance(filled, AdmissionRefusal) else _defaulted(filled)
+        )
 
     def check_derived(self, sent: Object, new: Object) -> list[FieldError]:
         """Status and resizeRequest of a copied manifest are dropped, not judged."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from livesize.api.errors import FieldError
 from livesize.api.objects import Object
-from livesize.apiserver.admission.plan import AdmissionContext, Refusal
+from livesize.apiserver.admission.plan import AdmissionContext, AdmissionRefusal
 from livesize.apiserver.auth.identities import Identity
 
 
@@ -48,7 +48,7 @@ class Strategy:
         """The new object before its defaults, without what stands for something else."""
         return new, []
 
-    def fill(self, new: Object, _context: AdmissionContext) -> Object | Refusal:
+    def fill(self, new: Object, _context: AdmissionContext) -> Object | AdmissionRefusal:
         """The new object with what admission gives it before it is validated."""
         return new
 

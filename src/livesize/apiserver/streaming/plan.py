@@ -22,7 +22,7 @@ LOG, EXEC, ATTACH, PORT_FORWARD = "log", "exec", "attach", "portforward"
 _MOST_COMMAND_BYTES = 128 * 1024 - 1  # what Linux takes of one argument (execve(2))
 
 
-class Query:
+class StreamQuery:
     """The parameters of a request; a name may come several times."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -58,7 +58,7 @@ class NodeRequest(msgspec.Struct, frozen=True):
 
 
 def plan_stream(
-    pod: Object, subresource: str, query: Query, now: float, *, any_port: bool = True
+    pod: Object, subresource: str, query: StreamQuery, now: float, *, any_port: bool = True
 ) -> NodeRequest | None:
     """None: there is nothing to be had yet, and that is the answer. Raises what is refused.
     ``any_port``: also those that the pod does not declare."""
@@ -102,7 +102,7 @@ def choose_container(pod: Object, given: str) -> str:
     )
 
 
-def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
+def _plan_log(pod: Object, query: StreamQuery, now: float) -> NodeRequest | None:
     container = choose_container(pod, query.one("container"))
     parameters = _log_parameters(query, now)
     node = str(lookup(pod, "spec", "nodeName", default=""))
@@ -124,7 +124,7 @@ def _plan_log(pod: Object, query: Query, now: float) -> NodeRequest | None:
     return NodeRequest(node, f"{path}?{text}" if text else path, switches=False)
 
 
-def _log_parameters(query: Query, now: float) -> dict[str, str]:
+def _log_parameters(query: StreamQuery, now: float) -> dict[str, str]:
     parameters = {name: "1" for name in ("follow", "previous", "timestamps") if query.flag(name)}
     for name, least in (("tailLines", 0), ("limitBytes", 1)):
         number = query.number(name, least)
@@ -150,7 +150,7 @@ def _moment(text: str) -> float:
     return moment.timestamp()
 
 
-def _session_path(pod: Object, container: str, subresource: str, query: Query) -> str:
+def _session_path(pod: Object, container: str, subresource: str, query: StreamQuery) -> str:
     pairs = [(name, "1") for name in ("stdin", "tty") if query.flag(name)]
     if not any(query.flag(name) for name in ("stdin", "stdout", "stderr")):
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")

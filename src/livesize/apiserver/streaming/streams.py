@@ -23,7 +23,14 @@ from livesize.apiserver.http.router import Route
 from livesize.apiserver.keys import key_of
 from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.streaming.endpoints import Endpoints, NodeUnreachableError
-from livesize.apiserver.streaming.plan import ATTACH, EXEC, LOG, NodeRequest, Query, plan_stream
+from livesize.apiserver.streaming.plan import (
+    ATTACH,
+    EXEC,
+    LOG,
+    NodeRequest,
+    StreamQuery,
+    plan_stream,
+)
 from livesize.apiserver.streaming.relay import NodeStream
 from livesize.machinery.clock import Clock
 
@@ -58,7 +65,9 @@ class NodeStreams:
             raise not_found(PODS, route.name)
         if route.subresource in (EXEC, ATTACH):
             self._refuse_distrusted(identity, pod.stored)
-        query = Query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        query = StreamQuery(
+            parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        )
         any_port = identity.role is Role.ADMIN or self._has_own_network(pod.stored)
         node_request = plan_stream(
             pod.stored, route.subresource, query, self._clock.now(), any_port=any_port

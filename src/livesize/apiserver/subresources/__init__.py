@@ -1,1 +1,1 @@
-"""How each door of a kind turns the stored object and what was sent into the next object."""
+"""How each subresource turns the stored object and what was sent into the next object."""

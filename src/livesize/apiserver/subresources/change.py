@@ -1,4 +1,4 @@
-"""What every door of a kind gets: the object as it is, what was sent, who sent it, and when."""
+"""What each subresource's rule gets: the object as it is, what was sent, who sent it, and when."""
 
 from __future__ import annotations
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from livesize.api.defaults import default_object
 from livesize.api.dialects import check_derived, node_allocation, strip_dialects
 from livesize.api.errors import forbidden
 from livesize.api.kinds.pod import PODS
-from livesize.api.objects import Object, without
+from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.resize_state import apply_resizing, request_resize
 from livesize.api.roles import Role
 from livesize.api.validation.objects import validate_update
 from livesize.api.validation.resize import keep_policies
 from livesize.api.vm_size import keep_vm_fixed
-from livesize.apiserver.admission.filling import keep_priority
+from livesize.api.workloads import template_of
+from livesize.apiserver.admission.mutation import keep_priority
 from livesize.apiserver.object_metadata import prepare_update, with_generation
 from livesize.apiserver.subresources.change import (
     SentChange,
@@ -28,6 +31,16 @@ def update_object(change: SentChange) -> Object:
     new = default_object(resource, new)
     refuse_invalid(change.target, validate_update(resource, new, change.stored))
     return with_generation(resource, change.stored, new)
+
+
+def update_workload(change: SentChange) -> Object:
+    """A manifest that does not say the maxima of its virtual machines leaves them as they are."""
+    template = lookup(change.incoming, "spec", "template")
+    if not isinstance(template, dict):
+        return update_object(change)
+    kept = keep_vm_fixed(template_of(change.stored), template)
+    incoming = evolve(change.incoming, ("spec", "template"), kept)
+    return update_object(msgspec.structs.replace(change, incoming=incoming))
 
 
 def update_pod(change: SentChange) -> Object:

@@ -13,7 +13,7 @@ from livesize.api.errors import bad_request
 from livesize.api.objects import Object, evolve, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.write_options import WriteOptions
-from livesize.apiserver.deletion_plan import DeleteOptions, parse_delete_options
+from livesize.apiserver.deletion_plan import DeletionOptions, parse_delete_options
 from livesize.apiserver.request_types import Target
 
 EVICTED: Object = {
@@ -26,7 +26,7 @@ EVICTED: Object = {
 """The answer to an eviction that was accepted."""
 
 
-def parse_eviction(target: Target, body: Object, options: WriteOptions) -> DeleteOptions:
+def parse_eviction(target: Target, body: Object, options: WriteOptions) -> DeletionOptions:
     """How the pod is to be deleted; raises StatusError 400."""
     metadata = body.get("metadata") or {}
     for field, expected in (("name", target.name), ("namespace", target.namespace)):

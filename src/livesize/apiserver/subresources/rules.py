@@ -12,7 +12,7 @@ from livesize.api.kinds.subresource import Transfer
 from livesize.api.objects import Object
 from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import Rule
-from livesize.apiserver.subresources.objects import update_object, update_pod
+from livesize.apiserver.subresources.objects import update_object, update_pod, update_workload
 from livesize.apiserver.subresources.plain_status import update_status
 from livesize.apiserver.subresources.pod_binding import bind_pod
 from livesize.apiserver.subresources.pod_resize import resize_pod
@@ -28,6 +28,7 @@ RULES: Mapping[str, Rule] = {
     "object": update_object,
     "scale": update_scale,
     "status": update_status,
+    "workload": update_workload,
     "pod": update_pod,
     "pod-binding": bind_pod,
     "pod-resize": resize_pod,

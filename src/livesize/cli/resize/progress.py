@@ -75,19 +75,24 @@ def _nothing_to_apply(pod: Object) -> ResizeDone | None:
 def _applied(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     running = find_condition(pod, "PodResizeInProgress")
     if running is not None and running.get("status") == "True":
-        message = str(running.get("message") or "")
-        if held := held_memory(message):
-            return ResizeWaiting("Held", held)
-        return ResizeWaiting(str(running.get("reason") or "InProgress"), message)
+        return _applying(pod, running, patch)
     if _observed(pod) < generation:
         return ResizeWaiting("Requested")
-    waiting = yet_to_run(pod, [patch.container])
-    if waiting:
-        return ResizeWaiting("NotRunning", waiting)
+    if waiting := _not_running(pod, patch):
+        return waiting
     sizes = [one for one in container_sizes(pod).values() if one.runs]  # others have ended
     if any(one.actual != one.desired for one in sizes):
         return ResizeWaiting("InProgress")
     return ResizeDone()
+
+
+def _applying(pod: Object, running: Object, patch: ResizePatch) -> ResizeWaiting:
+    message = str(running.get("message") or "")
+    if held := held_memory(message):
+        return ResizeWaiting("Held", held)
+    if running.get("reason"):
+        return ResizeWaiting(str(running["reason"]), message)
+    return _not_running(pod, patch) or ResizeWaiting("InProgress", message)
 
 
 def _pending(pod: Object, generation: int, patch: ResizePatch) -> Progress | None:
@@ -102,7 +107,14 @@ def _pending(pod: Object, generation: int, patch: ResizePatch) -> Progress | Non
         return _in_part(pod, patch, message) or ResizeRefused(
             message or "the node can never hold it"
         )
+    if waiting := yet_to_run(pod, [patch.container]):
+        message = f"{message}; nor does it run: {waiting}"
     return ResizeWaiting(str(pending.get("reason") or "Deferred"), message)
+
+
+def _not_running(pod: Object, patch: ResizePatch) -> ResizeWaiting | None:
+    waiting = yet_to_run(pod, [patch.container])
+    return ResizeWaiting("NotRunning", waiting) if waiting else None
 
 
 def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> Progress | None:

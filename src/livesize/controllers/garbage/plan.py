@@ -42,7 +42,7 @@ class Dependent(msgspec.Struct, frozen=True):
     waits_for_owner: bool = False
 
 
-class Piece(msgspec.Struct, frozen=True):
+class OwnedObject(msgspec.Struct, frozen=True):
     """One object, with what is above and below it."""
 
     owners: tuple[OwnerView, ...] = ()
@@ -63,13 +63,13 @@ class ForgetOwners(msgspec.Struct, frozen=True, tag=True):
     uids: tuple[str, ...]
 
 
-class ForgetMe(msgspec.Struct, frozen=True, tag=True):
+class RemoveOwnerReference(msgspec.Struct, frozen=True, tag=True):
     """Take this object out of the references of a dependent."""
 
     dependent: str
 
 
-class LookAt(msgspec.Struct, frozen=True, tag=True):
+class RequeueDependent(msgspec.Struct, frozen=True, tag=True):
     """The dependent's own turn: it sees that its owner waits for it to go."""
 
     dependent: str
@@ -81,32 +81,34 @@ class DropFinalizer(msgspec.Struct, frozen=True, tag=True):
     finalizer: str
 
 
-GarbageStep: TypeAlias = Collect | ForgetOwners | ForgetMe | LookAt | DropFinalizer
+GarbageStep: TypeAlias = (
+    Collect | ForgetOwners | RemoveOwnerReference | RequeueDependent | DropFinalizer
+)
 
 
-def plan_piece(piece: Piece) -> tuple[GarbageStep, ...]:
+def plan_piece(piece: OwnedObject) -> tuple[GarbageStep, ...]:
     if piece.is_going:
         return (*_plan_orphan(piece), *_plan_foreground(piece))
     return _plan_owned(piece)
 
 
-def _plan_orphan(piece: Piece) -> tuple[GarbageStep, ...]:
+def _plan_orphan(piece: OwnedObject) -> tuple[GarbageStep, ...]:
     if ORPHAN not in piece.finalizers:
         return ()
-    forgotten = tuple(ForgetMe(dependent.uid) for dependent in piece.dependents)
+    forgotten = tuple(RemoveOwnerReference(dependent.uid) for dependent in piece.dependents)
     return (*forgotten, DropFinalizer(ORPHAN))
 
 
-def _plan_foreground(piece: Piece) -> tuple[GarbageStep, ...]:
+def _plan_foreground(piece: OwnedObject) -> tuple[GarbageStep, ...]:
     if FOREGROUND not in piece.finalizers:
         return ()
-    told = tuple(LookAt(one.uid) for one in piece.dependents if not one.is_going)
+    told = tuple(RequeueDependent(one.uid) for one in piece.dependents if not one.is_going)
     if any(one.blocks and not one.waits_for_owner for one in piece.dependents):
         return told
     return (*told, DropFinalizer(FOREGROUND))
 
 
-def _plan_owned(piece: Piece) -> tuple[GarbageStep, ...]:
+def _plan_owned(piece: OwnedObject) -> tuple[GarbageStep, ...]:
     keeping = {OwnerState.SOLID, OwnerState.UNKNOWN}
     lost = tuple(owner.uid for owner in piece.owners if owner.state not in keeping)
     if not lost:
@@ -116,7 +118,7 @@ def _plan_owned(piece: Piece) -> tuple[GarbageStep, ...]:
     return (Collect(_propagation(piece)),)
 
 
-def _propagation(piece: Piece) -> str:
+def _propagation(piece: OwnedObject) -> str:
     """What its own finalizers say; else foreground, where its owner waits for all of it."""
     if ORPHAN in piece.finalizers:
         return "Orphan"

@@ -27,13 +27,13 @@ from livesize.controllers.garbage.plan import (
     Collect,
     Dependent,
     DropFinalizer,
-    ForgetMe,
     ForgetOwners,
     GarbageStep,
-    LookAt,
+    OwnedObject,
     OwnerState,
     OwnerView,
-    Piece,
+    RemoveOwnerReference,
+    RequeueDependent,
     plan_piece,
 )
 from livesize.controllers.kit.caches import BY_OWNER
@@ -103,7 +103,7 @@ def _is_free(obj: Object) -> bool:
     return _OWNED_OR_LEAVING.isdisjoint(obj["metadata"])
 
 
-async def _observe(key: ObjectKey, obj: Object, read: Reader) -> Piece:
+async def _observe(key: ObjectKey, obj: Object, read: Reader) -> OwnedObject:
     owners = [
         OwnerView(str(reference.get("uid")), await _owner_state(key, reference, read))
         for reference in references_of(obj)
@@ -115,7 +115,7 @@ async def _observe(key: ObjectKey, obj: Object, read: Reader) -> Piece:
         )
         for _, below in _dependents(read, uid)
     ]
-    return Piece(tuple(owners), tuple(dependents), tuple(finalizers_of(obj)), is_leaving(obj))
+    return OwnedObject(tuple(owners), tuple(dependents), tuple(finalizers_of(obj)), is_leaving(obj))
 
 
 def _waits_for(obj: Object, other: str, read: Reader) -> bool:
@@ -172,11 +172,11 @@ async def _apply(
             await write.delete(key.resource, obj, propagation=propagation)
         case ForgetOwners(uids):
             await _forget(key.resource, obj, uids, write)
-        case ForgetMe(dependent):
+        case RemoveOwnerReference(dependent):
             for below, owned in _dependents(read, uid_of(obj)):
                 if uid_of(owned) == dependent:
                     await _forget(below.resource, owned, (uid_of(obj),), write)
-        case LookAt(dependent):
+        case RequeueDependent(dependent):
             for below, owned in _dependents(read, uid_of(obj)):
                 if uid_of(owned) == dependent:
                     write.enqueue(below)

@@ -27,7 +27,7 @@ LONGEST_SECONDS = 30.0
 Key = TypeVar("Key", bound=Hashable)
 _MARKED, _GONE = "marked for deletion, or gone", "gone"
 """In the place of a version."""
-_Sight: TypeAlias = tuple[str, str]
+_Version: TypeAlias = tuple[str, str]
 """uid and version."""
 
 
@@ -42,10 +42,10 @@ class Expectations(Generic[Key]):
     def __init__(self, clock: Clock, on_seen: Callable[[Key], None]) -> None:
         self._clock = clock
         self._on_seen = on_seen
-        self._expected: dict[Resource, dict[_Sight, _Expected[Key]]] = {}
+        self._expected: dict[Resource, dict[_Version, _Expected[Key]]] = {}
         self._held: dict[Key, int] = {}
         self._in_flight: dict[Resource, int] = {}
-        self._sights: dict[Resource, set[_Sight]] = {}
+        self._seen: dict[Resource, set[_Version]] = {}
 
     def seconds_held(self, key: Key) -> float:
         """How long the key waits at most; 0: not at all."""
@@ -70,7 +70,7 @@ class Expectations(Generic[Key]):
             self._in_flight[resource] -= 1
             if not self._in_flight[resource]:
                 del self._in_flight[resource]
-                self._sights.pop(resource, None)
+                self._seen.pop(resource, None)
 
     def expect(self, key: Key, resource: Resource, written: Object) -> None:
         self._expect(key, resource, (uid_of(written), version_of(written)))
@@ -90,29 +90,29 @@ class Expectations(Generic[Key]):
         elif lookup(delta.new, "metadata", "deletionTimestamp"):
             seen.append((uid, _MARKED))
         if resource in self._in_flight:
-            self._sights.setdefault(resource, set()).update(seen)
+            self._seen.setdefault(resource, set()).update(seen)
         if expected:
             if delta.new is None:
-                seen = [sight for sight in expected if sight[0] == uid]
-            for sight in seen:
-                key = self._drop(resource, sight)
+                seen = [version for version in expected if version[0] == uid]
+            for version in seen:
+                key = self._drop(resource, version)
                 if key is not None:
                     self._on_seen(key)
 
-    def _expect(self, key: Key, resource: Resource, sight: _Sight) -> None:
-        sights = self._sights.get(resource, ())
-        if sight in sights or (sight[0], _GONE) in sights:
+    def _expect(self, key: Key, resource: Resource, version: _Version) -> None:
+        versions = self._seen.get(resource, ())
+        if version in versions or (version[0], _GONE) in versions:
             return
         until = self._clock.monotonic() + LONGEST_SECONDS
         expected = self._expected.setdefault(resource, {})
-        if sight not in expected:
+        if version not in expected:
             self._held[key] = self._held.get(key, 0) + 1
-            expected[sight] = _Expected(key, until)
+            expected[version] = _Expected(key, until)
 
-    def _drop(self, resource: Resource, sight: _Sight) -> Key | None:
+    def _drop(self, resource: Resource, version: _Version) -> Key | None:
         """The key, where this was the last that held it."""
         expected = self._expected.get(resource, {})
-        found = expected.pop(sight, None)
+        found = expected.pop(version, None)
         if found is None:
             return None
         if not expected:
@@ -126,6 +126,6 @@ class Expectations(Generic[Key]):
     def _drop_expired(self) -> None:
         now = self._clock.monotonic()
         for resource, expected in list(self._expected.items()):
-            for sight, one in list(expected.items()):
+            for version, one in list(expected.items()):
                 if one.until <= now:
-                    self._drop(resource, sight)
+                    self._drop(resource, version)

@@ -42,7 +42,7 @@ from livesize.controllers.kit.watches import After, Watch
 from livesize.controllers.kit.writer import ApiWriter, WriteLog
 from livesize.machinery.context import Context
 from livesize.machinery.queue import LaterError, run_workers
-from livesize.machinery.recorder import EventRecorder, EventSource
+from livesize.machinery.recorder import EventRecorder, ReportingComponent
 from livesize.machinery.tasks import next_turn
 from livesize.machinery.telemetry import get_logger
 
@@ -79,7 +79,7 @@ async def run_controllers(
             group.create_task(loop.run())
 
 
-class Inbox:
+class ControllerInbox:
     """Changes on their way to one controller, in the order in which they arrived."""
 
     def __init__(self) -> None:
@@ -118,11 +118,11 @@ class ControllerLoop(Generic[Key]):
         self._metrics = metrics
         self._log = log.bind(controller=controller.name)
         self._queue: CountedQueue[Key] = CountedQueue(context, metrics)
-        self._inbox = Inbox()
+        self._inbox = ControllerInbox()
         self._ready = {watch: asyncio.Event() for watch in controller.watches}
         self._expectations: Expectations[Key] = Expectations(context.clock, self._queue.add)
         self._recorder = EventRecorder(
-            event_poster(client), context=context, source=EventSource(controller.component)
+            event_poster(client), context=context, source=ReportingComponent(controller.component)
         )
         watched = [watch.resource for watch in controller.watches]
         self._read = Reader(caches, client, watched)

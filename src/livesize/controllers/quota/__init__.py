@@ -1,1 +1,1 @@
-"""Counts what is used of each quota, in case the door has missed something."""
+"""Counts what is used of each quota, in case the API server has missed something."""

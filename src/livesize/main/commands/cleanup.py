@@ -29,7 +29,7 @@ from livesize.runtime.ownership import NodeLocks, NodeOwner, read_identity
 _SHOWN = 20
 
 
-class LeftBehind(msgspec.Struct, frozen=True):
+class NodeLeftovers(msgspec.Struct, frozen=True):
     """``sandboxes``: ids, in a containerd that is not the node's own."""
 
     owner: NodeOwner
@@ -52,7 +52,7 @@ def clean(data_dir: Path | None, node: str, *, remove: bool) -> str:
     return format_left(left, removed=remove)
 
 
-def format_left(left: LeftBehind, *, removed: bool) -> str:
+def format_left(left: NodeLeftovers, *, removed: bool) -> str:
     owner = left.owner
     who = f"node {owner.node}" if owner.node else "the node"
     if not left:
@@ -70,7 +70,7 @@ def format_left(left: LeftBehind, *, removed: bool) -> str:
     return "\n".join([head, *lines, "Nothing was removed. Remove all of it with --yes."])
 
 
-def _pod_groups(left: LeftBehind) -> list[str]:
+def _pod_groups(left: NodeLeftovers) -> list[str]:
     """Once, though each hierarchy has it."""
     roots = root_groups(left.owner.identity)
     found = {
@@ -129,12 +129,12 @@ def _owner_of(locks: NodeLocks, directory: DataDirectory) -> NodeOwner:
     return NodeOwner("", identity, str(directory.root), 0)
 
 
-def _observe(owner: NodeOwner) -> LeftBehind:
+def _observe(owner: NodeOwner) -> NodeLeftovers:
     sandboxes = asyncio.run(_sandboxes(owner, remove=False)) if owner.endpoint else ()
-    return LeftBehind(owner, observe_abandoned(_paths(owner)), sandboxes)
+    return NodeLeftovers(owner, observe_abandoned(_paths(owner)), sandboxes)
 
 
-def _remove(left: LeftBehind) -> None:
+def _remove(left: NodeLeftovers) -> None:
     """In a containerd that others use, its records go last: nothing of the pods runs by then."""
     owner = left.owner
     if os.geteuid() != 0:

@@ -23,8 +23,8 @@ from livesize.apiserver.auth.certificates import Authority
 from livesize.apiserver.auth.identities import Identity, IdentityError, make_identity
 from livesize.apiserver.auth.records import (
     CertificateEntry,
+    CredentialRecords,
     JoinEntry,
-    Records,
     Revocation,
     TokenEntry,
     TokensUnreadableError,
@@ -51,7 +51,7 @@ _NAME_LENGTH = 64
 _SERIAL = re.compile(r"[0-9a-fA-F]{16,40}")
 
 
-class Made(msgspec.Struct, frozen=True):
+class NewCredential(msgspec.Struct, frozen=True):
     """A new secret and whose it is; ``secret`` is shown once."""
 
     identity: Identity
@@ -117,7 +117,7 @@ class Credentials:
         self._directory = DataDirectory(data_dir.absolute())
         self._now = now
 
-    def create_token(self, identity: Identity, seconds: float | None) -> Made:
+    def create_token(self, identity: Identity, seconds: float | None) -> NewCredential:
         expires = None if seconds is None else self._now + seconds
         token, entry = issue_token(
             identity.name,
@@ -127,7 +127,7 @@ class Credentials:
             namespaces=identity.namespaces,
         )
 
-        def add(records: Records) -> tuple[Records, None]:
+        def add(records: CredentialRecords) -> tuple[CredentialRecords, None]:
             if any(one.name == identity.name for one in records.tokens):
                 raise click.ClickException(
                     f"there is a token of {identity.name} already: revoke it first with"
@@ -136,7 +136,7 @@ class Credentials:
             return msgspec.structs.replace(records, tokens=(*records.tokens, entry)), None
 
         self._change(add)
-        return Made(identity, token, expires)
+        return NewCredential(identity, token, expires)
 
     def create_join(self, node: str, seconds: float, server: str) -> MadeJoin:
         if node:
@@ -153,7 +153,7 @@ class Credentials:
         """Certificate and key, PEM, and when it expires."""
         certificate, key, entry = self._authority().issue(identity, self._now, seconds)
 
-        def add(old: Records) -> tuple[Records, None]:
+        def add(old: CredentialRecords) -> tuple[CredentialRecords, None]:
             kept = (*old.certificates, entry)
             return msgspec.structs.replace(old, certificates=kept), None
 
@@ -167,7 +167,7 @@ class Credentials:
                 f" {self._directory.kubeconfig} and start it again to have a new one"
             )
 
-        def remove(records: Records) -> tuple[Records, int]:
+        def remove(records: CredentialRecords) -> tuple[CredentialRecords, int]:
             tokens = tuple(one for one in records.tokens if one.name != name)
             joins = tuple(one for one in records.joins if one.name != name)
             removed = len(records.tokens) + len(records.joins) - len(tokens) - len(joins)
@@ -182,7 +182,7 @@ class Credentials:
         """By name, all of them, or by serial number, also one that is not known here: it was given
         out by another API server, or the file that named it is lost."""
 
-        def mark(records: Records) -> tuple[Records, int]:
+        def mark(records: CredentialRecords) -> tuple[CredentialRecords, int]:
             marked = tuple(
                 msgspec.structs.replace(one, revoked=True)
                 if word in (one.name, one.serial)
@@ -207,17 +207,19 @@ class Credentials:
         """For as long as our authority could have signed it for."""
         revoked = Revocation(serial.lower().lstrip("0"), self._now + CA_DAYS * 86400)
 
-        def note(records: Records) -> tuple[Records, None]:
+        def note(records: CredentialRecords) -> tuple[CredentialRecords, None]:
             revoke_serials(self._directory.tokens, [revoked])
             return records, None
 
         self._change(note)
 
-    def read(self) -> Records:
+    def read(self) -> CredentialRecords:
         """What still counts."""
         path = self._directory.tokens
         try:
-            return without_expired(read_records(path) if path.exists() else Records(), self._now)
+            return without_expired(
+                read_records(path) if path.exists() else CredentialRecords(), self._now
+            )
         except PermissionError as failure:
             raise _not_allowed(failure) from failure
         except TokensUnreadableError as failure:
@@ -234,7 +236,7 @@ class Credentials:
                 f"where is the server? Say it with --server https://HOST:PORT ({failure})"
             ) from failure
 
-    def write_token_kubeconfig(self, path: Path, made: Made, server: str) -> None:
+    def write_token_kubeconfig(self, path: Path, made: NewCredential, server: str) -> None:
         ca_pem = self._authority().cert_pem
         write_kubeconfig(path, self.server(server), ca_pem, made.secret, made.identity.name)
 
@@ -255,8 +257,10 @@ class Credentials:
                 " once, or name its --data-dir"
             ) from failure
 
-    def _change(self, change: Callable[[Records], tuple[Records, Result]]) -> Result:
-        def tidy(records: Records) -> tuple[Records, Result]:
+    def _change(
+        self, change: Callable[[CredentialRecords], tuple[CredentialRecords, Result]]
+    ) -> Result:
+        def tidy(records: CredentialRecords) -> tuple[CredentialRecords, Result]:
             return change(without_expired(records, self._now))
 
         try:

@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from livesize.sim.scenario import Scenario
-    from livesize.sim.simulation import Outcome
+    from livesize.sim.simulation import SimulationOutcome
 
 _HASH_SEED = "0"
 _SCENARIOS = ("faults", "calm", "crowded", "storm")
@@ -126,7 +126,9 @@ class _Progress:
             click.echo("\r\033[K", nl=False, err=True)
 
 
-def _print(outcome: Outcome, scenario: Scenario, repeat: str, real_seconds: float) -> None:
+def _print(
+    outcome: SimulationOutcome, scenario: Scenario, repeat: str, real_seconds: float
+) -> None:
     count = outcome.counts.get
     click.echo(
         f"Simulated {outcome.virtual_seconds / 60:.1f} minutes of {scenario.nodes} nodes and"

@@ -24,7 +24,7 @@ Words: TypeAlias = tuple[str, Path, dict[str, str]]
 _Result = TypeVar("_Result")
 
 
-class Place(msgspec.Struct, frozen=True):
+class StoreLocation(msgspec.Struct, frozen=True):
     """Where a store is: in a file, or in etcd."""
 
     name: str
@@ -37,7 +37,7 @@ def back_up(words: Words, file: Path) -> str:
 
 
 def bring_back(file: Path, words: Words, *, replace: bool) -> str:
-    source, target = Place(str(file), file=file), _place(words)
+    source, target = StoreLocation(str(file), file=file), _place(words)
     count = _run(_copy(source, target, replace=replace, exclusive=False))
     return f"{target.name}: {_objects(count)} restored"
 
@@ -50,21 +50,21 @@ def copy_over(source: Words, target: Words, *, replace: bool) -> str:
     return f"{goal.name}: {_objects(count)} copied"
 
 
-def _place(words: Words) -> Place:
+def _place(words: Words) -> StoreLocation:
     word, data_dir, etcd = words
     if word == "etcd":
         try:
             settings = read_etcd_settings(StoreChoice(word, **etcd))
         except StoreOpenError as refusal:
             raise click.ClickException(str(refusal)) from refusal
-        return Place("etcd", etcd=settings)
+        return StoreLocation("etcd", etcd=settings)
     if word == "sqlite":
         path = DataDirectory(data_dir.absolute()).store
-        return Place(str(path), file=path)
-    return Place(word, file=Path(word).absolute())
+        return StoreLocation(str(path), file=path)
+    return StoreLocation(word, file=Path(word).absolute())
 
 
-async def _backup(place: Place, file: Path) -> int:
+async def _backup(place: StoreLocation, file: Path) -> int:
     if place.file is not None:
         return len(backup_sqlite(place.file, file).values)
     snapshot = await _read(place, exclusive=False)
@@ -72,7 +72,9 @@ async def _backup(place: Place, file: Path) -> int:
     return len(snapshot.values)
 
 
-async def _copy(source: Place, target: Place, *, replace: bool, exclusive: bool) -> int:
+async def _copy(
+    source: StoreLocation, target: StoreLocation, *, replace: bool, exclusive: bool
+) -> int:
     snapshot = await _read(source, exclusive=exclusive)
     if not replace:
         await _require_empty(target)
@@ -88,7 +90,7 @@ async def _copy(source: Place, target: Place, *, replace: bool, exclusive: bool)
     return len(snapshot.values)
 
 
-async def _read(place: Place, *, exclusive: bool) -> StoreSnapshot:
+async def _read(place: StoreLocation, *, exclusive: bool) -> StoreSnapshot:
     if place.etcd is not None:
         from livesize.store.etcd.backups import read_etcd
 
@@ -97,7 +99,7 @@ async def _read(place: Place, *, exclusive: bool) -> StoreSnapshot:
     return read_sqlite(place.file, exclusive=exclusive)
 
 
-async def _require_empty(place: Place) -> None:
+async def _require_empty(place: StoreLocation) -> None:
     if place.etcd is not None:
         from livesize.store.etcd.backups import is_empty_etcd
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from livesize.main.settings.table import Kind, Part, Setting, settings_of
+from livesize.main.settings.table import Part, Setting, SettingKind, settings_of
 
 
 class ConfigError(Exception):
@@ -64,15 +64,15 @@ def _unknown(field: str, part: Part, known: list[str]) -> str:
 def _value(setting: Setting, value: Any) -> Any:
     """As the option takes it."""
     match setting.kind:
-        case Kind.FLAG:
+        case SettingKind.FLAG:
             return _flag(value)
-        case Kind.SECONDS:
+        case SettingKind.SECONDS:
             return _seconds(value)
-        case Kind.LIST if isinstance(value, list):
+        case SettingKind.LIST if isinstance(value, list):
             return ",".join(_text(one) for one in value)
-        case Kind.PAIRS if isinstance(value, dict):
+        case SettingKind.PAIRS if isinstance(value, dict):
             return ",".join(f"{_text(key)}={_text(one)}" for key, one in value.items())
-        case Kind.CHOICE if value not in setting.choices:
+        case SettingKind.CHOICE if value not in setting.choices:
             raise _WrongValueError(f"{value!r} is not one of {', '.join(setting.choices)}")
         case _:
             return _text(value)

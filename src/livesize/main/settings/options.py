@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from livesize.machinery.data_directory import DEFAULT_DATA_DIR, user_data_dir
-from livesize.main.settings.table import Kind, Part, Setting, setting_named, settings_of
+from livesize.main.settings.table import Part, Setting, SettingKind, setting_named, settings_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CONFIG_VARIABLE = "LIVESIZE_CONFIG"
@@ -38,13 +38,13 @@ def named_option(name: str) -> Callable[[Command], Command]:
 
 def option_of(setting: Setting) -> Callable[[Command], Command]:
     more: dict[str, Any] = {}
-    if setting.kind is Kind.FLAG:
+    if setting.kind is SettingKind.FLAG:
         more = {"is_flag": True}
     elif setting.default:
         more = {"default": setting.default, "show_default": True}
     else:
         more = {"default": ""}
-    if setting.kind is Kind.FOLDER:
+    if setting.kind is SettingKind.FOLDER:
         more["callback"] = chosen_data_dir
     otherwise = f"[default: {setting.otherwise}]" if setting.otherwise else ""
     return click.option(
@@ -59,17 +59,17 @@ def option_of(setting: Setting) -> Callable[[Command], Command]:
 
 def _type_of(setting: Setting) -> click.ParamType[Any] | None:
     match setting.kind:
-        case Kind.CHOICE:
+        case SettingKind.CHOICE:
             return click.Choice(setting.choices)
-        case Kind.SECONDS:
+        case SettingKind.SECONDS:
             return click.FloatRange(min=0)
-        case Kind.FILE:
+        case SettingKind.FILE:
             return click.Path(dir_okay=False)
-        case Kind.FOLDER:
+        case SettingKind.FOLDER:
             return click.Path(path_type=Path, file_okay=False, readable=False)
-        case Kind.FLAG:
+        case SettingKind.FLAG:
             return None
-        case Kind.TEXT | Kind.LIST | Kind.PAIRS:
+        case SettingKind.TEXT | SettingKind.LIST | SettingKind.PAIRS:
             return click.STRING
 
 

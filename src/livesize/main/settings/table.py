@@ -24,7 +24,7 @@ class Part(enum.StrEnum):
     AGENT = "agent"
 
 
-class Kind(enum.Enum):
+class SettingKind(enum.Enum):
     TEXT = "text"
     CHOICE = "choice"
     FLAG = "flag"
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     name: str
     parts: tuple[Part, ...]
     meaning: str
-    kind: Kind = Kind.TEXT
+    kind: SettingKind = SettingKind.TEXT
     default: str = ""
     otherwise: str = ""
     choices: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ SETTINGS: tuple[Setting, ...] = (
         "data-dir",
         (Part.UP, Part.APISERVER, Part.AGENT),
         "Where everything is kept: store, keys, checkpoints, logs, kubeconfig.",
-        Kind.FOLDER,
+        SettingKind.FOLDER,
         DEFAULT_DATA_DIR,
     ),
     Setting(
@@ -77,14 +77,14 @@ SETTINGS: tuple[Setting, ...] = (
         "tls-names",
         SERVERS,
         "Further names and addresses by which others reach the API server.",
-        Kind.LIST,
+        SettingKind.LIST,
         metavar="NAME,NAME…",
     ),
     Setting(
         "http",
         SERVERS,
         "The web server; granian, an extra, also speaks HTTP/2.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "uvicorn",
         choices=("uvicorn", "granian"),
     ),
@@ -92,14 +92,14 @@ SETTINGS: tuple[Setting, ...] = (
         "kubeconfig",
         (Part.SCHEDULER, Part.CONTROLLERS),
         "How to reach the API server, and who we are to it. Must be given.",
-        Kind.FILE,
+        SettingKind.FILE,
         metavar="FILE",
     ),
     Setting(
         "kubeconfig",
         (Part.AGENT,),
         "How to reach the API server, and which node we are.",
-        Kind.FILE,
+        SettingKind.FILE,
         otherwise="the one that `livesize join` wrote",
         metavar="FILE",
     ),
@@ -107,7 +107,7 @@ SETTINGS: tuple[Setting, ...] = (
         "server",
         CLIENTS,
         "Where API servers answer; one that does not is left for the next.",
-        Kind.LIST,
+        SettingKind.LIST,
         otherwise="as the kubeconfig says",
         metavar="URL,URL…",
     ),
@@ -123,7 +123,7 @@ SETTINGS: tuple[Setting, ...] = (
         NODES,
         "process: containers of our own. containerd: through a private one (root)."
         " fake: in memory, to try the API.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "process",
         choices=("process", "containerd", "fake"),
     ),
@@ -139,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
         NODES,
         "With containerd: who writes the control groups. auto: as a containerd that is there"
         " says; a private one writes them itself.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "auto",
         choices=("auto", "cgroupfs", "systemd"),
     ),
@@ -162,7 +162,7 @@ SETTINGS: tuple[Setting, ...] = (
         "allocatable",
         NODES,
         "What pods may use of this machine.",
-        Kind.PAIRS,
+        SettingKind.PAIRS,
         otherwise="all CPUs, memory less 10 %",
         metavar="cpu=…,memory=…",
     ),
@@ -170,7 +170,7 @@ SETTINGS: tuple[Setting, ...] = (
         "cpu-policy",
         NODES,
         "static: Guaranteed pods that ask for whole CPUs have them alone.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "none",
         choices=("none", "static"),
     ),
@@ -178,7 +178,7 @@ SETTINGS: tuple[Setting, ...] = (
         "reserved-cpus",
         NODES,
         "With static: the CPUs that no container has alone.",
-        Kind.LIST,
+        SettingKind.LIST,
         otherwise="the first one",
         metavar="0,2-3",
     ),
@@ -207,7 +207,7 @@ SETTINGS: tuple[Setting, ...] = (
         "store",
         SERVERS,
         "sqlite: a file in the data directory. etcd: one that several API servers share.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "sqlite",
         choices=STORES,
     ),
@@ -215,25 +215,25 @@ SETTINGS: tuple[Setting, ...] = (
         "etcd-endpoints",
         SERVERS,
         "Where etcd answers, for instance https://10.0.0.1:2379.",
-        Kind.LIST,
+        SettingKind.LIST,
         metavar="URL,URL…",
     ),
     Setting(
         "etcd-ca",
         SERVERS,
         "The authority that etcd's certificates are from.",
-        Kind.FILE,
+        SettingKind.FILE,
         otherwise="the system's",
     ),
-    Setting("etcd-cert", SERVERS, "Our certificate, where etcd asks for one.", Kind.FILE),
-    Setting("etcd-key", SERVERS, "The key of our certificate.", Kind.FILE),
-    Setting("keep", (Part.UP,), "Leave workloads running when stopped.", Kind.FLAG),
-    Setting("stop-pods", (Part.AGENT,), "Stop this node's pods when stopped.", Kind.FLAG),
+    Setting("etcd-cert", SERVERS, "Our certificate, where etcd asks for one.", SettingKind.FILE),
+    Setting("etcd-key", SERVERS, "The key of our certificate.", SettingKind.FILE),
+    Setting("keep", (Part.UP,), "Leave workloads running when stopped.", SettingKind.FLAG),
+    Setting("stop-pods", (Part.AGENT,), "Stop this node's pods when stopped.", SettingKind.FLAG),
     Setting(
         "stop-delay",
         (Part.APISERVER,),
         "When stopped, first answer this long that we are not ready, and serve on.",
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         "0",
         metavar="SECONDS",
     ),
@@ -241,7 +241,7 @@ SETTINGS: tuple[Setting, ...] = (
         "resize-judge",
         (Part.UP, Part.SCHEDULER, Part.AGENT),
         "Who says first whether there is room for a resize. The node has the last word.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "node",
         choices=("node", "scheduler"),
     ),
@@ -250,7 +250,7 @@ SETTINGS: tuple[Setting, ...] = (
         SERVERS,
         "Let editors run containers as processes of a machine, though the API server answers other"
         " machines.",
-        Kind.FLAG,
+        SettingKind.FLAG,
     ),
     Setting(
         "audit-log",
@@ -263,7 +263,7 @@ SETTINGS: tuple[Setting, ...] = (
         "audit-level",
         SERVERS,
         "metadata: who did what. request: also what was sent, never of Secrets.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "metadata",
         choices=("none", "metadata", "request"),
     ),
@@ -271,7 +271,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log-level",
         ALL,
         "How much is logged.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "info",
         choices=("debug", "info", "warning", "error"),
     ),
@@ -279,7 +279,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log-format",
         ALL,
         "text: key=value. json: an object to a line.",
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "text",
         choices=("text", "json"),
     ),

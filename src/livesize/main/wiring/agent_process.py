@@ -164,7 +164,7 @@ async def _run(run: _Run) -> None:
                 task.cancel()
             if run.stop_pods:
                 say_what_stops(agent, "Without --stop-pods they go on.")
-                await agent.stop_workloads(lifecycle.hurry)
+                await agent.stop_workloads(lifecycle.stop_now)
             beating.cancel()
     finally:
         await client.close()

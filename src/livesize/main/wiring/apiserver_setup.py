@@ -18,7 +18,7 @@ import msgspec
 
 from livesize.api.roles import Role
 from livesize.apiserver.auth.records import (
-    Records,
+    CredentialRecords,
     TokenEntry,
     TokensUnreadableError,
     change_records,
@@ -131,7 +131,7 @@ def keep_tokens(directory: DataDirectory, ours: Sequence[TokenEntry]) -> None:
     """These entries, in place of those of the same names; all others stay."""
     names = {entry.name for entry in ours}
 
-    def renew(records: Records) -> tuple[Records, None]:
+    def renew(records: CredentialRecords) -> tuple[CredentialRecords, None]:
         kept = [entry for entry in records.tokens if entry.name not in names]
         return msgspec.structs.replace(records, tokens=(*ours, *kept)), None
 
@@ -170,7 +170,9 @@ def check_http(http: str, tokens: Path, now: float) -> None:
 def _by_certificate(tokens: Path, now: float) -> list[str]:
     """Who has a good certificate, and join tokens, which become one."""
     try:
-        records = without_expired(read_records(tokens) if tokens.exists() else Records(), now)
+        records = without_expired(
+            read_records(tokens) if tokens.exists() else CredentialRecords(), now
+        )
     except TokensUnreadableError as failure:
         raise click.ClickException(str(failure)) from failure
     certified = {one.name for one in records.certificates if not one.revoked}

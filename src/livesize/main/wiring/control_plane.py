@@ -20,13 +20,14 @@ from livesize.machinery.children import wait_lifeline
 from livesize.machinery.data_directory import DataDirectory
 from livesize.machinery.privileges import drop_privileges
 from livesize.main.wiring.apiserver import ApiServerSettings, folders_of, open_api_server
-from livesize.main.wiring.stores import read_etcd_settings
+from livesize.main.wiring.stores import open_store, read_etcd_settings
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.interface import StoreOpenError
 
 if TYPE_CHECKING:
     from livesize.apiserver.server import ApiServer
     from livesize.machinery.context import Context
+    from livesize.main.wiring.leader import OpenStore
 
 
 class ControlPlaneSettings(msgspec.Struct, frozen=True):
@@ -74,6 +75,7 @@ async def _serve(
     from livesize.machinery.interpreter import collect_in_pauses, settle_interpreter
 
     context, stop = system_context(), asyncio.Event()
+    open_own_store = functools.partial(open_store, directory.store, etcd, clock=context.clock)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     listener = socket.socket(fileno=settings.listener)
     async with (
@@ -81,7 +83,7 @@ async def _serve(
         asyncio.TaskGroup() as group,
     ):
         background = [
-            group.create_task(_work(server, settings, context)),
+            group.create_task(_work(server, settings, open_own_store, context)),
             group.create_task(_stop_without_parent(stop)),
             group.create_task(collect_in_pauses(context.clock)),
         ]
@@ -92,14 +94,16 @@ async def _serve(
             task.cancel()
 
 
-async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Context) -> None:
+async def _work(
+    server: ApiServer, settings: ControlPlaneSettings, open_own_store: OpenStore, context: Context
+) -> None:
     """The scheduler and the controllers; where the store is shared, only while they lead."""
     from livesize.api.roles import Role
     from livesize.apiserver.auth.identities import Identity
     from livesize.controllers.kit.metrics import KitMetrics
     from livesize.main.settings.table import Part
     from livesize.main.wiring.controllers import control
-    from livesize.main.wiring.leader import lead
+    from livesize.main.wiring.leader import lead_in_server
     from livesize.main.wiring.scheduler import schedule
 
     metrics = KitMetrics()
@@ -117,7 +121,9 @@ async def _work(server: ApiServer, settings: ControlPlaneSettings, context: Cont
         for part, work, identity in parts:
             client = server.client(identity)
             if settings.apiserver.shares_store:
-                group.create_task(lead(part, settings.holder, work, client, context))
+                group.create_task(
+                    lead_in_server(part, settings.holder, work, client, open_own_store, context)
+                )
             else:
                 group.create_task(work(client, context))
 

@@ -1,4 +1,4 @@
-"""A process of Livesize runs until SIGTERM or SIGINT; a second signal makes it hurry.
+"""A process of Livesize runs until SIGTERM or SIGINT; a second signal ends its grace.
 
 It tells its service manager (systemd's Type=notify) when it is ready and when it stops, and sends
 the watchdog a beat as long as its event loop turns.
@@ -30,7 +30,7 @@ class ProcessLifecycle:
     """Made in the event loop, first thing: a signal during the start counts too."""
 
     def __init__(self, clock: Clock) -> None:
-        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+        self.stop, self.stop_now = asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._notifier = Notifier.from_environment()
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class ProcessLifecycle:
                 task.cancel()
 
     def _signalled(self) -> None:
-        (self.hurry if self.stop.is_set() else self.stop).set()
+        (self.stop_now if self.stop.is_set() else self.stop).set()
 
 
 def run_in_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

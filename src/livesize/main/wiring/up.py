@@ -176,7 +176,7 @@ class _Up:
             running_agent.cancel()
             if not self._options.keep:
                 say_what_stops(agent, "With --keep they go on.")
-                await agent.stop_workloads(lifecycle.hurry)
+                await agent.stop_workloads(lifecycle.stop_now)
             supervisor.stop()
             await control_plane
             beating.cancel()

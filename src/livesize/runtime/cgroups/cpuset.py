@@ -22,7 +22,7 @@ from livesize.runtime.cgroups.files import (
 )
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
-_UNTOLD = "cgroup.clone_children"
+_UNSET = "cgroup.clone_children"
 """1: nobody has told this group its CPUs; a group without groups below has no other use for it."""
 _MOVES = 100  # a workload that forks faster than it can be moved is told of
 
@@ -42,7 +42,7 @@ class CpusetV1:
 
     def read(self, path: str) -> tuple[int, ...] | None:
         """None: nobody has told it its CPUs."""
-        if not self.has(path) or read_text(f"{self.mount}/{path}/{_UNTOLD}") == "1":
+        if not self.has(path) or read_text(f"{self.mount}/{path}/{_UNSET}") == "1":
             return None
         return parse_cpu_list(read_text(f"{self.mount}/{path}/cpuset.cpus")) or None
 
@@ -50,13 +50,13 @@ class CpusetV1:
         """Have the group, with all CPUs, so that a container can look at it: a JVM believes its
         memory limit only where it finds every controller that it knows."""
         if self.mount is not None and not self.has(path):
-            write_text(f"{self._make(path)}/{_UNTOLD}", "1")
+            write_text(f"{self._make(path)}/{_UNSET}", "1")
 
     def write(self, path: str, cpus: tuple[int, ...], members_file: str) -> None:
         """``members_file``: where those stand that belong to the group."""
         group = self._make(path)
         write_text(f"{group}/cpuset.cpus", format_cpu_list(cpus))
-        write_text(f"{group}/{_UNTOLD}", "0")
+        write_text(f"{group}/{_UNSET}", "0")
         self._move(f"{group}/cgroup.procs", members_file)
 
     def _make(self, path: str) -> str:

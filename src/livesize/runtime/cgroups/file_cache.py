@@ -51,8 +51,8 @@ class GroupFileCache:
 
     def forget(self, group: str) -> None:
         """Let go of what is in this folder."""
-        for shelf in (self._reading, self._writing):
-            shelf.forget(f"{group}/")
+        for kept in (self._reading, self._writing):
+            kept.forget(f"{group}/")
 
     def _read(self, path: str) -> bytes:
         try:

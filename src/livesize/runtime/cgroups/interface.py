@@ -108,7 +108,7 @@ class CgroupDriver(Protocol):
         is bound by it."""
         ...
 
-    def mend(self, path: str) -> bool:
+    def restore_limits(self, path: str) -> bool:
         """Undo what a lowering of the limit left behind that was cut off; true if it did."""
         ...
 

@@ -13,7 +13,7 @@ cannot be had fits with a margin. Between that last look and the limit the workl
     thaw, high as it was, note away
 
 The note is an extended attribute of the group: it lasts as long as the group and is there for the
-next agent when this one is killed in the middle (``mend``).
+next agent when this one is killed in the middle (``restore_limits``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def narrow(group: str, target_bytes: int, margin_bytes: int, clock: Clock) -> No
             write_text(f"{group}/memory.max", str(target_bytes))
 
 
-def mend(group: str) -> bool:
+def restore_limits(group: str) -> bool:
     """Undo what an agent that was killed in the middle left behind; true if there was any."""
     try:
         high, _, frozen = os.getxattr(group, _NOTE).decode().partition(" ")

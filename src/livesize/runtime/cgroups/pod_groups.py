@@ -1,7 +1,7 @@
 """The control groups of pods on one machine: one for the pod, one below it for each container.
 
-What every driver does with them: make, limit, read, mend, remove. A lowered memory limit may have
-to wait for the kernel, so each gets a thread of its own.
+What every driver does with them: make, limit, read, restore, remove. A lowered memory limit may
+have to wait for the kernel, so each gets a thread of its own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PodGroups:
             self._watch_below(self.root)
         for pod in self.cgroups.children(self.root):
             for name in (pod, *(f"{pod}/{child}" for child in self._below(pod))):
-                if self.cgroups.mend(f"{self.root}/{name}"):
+                if self.cgroups.restore_limits(f"{self.root}/{name}"):
                     log.warning("shrink cut off", group=name)
 
     def close(self) -> None:

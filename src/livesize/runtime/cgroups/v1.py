@@ -180,7 +180,7 @@ class CgroupsV1:
     def show_cpus(self, path: str) -> None:
         self._cpuset.show(path)
 
-    def mend(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
+    def restore_limits(self, path: str) -> bool:  # noqa: ARG002 - the kernel itself refuses what would kill
         return False
 
     def write_pids(self, path: str, maximum: int) -> None:

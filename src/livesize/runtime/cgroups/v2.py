@@ -26,7 +26,7 @@ from livesize.runtime.cgroups.files import (
     write_text,
 )
 from livesize.runtime.cgroups.interface import Margin, shrink_margin, unreclaimable_bytes
-from livesize.runtime.cgroups.narrow import mend, narrow
+from livesize.runtime.cgroups.narrow import narrow, restore_limits
 from livesize.runtime.interface import GoneError, Reading, RuntimeCallError
 
 REQUIRED_CONTROLLERS = ("cpu", "memory", "pids")
@@ -142,8 +142,8 @@ class CgroupsV2:
     def show_cpus(self, path: str) -> None:
         """There is one tree: a container sees what it has."""
 
-    def mend(self, path: str) -> bool:
-        return mend(f"{self._mount}/{path}")
+    def restore_limits(self, path: str) -> bool:
+        return restore_limits(f"{self._mount}/{path}")
 
     def write_pids(self, path: str, maximum: int) -> None:
         write_text(f"{self._mount}/{path}/pids.max", str(maximum))

@@ -107,7 +107,7 @@ class GroupDriver(enum.StrEnum):
     SYSTEMD = "systemd"
 
 
-class Programs(msgspec.Struct, frozen=True):
+class ContainerdPrograms(msgspec.Struct, frozen=True):
     """Where they are; empty: not installed."""
 
     containerd: str
@@ -138,12 +138,12 @@ def socket_of(root: Path) -> Path:
     return SOCKETS / digest / "containerd.sock"
 
 
-def find_programs() -> Programs:
+def find_programs() -> ContainerdPrograms:
     """On PATH, where systems keep them, or beside this Python."""
     beside = Path(sys.executable).parent
     path = f"{os.environ.get('PATH', '')}:{_SEARCH_PATH}:{beside}"
     names = ("containerd", "runc", "containerd-shim-runc-v2", "ctr")
-    return Programs(*(shutil.which(name, path=path) or "" for name in names))
+    return ContainerdPrograms(*(shutil.which(name, path=path) or "" for name in names))
 
 
 class ContainerdDaemon:

@@ -42,7 +42,7 @@ class LimitsNotifier:
         self._cgroups = cgroups
         self._clock = clock
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._untold: dict[str, _Untold] = {}
+        self._pending: dict[str, _PendingUpdate] = {}
         self._tasks = OwnedTasks()
         self._under_way: set[str] = set()
         self._layout = asyncio.Semaphore(TOLD_AT_ONCE)
@@ -58,9 +58,11 @@ class LimitsNotifier:
     ) -> None:
         """By whoever has the turn: its group has the CPU of these limits, and containerd does not
         know of it; nor, where that is said, or was said before, what its ``memory`` is."""
-        before = self._untold.get(container_id)
+        before = self._pending.get(container_id)
         memory = memory or (before is not None and before.memory)
-        self._untold[container_id] = _Untold(path, limits.cpu_weight, limits.cpu_quota_us, memory)
+        self._pending[container_id] = _PendingUpdate(
+            path, limits.cpu_weight, limits.cpu_quota_us, memory
+        )
         if container_id not in self._under_way:
             self._under_way.add(container_id)
             self._tasks.start(self._tell(container_id), name=f"limits of {container_id}")
@@ -68,20 +70,20 @@ class LimitsNotifier:
     async def now(self, container_id: str, *, patient: bool = True) -> None:
         """What is left to tell of it; by whoever has the turn. ``patient``: wait for a containerd
         that is away. Raises RuntimeCallError."""
-        untold = self._untold.get(container_id)
-        if untold is None:
+        pending = self._pending.get(container_id)
+        if pending is None:
             return
-        memory_bytes = self._cgroups.memory_limit(untold.path)
-        limits = KernelLimits(untold.weight, untold.quota_us, memory_bytes)
+        memory_bytes = self._cgroups.memory_limit(pending.path)
+        limits = KernelLimits(pending.weight, pending.quota_us, memory_bytes)
         try:
             await self._containers.tell_limits(
-                container_id, limits, memory=untold.memory, patient=patient
+                container_id, limits, memory=pending.memory, patient=patient
             )
         except BaseException:
             with contextlib.suppress(RuntimeCallError):
-                self._cgroups.write_cpu(untold.path, untold.weight, untold.quota_us)
+                self._cgroups.write_cpu(pending.path, pending.weight, pending.quota_us)
             raise
-        del self._untold[container_id]
+        del self._pending[container_id]
 
     async def close(self) -> None:
         """What is under way is finished, if that takes no longer than a moment."""
@@ -91,7 +93,7 @@ class LimitsNotifier:
     async def _tell(self, container_id: str) -> None:
         failures = 0
         try:
-            while container_id in self._untold:
+            while container_id in self._pending:
                 if failures:
                     delay = AGAIN_SECONDS[min(failures, len(AGAIN_SECONDS)) - 1]
                     await self._clock.sleep(delay)
@@ -106,7 +108,7 @@ class LimitsNotifier:
         try:
             await self.now(container_id, patient=False)
         except GoneError:
-            del self._untold[container_id]
+            del self._pending[container_id]
         except RuntimeCallError as failure:
             if is_first:
                 log.warning("containerd not told", container=container_id, reason=str(failure))
@@ -115,7 +117,7 @@ class LimitsNotifier:
                 log.exception("notifier containerd failed", container=container_id)
 
 
-class _Untold(msgspec.Struct, frozen=True):
+class _PendingUpdate(msgspec.Struct, frozen=True):
     path: str
     weight: int
     quota_us: int | None

@@ -23,7 +23,7 @@ import msgspec
 
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.api.runtime_powers import Powers
+from livesize.api.runtime_features import RuntimeFeatures
 from livesize.machinery.context import Context
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.machinery.tasks import OwnedTasks
@@ -88,7 +88,7 @@ _OUT_OF_MEMORY_DELAYS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 T = TypeVar("T")
 
 
-_POWERS = Powers(privileged=True, sysctls=True, own_network=True)
+_FEATURES = RuntimeFeatures(privileged=True, sysctls=True, own_network=True)
 
 
 class ContainerdSettings(msgspec.Struct, frozen=True):
@@ -165,7 +165,9 @@ class ContainerdRuntime:
     def machine(self) -> MachineFacts:
         assert self._connection is not None, "the runtime is open"
         version = f"containerd://{self._connection.version}"
-        return msgspec.structs.replace(observe_machine(), runtime_version=version, powers=_POWERS)
+        return msgspec.structs.replace(
+            observe_machine(), runtime_version=version, features=_FEATURES
+        )
 
     def cpus(self) -> tuple[int, ...]:
         return self._cgroups.machine_cpus()

@@ -69,7 +69,7 @@ class SliceLayout:
         root = self._root
         for pod in self._cgroups.children(root):
             for name in (pod, *(f"{pod}/{one}" for one in self._cgroups.children(f"{root}/{pod}"))):
-                if self._cgroups.mend(f"{root}/{name}"):
+                if self._cgroups.restore_limits(f"{root}/{name}"):
                     log.warning("shrink cut off", group=name)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class SliceLayout:
         self._cgroups.write_cpu(path, None, quota_us)
 
     async def _write_memory(self, path: str, limit_bytes: int | None) -> None:
-        """By our own hands first: systemd would not look whether the limit kills."""
+        """We write first, by ourselves: systemd would not look whether the limit kills."""
         call = self._cgroups.write_memory
         if self._cgroups.must_reclaim(path, limit_bytes):
             loop = asyncio.get_running_loop()

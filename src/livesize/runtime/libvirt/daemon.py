@@ -45,7 +45,7 @@ _PARTS = {
     "log": "/var/log/libvirt",
     "cache": "/var/cache/libvirt",
 }
-_INSIDE_IMAGES = "/var/lib/libvirt/images"
+_NAMESPACE_IMAGES = "/var/lib/libvirt/images"
 _IDLE_SECONDS = 120
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.01
@@ -148,17 +148,17 @@ class LibvirtDaemon:
     def socket(self) -> Path:
         return self.root / "run" / "libvirt-sock"
 
-    def outside(self, path: str) -> Path:
+    def host_path(self, path: str) -> Path:
         """Where a file of the namespace is for everybody else."""
         for part, place in _PARTS.items():
             if path.startswith(f"{place}/"):
                 return self.root / part / path.removeprefix(f"{place}/")
         return Path(path)
 
-    def inside(self, path: Path) -> str:
+    def namespace_path(self, path: Path) -> str:
         """How libvirtd and QEMU name a file of ours."""
         if path.is_relative_to(self.images_dir):
-            return f"{_INSIDE_IMAGES}/{path.relative_to(self.images_dir)}"
+            return f"{_NAMESPACE_IMAGES}/{path.relative_to(self.images_dir)}"
         for part, place in _PARTS.items():
             if path.is_relative_to(self.root / part):
                 return f"{place}/{path.relative_to(self.root / part)}"
@@ -239,7 +239,7 @@ class LibvirtDaemon:
         write_whole(etc / "qemu.conf", _QEMU_CONF.format(user=user, group=group).encode())
 
     def _spawn(self) -> int:
-        script = _START.format(images=_INSIDE_IMAGES, idle=_IDLE_SECONDS)
+        script = _START.format(images=_NAMESPACE_IMAGES, idle=_IDLE_SECONDS)
         places = [word for pair in _PARTS.items() for word in pair]
         unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
         command = [sys.executable, "-I", "-S", "-c", _REAP, str(self.root), *unshare]

@@ -47,8 +47,8 @@ from livesize.runtime.libvirt.facts import (
     parse_facts,
     with_current,
 )
-from livesize.runtime.libvirt.guest_bounds import GuestLimits, UnfitWordsError
-from livesize.runtime.libvirt.guest_talk import AGENT_SECONDS, GuestTalk, is_silence
+from livesize.runtime.libvirt.guest_bounds import GuestLimits, ImplausibleReportError
+from livesize.runtime.libvirt.guest_query import AGENT_SECONDS, GuestQuery, is_silence
 from livesize.runtime.libvirt.identity import DomainIdentity, pod_of
 from livesize.runtime.libvirt.model import DomainModel, render, render_note
 from livesize.runtime.vm import GuestSilentError, GuestView
@@ -84,7 +84,7 @@ class Domain:
 
         self._do("run", call)
 
-    def bound_agent(self) -> None:
+    def limit_agent_calls(self) -> None:
         """Without it, a call to an agent that hangs would hang as well."""
         self._do("prepare", lambda domain: domain.agentSetResponseTimeout(AGENT_SECONDS))
 
@@ -188,9 +188,9 @@ class Domain:
         Raises UnfitWordsError."""
         try:
             return self._do(
-                "ask the agent of", lambda domain: GuestTalk(domain, self._limits).view()
+                "ask the agent of", lambda domain: GuestQuery(domain, self._limits).view()
             )
-        except UnfitWordsError:
+        except ImplausibleReportError:
             raise
         except RuntimeCallError:
             return None
@@ -199,7 +199,7 @@ class Domain:
         """See GuestTalk. It may take seconds."""
         return self._do(
             "bring memory online in",
-            lambda domain: GuestTalk(domain, self._limits).online_memory(),
+            lambda domain: GuestQuery(domain, self._limits).online_memory(),
         )
 
     def _create(self, domain: Any) -> None:
@@ -209,7 +209,7 @@ class Domain:
 
     def _switch(self, domain: Any, count: int) -> Correction:
         """Nothing of the domain changes; the guest itself says whether it did it."""
-        GuestTalk(domain, self._limits).switch_vcpus(count)
+        GuestQuery(domain, self._limits).switch_vcpus(count)
         return lambda reading: reading
 
     def _do(self, what: str, call: Callable[[Any], T]) -> T:

@@ -45,7 +45,7 @@ class VmFiles:
             give(folder, self._owner, 0o700)
         self._make_log(attempt)
         if vm.disk:
-            return DomainDisk(self._daemon.inside(self._disk(vm.disk)))
+            return DomainDisk(self._daemon.namespace_path(self._disk(vm.disk)))
         return self._kernel(vm)
 
     def remove(self) -> None:
@@ -63,7 +63,7 @@ class VmFiles:
         shutil.copyfile(resolve_image(image, self._daemon.images_dir), fresh)
         give(fresh, self._owner, 0o400)
         fresh.rename(target)
-        return self._daemon.inside(target)
+        return self._daemon.namespace_path(target)
 
     def _disk(self, image: str) -> Path:
         disk = self._folder / "disk.qcow2"
@@ -74,7 +74,7 @@ class VmFiles:
         kind = _checked_format(source)
         fresh = self._folder / "disk.new"
         # -u: the image is named as QEMU will see it, which is not where it is for us.
-        named = self._daemon.inside(source)
+        named = self._daemon.namespace_path(source)
         command = ["create", "-q", "-u", "-f", "qcow2", "-b", named, "-F", kind, str(fresh)]
         _qemu_img([*command, str(_virtual_size(source))])
         give(fresh, self._owner, 0o600)

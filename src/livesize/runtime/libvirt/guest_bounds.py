@@ -40,7 +40,7 @@ class GuestReport(msgspec.Struct, frozen=True, rename="camel"):
     nodes: dict[str, Number] = {}
 
 
-class UnfitWordsError(RuntimeCallError):
+class ImplausibleReportError(RuntimeCallError):
     """What the guest says is not possible in its domain, or makes no sense."""
 
 
@@ -50,7 +50,9 @@ def check_report(report: GuestReport, limits: GuestLimits) -> None:
     check_memory(report.mem_total * 1024, report.available * 1024, limits)
     check_boot(report.boot_id, report.uptime)
     if len(report.nodes) > MOST_NODES:
-        raise UnfitWordsError(f"it names {len(report.nodes)} NUMA nodes, more than {MOST_NODES}")
+        raise ImplausibleReportError(
+            f"it names {len(report.nodes)} NUMA nodes, more than {MOST_NODES}"
+        )
 
 
 def guest_cpus(ranges: str, limits: GuestLimits) -> tuple[int, ...]:
@@ -58,28 +60,28 @@ def guest_cpus(ranges: str, limits: GuestLimits) -> tuple[int, ...]:
     try:
         return parse_cpu_list(ranges, limits.max_vcpus)
     except ValueError as failure:
-        raise UnfitWordsError(
+        raise ImplausibleReportError(
             f"it names the CPUs {shown(ranges)}, and its domain can have {limits.max_vcpus}"
         ) from failure
 
 
 def check_memory(seen_bytes: int, available_bytes: int, limits: GuestLimits) -> None:
     if not 0 < seen_bytes <= limits.max_memory_bytes:
-        raise UnfitWordsError(
+        raise ImplausibleReportError(
             f"it says that it has {shown(str(seen_bytes))} bytes of memory, and its domain can have"
             f" {limits.max_memory_bytes}"
         )
     if not 0 <= available_bytes <= seen_bytes:
-        raise UnfitWordsError(
+        raise ImplausibleReportError(
             f"it says that {shown(str(available_bytes))} of its {seen_bytes} bytes are available"
         )
 
 
 def check_boot(boot_id: str, uptime_seconds: float) -> None:
     if _BOOT_ID.fullmatch(boot_id) is None:
-        raise UnfitWordsError(f"its boot id is {shown(boot_id)}")
+        raise ImplausibleReportError(f"its boot id is {shown(boot_id)}")
     if not (math.isfinite(uptime_seconds) and 0 <= uptime_seconds < _MOST_SECONDS):
-        raise UnfitWordsError(f"it says that it is up for {uptime_seconds} s")
+        raise ImplausibleReportError(f"it says that it is up for {uptime_seconds} s")
 
 
 def shown(words: str) -> str:

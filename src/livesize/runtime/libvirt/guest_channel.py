@@ -19,7 +19,7 @@ import msgspec
 from livesize.runtime.libvirt.guest_bounds import (
     GuestLimits,
     GuestReport,
-    UnfitWordsError,
+    ImplausibleReportError,
     check_report,
     shown,
 )
@@ -140,7 +140,7 @@ class GuestChannel:
             return
         try:
             check_report(report, self._limits)
-        except UnfitWordsError as unfit:
+        except ImplausibleReportError as unfit:
             self._answer(report.id, None)
             self._on_dropped(str(unfit))
         else:

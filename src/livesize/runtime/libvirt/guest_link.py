@@ -19,7 +19,7 @@ from livesize.runtime.libvirt.environment import VmThread
 from livesize.runtime.libvirt.guest_bounds import (
     GuestLimits,
     GuestReport,
-    UnfitWordsError,
+    ImplausibleReportError,
     guest_cpus,
 )
 from livesize.runtime.libvirt.guest_channel import GuestChannel
@@ -101,7 +101,7 @@ class GuestLink:
         if self._channel.last is None and self.agent_connected:
             try:
                 told = await self._thread.run(self._domain.ask_agent)
-            except UnfitWordsError as unfit:
+            except ImplausibleReportError as unfit:
                 self._drop(str(unfit))
             else:
                 self.dropped = "" if told is not None else self.dropped

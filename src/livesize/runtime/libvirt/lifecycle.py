@@ -28,7 +28,7 @@ from livesize.runtime.libvirt.environment import VmEnvironment, VmThread
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.libvirt.records import PodFolder, Started, VmRecord
+from livesize.runtime.libvirt.records import PodFolder, StartedVm, VmRecord
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
 from livesize.runtime.process.processes import (
     ProcessWatch,
@@ -37,7 +37,7 @@ from livesize.runtime.process.processes import (
     signal_process,
     started_at_ticks,
 )
-from livesize.runtime.process.records import Outcome
+from livesize.runtime.process.records import ContainerExit
 
 log = get_logger("vm")
 
@@ -69,8 +69,8 @@ class VmLifecycle:
         self.uid = config.pod_uid
         self.group = ContainerGroup(config.pod_uid, VM_NAME)
         self.ended = asyncio.Event()
-        self.started: Started | None = None
-        self.outcome: Outcome | None = None
+        self.started: StartedVm | None = None
+        self.outcome: ContainerExit | None = None
         self.on_end: Callable[[], None] = self.ended.set
         self._size = config.vm
         self._folder = folder
@@ -119,7 +119,7 @@ class VmLifecycle:
             boot = await self._thread.run(
                 self._files.prepare, self._size, self.record.config.attempt
             )
-            console = environment.daemon.inside(self.console)
+            console = environment.daemon.namespace_path(self.console)
             model = msgspec.structs.replace(
                 compose_domain(identity, self._size, boot, console, environment.accelerator),
                 owner=self._owner,
@@ -158,7 +158,7 @@ class VmLifecycle:
     async def release(self) -> None:
         """Once: a guest that another program has paused stays so."""
         assert self.started is not None
-        await self._thread.run(self._domain.bound_agent)
+        await self._thread.run(self._domain.limit_agent_calls)
         if not self.started.is_released:
             if self._size.pins != UNPINNED:
                 # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
@@ -224,7 +224,7 @@ class VmLifecycle:
             raise self._gone_again()
         self._environment.groups.join(self.group, pid)
         self._set_oom_score(pid)
-        started = Started(pid, ticks, self._environment.clock.now(), self._size.vcpus)
+        started = StartedVm(pid, ticks, self._environment.clock.now(), self._size.vcpus)
         descriptor = open_process(pid, started_at_ticks(ticks))
         if descriptor is None:
             raise self._gone_again()
@@ -290,7 +290,7 @@ class VmLifecycle:
         code = 0 if self._powered_off else UNKNOWN_EXIT_CODE
         if not self._powered_off and (oom_killed or self._killed):
             code = _KILLED_CODE
-        self.outcome = Outcome(code, self._environment.clock.now(), oom_killed)
+        self.outcome = ContainerExit(code, self._environment.clock.now(), oom_killed)
         self._folder.save_outcome(self.outcome)
         groups.kill(self.group)
         self.ended.set()

@@ -20,7 +20,7 @@ from livesize.runtime.libvirt.guest_bounds import GuestLimits
 from livesize.runtime.libvirt.guest_link import GuestCallbacks, GuestLink
 from livesize.runtime.libvirt.lifecycle import VmLifecycle
 from livesize.runtime.libvirt.wait_plan import Look, Pause, Return, WaitObservation, WaitPlan
-from livesize.runtime.libvirt.wakeups import Pulse, Throttle
+from livesize.runtime.libvirt.wakeups import Broadcast, Throttle
 from livesize.runtime.vm import VmView
 from livesize.runtime.vm_config import VmConfig
 
@@ -48,7 +48,7 @@ class VmObserver:
         self._domain = domain
         self._thread = thread
         self._environment = environment
-        self._pulse = Pulse()
+        self._changed = Broadcast()
         self._events = Throttle(_TELL_SECONDS, lambda: environment.on_change(uid))
         limits = GuestLimits(size.max_vcpus, size.max_memory_bytes)
         callbacks = GuestCallbacks(spoke=self._guest_spoke, dropped=self.tell)
@@ -127,9 +127,9 @@ class VmObserver:
                 case Look(ask_guest=ask_guest):
                     await self.look(ask_guest=ask_guest)
                 case Pause(seconds=seconds):
-                    woken = await self._pulse.wait(seconds)
+                    woken = await self._changed.wait(seconds)
                     if woken:
-                        await self._pulse.rest(_GATHER_SECONDS, _GATHERED)
+                        await self._changed.rest(_GATHER_SECONDS, _GATHERED)
             seen = self._observation(woken=woken)
 
     def heard(self, event: DomainEvent) -> None:
@@ -145,7 +145,7 @@ class VmObserver:
 
     def wake(self) -> None:
         """Have every wait look again."""
-        self._pulse.beat()
+        self._changed.wake_all()
 
     def tell(self) -> None:
         """Wake every wait, and publish an event."""
@@ -163,7 +163,7 @@ class VmObserver:
 
     def _keeps_memory(self) -> bool:
         guest, started = self.guest.view, self._lifecycle.started
-        return bool(guest and started and started.kept_memory_boot == guest.boot_id)
+        return bool(guest and started and started.unmovable_memory_boot == guest.boot_id)
 
     def _take(self, reading: DomainReading) -> VmView:
         self.reading, self._read_at = reading, self._environment.clock.now()
@@ -178,7 +178,7 @@ class VmObserver:
     def _open_channel(self, reading: DomainReading) -> None:
         path = reading.live.channels.get(CHANNEL, "")
         if path:
-            self.guest.open(self._environment.daemon.outside(path))
+            self.guest.open(self._environment.daemon.host_path(path))
 
     def _guest_spoke(self, is_news: bool) -> None:
         if is_news:

@@ -21,7 +21,7 @@ import msgspec
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.interface import ContainerConfig, PodConfig
 from livesize.runtime.libvirt.owners import VmOwner
-from livesize.runtime.process.records import Outcome, read_whole, write_whole
+from livesize.runtime.process.records import ContainerExit, read_whole, write_whole
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -33,13 +33,14 @@ class VmRecord(msgspec.Struct, frozen=True):
     created_at: float
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartedVm(msgspec.Struct, frozen=True):
     pid: int
     start_ticks: int
     started_at: float
     vcpus_created: int  # in the life of this QEMU, those since unplugged included
     is_released: bool = False  # the guest was let run
-    kept_memory_boot: str = ""  # the guest's boot in which memory went where its kernel may keep it
+    # The guest's boot in which memory went online where its kernel may keep it.
+    unmovable_memory_boot: str = msgspec.field(default="", name="kept_memory_boot")
 
 
 class PodFolder:
@@ -63,16 +64,16 @@ class PodFolder:
     def record(self) -> VmRecord | None:
         return self._load("record.json", VmRecord)
 
-    def started(self) -> Started | None:
-        return self._load("started.json", Started)
+    def started(self) -> StartedVm | None:
+        return self._load("started.json", StartedVm)
 
-    def save_started(self, started: Started) -> None:
+    def save_started(self, started: StartedVm) -> None:
         self._save("started.json", started)
 
-    def outcome(self) -> Outcome | None:
-        return self._load("outcome.json", Outcome)
+    def outcome(self) -> ContainerExit | None:
+        return self._load("outcome.json", ContainerExit)
 
-    def save_outcome(self, outcome: Outcome) -> None:
+    def save_outcome(self, outcome: ContainerExit) -> None:
         if self.path.is_dir():
             self._save("outcome.json", outcome)
 
@@ -97,7 +98,7 @@ class PodFolder:
         write_whole(self.path / name, msgspec.json.encode(value))
 
 
-class Folders:
+class VmFolders:
     def __init__(self, state_dir: Path) -> None:
         self._pods = state_dir / "pods"
 

@@ -62,7 +62,7 @@ from livesize.runtime.libvirt.owners import (
     kvm_group,
     live_uids,
 )
-from livesize.runtime.libvirt.records import Folders, PodFolder, VmRecord
+from livesize.runtime.libvirt.records import PodFolder, VmFolders, VmRecord
 from livesize.runtime.libvirt.vm import Vm
 from livesize.runtime.logs.raw import read_raw
 from livesize.runtime.logs.rotation import LogRotation
@@ -127,7 +127,7 @@ class LibvirtRuntime:
         self._clock = clock = context.clock
         self._settings = settings
         self._feed = feed or EventFeed()
-        self._folders = Folders(self._state_dir)
+        self._folders = VmFolders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
         cgroups = settings.cgroups or open_cgroups()
         self._groups = PodGroups(

@@ -198,7 +198,7 @@ class Vm:
         is_movable = await self._thread.run(self._domain.online_memory)
         guest = self._observer.guest.view
         if not is_movable and guest is not None and self._lifecycle.started is not None:
-            self._lifecycle.note_start(kept_memory_boot=guest.boot_id)
+            self._lifecycle.note_start(unmovable_memory_boot=guest.boot_id)
         self._observer.wake()
 
     def _ended(self) -> None:

@@ -59,7 +59,7 @@ class WaitPlan:
         self._holds = holds
         self._deadline = first.now + timeout_seconds
         self._said = first.said
-        self._asking = Asking(speaks_up=first.speaks_up, now=first.now)
+        self._polling = GuestPolling(speaks_up=first.speaks_up, now=first.now)
         self._pause_seconds = FIRST_LOOK_SECONDS
         self._looked_at = first.now
         self._last: WaitAction | None = None
@@ -90,8 +90,8 @@ class WaitPlan:
         if not seen.woken:
             self._pause_seconds = min(self._pause_seconds * 1.5, LAST_LOOK_SECONDS)
             settled = is_settled(seen.view)
-            return Look(ask_guest=self._asking.is_due(settled=settled, now=seen.now))
-        self._asking.spoke(seen.now)
+            return Look(ask_guest=self._polling.is_due(settled=settled, now=seen.now))
+        self._polling.spoke(seen.now)
         is_recent = seen.now - self._looked_at < LAST_LOOK_SECONDS
         if is_recent and seen.speaks_up and not may_hold(self._holds, seen.view):
             return None
@@ -107,7 +107,7 @@ class WaitPlan:
         return Return() if seen.said != self._said else Look(ask_guest=True)
 
 
-class Asking:
+class GuestPolling:
     """Decides when a guest is asked during a wait. Asking holds it up: one that speaks up by itself
     is asked when its memory has come to rest, or when it has been quiet for long."""
 

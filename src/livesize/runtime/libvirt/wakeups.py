@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 
-class Pulse:
-    """Wakes every waiting task, each time it beats."""
+class Broadcast:
+    """Wakes every task that waits, as often as it is told to."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
-    def beat(self) -> None:
+    def wake_all(self) -> None:
         passed, self._next = self._next, asyncio.Event()
         passed.set()
 
@@ -25,9 +25,9 @@ class Pulse:
             return False
         return True
 
-    async def rest(self, seconds: float, beats: int) -> None:
-        """Until it has not beaten for that long, or has beaten so often."""
-        for _ in range(beats):
+    async def rest(self, seconds: float, wakeups: int) -> None:
+        """Until nothing has happened for that long, or so many wakeups have come."""
+        for _ in range(wakeups):
             if not await self.wait(seconds):
                 return
 

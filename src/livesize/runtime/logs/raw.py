@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from livesize.runtime.logs.times import Times, forget_before
+from livesize.runtime.logs.times import LogTimes, forget_before
 from livesize.runtime.streams import LogLimits, LogLine, LogLines, LogQuery, NoLogError
 
 PIECE_BYTES = 64 * 1024
@@ -45,7 +45,7 @@ async def read_raw(log: Path, query: LogQuery, growth: Growth | None = None) -> 
         raise NoLogError(f"there is no log at {log.name}") from None
     with file:
         yield ()
-        times = Times(times_path(log))
+        times = LogTimes(times_path(log))
         reader = _Lines(file, times, _first_offset(file, times, query))
         while True:
             is_live = growth is not None and growth.is_live()
@@ -75,7 +75,7 @@ def shorten(log: Path, size: int, limits: LogLimits) -> int:
 
 
 class _Lines:
-    def __init__(self, file: BinaryIO, times: Times, offset: int) -> None:
+    def __init__(self, file: BinaryIO, times: LogTimes, offset: int) -> None:
         self._file = file
         self._times = times
         self._offset = offset  # of what is in hand
@@ -121,7 +121,7 @@ class _Lines:
             self._offset, self._buffered = 0, b""
 
 
-def _first_offset(file: BinaryIO, times: Times, query: LogQuery) -> int:
+def _first_offset(file: BinaryIO, times: LogTimes, query: LogQuery) -> int:
     offset = times.start
     if query.since is not None:
         offset = max(offset, times.offset_since(int(query.since * 1e9)))

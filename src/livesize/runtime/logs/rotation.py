@@ -11,7 +11,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.logs.file_watch import FileWatch
 from livesize.runtime.logs.raw import Growth, shorten, times_path
-from livesize.runtime.logs.times import Times, note
+from livesize.runtime.logs.times import LogTimes, note
 from livesize.runtime.streams import LogLimits
 
 _log = get_logger("runtime.logs")
@@ -50,7 +50,7 @@ class LogRotation:
         if self._watch is None or not log.exists():
             return
         self._ended.discard(log)
-        times = Times(times_path(log))
+        times = LogTimes(times_path(log))
         self._noted[log], self._starts[log] = times.end, times.start
         self._note(log, log.stat().st_mtime_ns)
         self._watch.add(log)

@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 20
 _PAIR_BYTES = 16
 
 
-class Times:
+class LogTimes:
     """The pairs as they were at the last ``refresh``."""
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +83,7 @@ def note(path: Path, offset: int, time_ns: int) -> None:
 
 def forget_before(path: Path, start: int) -> None:
     """The log begins at ``start`` from now on."""
-    times = Times(path)
+    times = LogTimes(path)
     kept = bisect.bisect_right(times.offsets, start, lo=min(1, len(times.offsets)))
     pairs = array.array("Q", (start, 0))
     for offset, time_ns in zip(times.offsets[kept:], times.times[kept:], strict=True):
@@ -93,7 +93,7 @@ def forget_before(path: Path, start: int) -> None:
 
 def _thin_out(path: Path) -> None:
     """Every other pair goes, but for the first and the last."""
-    times = Times(path)
+    times = LogTimes(path)
     pairs = array.array("Q", (times.start, 0))
     for index in range(2 - len(times.offsets) % 2, len(times.offsets), 2):
         pairs.extend((times.offsets[index], times.times[index]))

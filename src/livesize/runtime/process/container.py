@@ -31,8 +31,8 @@ from livesize.runtime.process.processes import (
 )
 from livesize.runtime.process.records import (
     ContainerAttempt,
+    ContainerExit,
     ContainerRecord,
-    Outcome,
     WorkloadPid,
 )
 
@@ -57,7 +57,7 @@ class ProcessContainer:
         self.on_end: Callable[[ProcessContainer], None] = lambda _: None
         self._cgroups = cgroups
         self._clock = clock
-        self._outcome: Outcome | None = None
+        self._outcome: ContainerExit | None = None
         self._watch: ProcessWatch | None = None
         self._workload: WorkloadPid | None = None
         self._before_boot = False
@@ -74,7 +74,7 @@ class ProcessContainer:
             self._outcome = noted
             self.ended.set()
         elif self._before_boot:
-            self._note(Outcome(UNKNOWN_EXIT_CODE, self._clock.now(), oom_killed=False))
+            self._note(ContainerExit(UNKNOWN_EXIT_CODE, self._clock.now(), oom_killed=False))
         elif not self._watch_shim() and not self._watch_workload():
             self._finish()
 
@@ -167,9 +167,9 @@ class ProcessContainer:
         self._watch = None
         status = self.attempt.exit_status()
         code, finished_at = status or (UNKNOWN_EXIT_CODE, self._clock.now())
-        self._note(Outcome(code, finished_at, oom_killed=code != 0 and self._oom_kills() > 0))
+        self._note(ContainerExit(code, finished_at, oom_killed=code != 0 and self._oom_kills() > 0))
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: ContainerExit) -> None:
         if self.attempt.folder.is_dir():
             try:
                 self.attempt.save_outcome(outcome)

@@ -28,7 +28,7 @@ import msgspec
 
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.interface import ContainerConfig, PodConfig
-from livesize.runtime.removal import Trash
+from livesize.runtime.removal import FolderRemover
 
 _FOLDERS = ("upper", "work", "root")
 _MOST_LOGS = 2
@@ -45,7 +45,7 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ContainerExit(msgspec.Struct, frozen=True):
     exit_code: int
     finished_at: float
     oom_killed: bool
@@ -60,8 +60,8 @@ class WorkloadPid(msgspec.Struct, frozen=True):
 class ContainerAttempt:
     """The folder of one start."""
 
-    def __init__(self, folder: Path, log: Path, trash: Trash) -> None:
-        self._trash = trash
+    def __init__(self, folder: Path, log: Path, remover: FolderRemover) -> None:
+        self._remover = remover
         self.folder = folder
         self.log = log
         self.ready = folder / "ready"
@@ -102,19 +102,19 @@ class ContainerAttempt:
         status = _number(_bytes(path))
         return None if status is None else (status, path.stat().st_mtime)
 
-    def outcome(self) -> Outcome | None:
-        return read_whole(self.folder / "outcome.json", Outcome)
+    def outcome(self) -> ContainerExit | None:
+        return read_whole(self.folder / "outcome.json", ContainerExit)
 
-    def save_outcome(self, outcome: Outcome) -> None:
+    def save_outcome(self, outcome: ContainerExit) -> None:
         write_whole(self.folder / "outcome.json", msgspec.json.encode(outcome))
 
     def remove_tree(self) -> None:
         """What the workload wrote; the record stays."""
         for name in _FOLDERS:
-            self._trash.take(self.folder / name)
+            self._remover.take(self.folder / name)
 
     def remove(self) -> None:
-        self._trash.take(self.folder)
+        self._remover.take(self.folder)
 
     def _drop_old_logs(self) -> None:
         """This start's log and the one before are kept."""
@@ -131,13 +131,13 @@ class ProcessRecords:
         self.state_dir = state_dir
         self._pods = state_dir / "pods"
         self._logs = state_dir / "logs"
-        self._trash = Trash(state_dir / "trash")
+        self._remover = FolderRemover(state_dir / "trash")
 
     def open(self) -> None:
-        self._trash.open()
+        self._remover.open()
 
     def close(self) -> None:
-        self._trash.close()
+        self._remover.close()
 
     def pod_uids(self) -> list[str]:
         if not self._pods.is_dir():
@@ -156,8 +156,8 @@ class ProcessRecords:
         """The record goes first: what a killed removal leaves is no pod any more."""
         folder = self._pods / safe_name(uid)
         (folder / "pod.json").unlink(missing_ok=True)
-        self._trash.take(folder)
-        self._trash.take(self._logs / safe_name(uid))
+        self._remover.take(folder)
+        self._remover.take(self._logs / safe_name(uid))
 
     def container_names(self, uid: str) -> list[str]:
         folder = self._pods / uid / "containers"
@@ -171,7 +171,7 @@ class ProcessRecords:
 
     def attempt(self, uid: str, name: str, number: int) -> ContainerAttempt:
         folder = self._pods / safe_name(uid) / "containers" / safe_name(name) / str(number)
-        return ContainerAttempt(folder, self._logs / uid / name / f"{number}.log", self._trash)
+        return ContainerAttempt(folder, self._logs / uid / name / f"{number}.log", self._remover)
 
 
 def write_whole(path: Path, content: bytes) -> None:

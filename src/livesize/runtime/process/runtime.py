@@ -56,8 +56,8 @@ from livesize.runtime.process.shim import ENTRANCE
 from livesize.runtime.process.startup import (
     DEFAULT_SETTINGS,
     KILL_SECONDS,
+    ContainerStarter,
     ProcessSettings,
-    Starter,
     ends_within,
 )
 from livesize.runtime.security import require_non_root
@@ -108,7 +108,7 @@ class ProcessRuntime:
         self._records = ProcessRecords(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
         self._feed = feed or EventFeed()
-        self._starter = Starter(self._records, self._groups, clock, settings)
+        self._starter = ContainerStarter(self._records, self._groups, clock, settings)
         self._pods: dict[str, _Pod] = {}
         self._lock = FolderLock(state_dir.absolute())
         self._rotation = LogRotation(clock, settings.logs)

@@ -47,7 +47,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 DEFAULT_SETTINGS = ProcessSettings()
 
 
-class Starter:
+class ContainerStarter:
     def __init__(
         self, records: ProcessRecords, groups: PodGroups, clock: Clock, settings: ProcessSettings
     ) -> None:

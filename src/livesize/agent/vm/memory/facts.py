@@ -105,6 +105,6 @@ def base_of(facts: MemoryFacts) -> MemoryBase | None:
         return facts.noted_base
     if facts.seen_bytes is None or facts.requested_bytes != facts.plugged_bytes:
         return None
-    if unseen_bytes(facts, None):
-        return None  # part of it is offline
+    if unseen_bytes(facts, None) or facts.seen_bytes > facts.plugged_bytes:
+        return None  # part of it is offline, or was given back between the two readings
     return MemoryBase(facts.plugged_bytes, facts.seen_bytes, facts.boot_id)

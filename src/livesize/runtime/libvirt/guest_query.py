@@ -21,7 +21,7 @@ from livesize.runtime.libvirt.compose import plan_switch
 from livesize.runtime.libvirt.connection import load_libvirt
 from livesize.runtime.libvirt.guest_bounds import (
     GuestLimits,
-    UnfitWordsError,
+    ImplausibleReportError,
     check_boot,
     check_memory,
     guest_cpus,
@@ -74,7 +74,7 @@ class MemoryBlock(msgspec.Struct, frozen=True):
     online: bool
 
 
-class GuestTalk:
+class GuestQuery:
     """One question to the agent of a domain of libvirt, which may take several calls."""
 
     def __init__(self, domain: Any, limits: GuestLimits) -> None:
@@ -140,7 +140,9 @@ class GuestTalk:
         blocks = self._command("guest-get-memory-blocks", list[MemoryBlock])
         most = self._limits.max_memory_bytes // _SMALLEST_BLOCK_BYTES + 1024
         if len(blocks) > most:
-            raise UnfitWordsError(f"it names {len(blocks)} blocks of memory, more than {most}")
+            raise ImplausibleReportError(
+                f"it names {len(blocks)} blocks of memory, more than {most}"
+            )
         return blocks
 
     def _run(self, script: str) -> None:
@@ -167,9 +169,13 @@ class GuestTalk:
         try:
             content = base64.b64decode(told.content)
         except binascii.Error as failure:
-            raise UnfitWordsError(f"{path} comes as something that is not base64") from failure
+            raise ImplausibleReportError(
+                f"{path} comes as something that is not base64"
+            ) from failure
         if len(content) > _FILE_BYTES:
-            raise UnfitWordsError(f"{path} comes with {len(content)} bytes, not {_FILE_BYTES}")
+            raise ImplausibleReportError(
+                f"{path} comes with {len(content)} bytes, not {_FILE_BYTES}"
+            )
         return content.decode(errors="replace")
 
     def _command(self, name: str, kind: type[T], **arguments: object) -> T:
@@ -180,11 +186,13 @@ class GuestTalk:
         words = json.dumps({"execute": name, "arguments": arguments})
         told = libvirt_qemu.qemuAgentCommand(self._domain, words, AGENT_SECONDS, 0)
         if len(told) > _ANSWER_BYTES:
-            raise UnfitWordsError(f"{name} is answered with {len(told)} bytes")
+            raise ImplausibleReportError(f"{name} is answered with {len(told)} bytes")
         try:
             return msgspec.json.decode(msgspec.json.decode(told, type=_Returned).value, type=kind)
         except (msgspec.MsgspecError, RecursionError) as failure:
-            raise UnfitWordsError(f"{name} is answered in a way that makes no sense") from failure
+            raise ImplausibleReportError(
+                f"{name} is answered in a way that makes no sense"
+            ) from failure
 
 
 def is_silence(libvirt: Any, failure: Any) -> bool:
@@ -198,11 +206,11 @@ def _seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError as failure:
-        raise UnfitWordsError(f"its /proc/uptime says {shown(text)}") from failure
+        raise ImplausibleReportError(f"its /proc/uptime says {shown(text)}") from failure
 
 
 def _kib(memory: dict[str, str], key: str) -> int:
     number = memory.get(key, "").strip().partition(" ")[0]
     if not number.isdecimal() or len(number) > 18:
-        raise UnfitWordsError(f"its /proc/meminfo has no {key}")
+        raise ImplausibleReportError(f"its /proc/meminfo has no {key}")
     return int(number) * 1024

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 
-class Powers(msgspec.Struct, frozen=True):
+class RuntimeFeatures(msgspec.Struct, frozen=True):
     privileged: bool = False  # containers that may all that root may
     sysctls: bool = False  # kernel settings of a pod's own
     own_network: bool = False  # a pod without hostNetwork has a network of its own
 
 
-NO_POWERS = Powers()
+NO_FEATURES = RuntimeFeatures()

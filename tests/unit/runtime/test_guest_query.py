@@ -12,8 +12,8 @@ import libvirt
 import pytest
 
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.guest_bounds import GuestLimits, UnfitWordsError
-from livesize.runtime.libvirt.guest_talk import GuestTalk
+from livesize.runtime.libvirt.guest_bounds import GuestLimits, ImplausibleReportError
+from livesize.runtime.libvirt.guest_query import GuestQuery
 from livesize.runtime.vm import GuestSilentError
 
 LIMITS = GuestLimits(max_vcpus=4, max_memory_bytes=2 << 30)
@@ -39,8 +39,8 @@ class Agent:
         module = SimpleNamespace(qemuAgentCommand=self._command)
         monkeypatch.setitem(sys.modules, "libvirt_qemu", module)
 
-    def talk(self) -> GuestTalk:
-        return GuestTalk(self, LIMITS)
+    def query(self) -> GuestQuery:
+        return GuestQuery(self, LIMITS)
 
     def guestVcpus(self) -> dict[str, str] | None:  # noqa: N802 — libvirt's name
         return self.vcpus
@@ -91,7 +91,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 
 def test_what_it_says_is_read(agent: Agent) -> None:
-    view = agent.talk().view()
+    view = agent.query().view()
     assert (view.vcpus_online, view.memory_seen_bytes) == (2, 413216 * 1024)
     assert (view.uptime_seconds, view.agent) == (5.12, True)
 
@@ -131,8 +131,8 @@ def test_an_answer_of_another_shape_is_dropped(
 ) -> None:
     """For the first reason there is: what is much too large is not even decoded."""
     agent.answers[name] = answer
-    with pytest.raises(UnfitWordsError, match=why):
-        agent.talk().view()
+    with pytest.raises(ImplausibleReportError, match=why):
+        agent.query().view()
 
 
 @pytest.mark.parametrize(
@@ -151,60 +151,60 @@ def test_a_figure_that_its_domain_cannot_have_is_dropped(
     agent: Agent, path: str, content: str
 ) -> None:
     agent.files[path] = content
-    with pytest.raises(UnfitWordsError):
-        agent.talk().view()
+    with pytest.raises(ImplausibleReportError):
+        agent.query().view()
 
 
 def test_cpus_it_cannot_have_are_dropped(agent: Agent) -> None:
     agent.vcpus = {"vcpus": "0-4095", "online": "0-4095", "offlinable": "1-4095"}
-    with pytest.raises(UnfitWordsError, match="its domain can have 4"):
-        agent.talk().view()
-    with pytest.raises(UnfitWordsError):
-        agent.talk().switch_vcpus(2)
+    with pytest.raises(ImplausibleReportError, match="its domain can have 4"):
+        agent.query().view()
+    with pytest.raises(ImplausibleReportError):
+        agent.query().switch_vcpus(2)
     assert agent.switched == []
 
 
 def test_no_answer_is_silence(agent: Agent) -> None:
     agent.vcpus = None
     with pytest.raises(GuestSilentError):
-        agent.talk().switch_vcpus(2)
+        agent.query().switch_vcpus(2)
 
 
 def test_all_answers_together_have_their_time(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = agent.talk()
-    monkeypatch.setattr(talk, "_deadline", 0.0)
+    query = agent.query()
+    monkeypatch.setattr(query, "_deadline", 0.0)
     with pytest.raises(GuestSilentError, match="longer than 5 s"):
-        talk.view()
+        query.view()
     assert agent.asked == []
 
 
 def test_offline_memory_goes_where_it_can_be_taken_back(agent: Agent) -> None:
-    assert agent.talk().online_memory() is True
+    assert agent.query().online_memory() is True
     assert all(agent.blocks)
     assert "guest-set-memory-blocks" not in agent.asked
 
 
 def test_where_nothing_is_offline_nothing_is_run(agent: Agent) -> None:
     agent.blocks = [True]
-    assert agent.talk().online_memory() is True
+    assert agent.query().online_memory() is True
     assert agent.asked == ["guest-get-memory-blocks"]
 
 
 def test_where_nothing_may_be_run_its_agent_does_it_and_it_may_stay(agent: Agent) -> None:
     agent.refused = {"guest-exec"}
-    assert agent.talk().online_memory() is False
+    assert agent.query().online_memory() is False
     assert all(agent.blocks)
 
 
 def test_where_neither_is_allowed_it_is_said(agent: Agent) -> None:
     agent.refused = {"guest-exec", "guest-set-memory-blocks"}
     with pytest.raises(RuntimeCallError, match="allows neither guest-exec nor"):
-        agent.talk().online_memory()
+        agent.query().online_memory()
 
 
 def test_more_blocks_than_the_domain_can_have_are_dropped(agent: Agent) -> None:
     agent.blocks = [False] * 5000
-    with pytest.raises(UnfitWordsError, match="names 5000 blocks"):
-        agent.talk().online_memory()
+    with pytest.raises(ImplausibleReportError, match="names 5000 blocks"):
+        agent.query().online_memory()
