@@ -45,6 +45,7 @@ HELD: Final = "livesize.dev/held"
 PREVIOUS: Final = "livesize.dev/previous"
 RESIZE_STATUS: Final = "livesize.dev/resize-status"
 POLICIES: Final = "livesize.dev/resize-policy"
+PARALLELISM: Final = "livesize.dev/resize-parallelism"
 OURS: Final = "livesize.dev/"
 TEMPLATE_HASH: Final = "pod-template-hash"
 STRATEGY: Final = ("spec", "updateStrategy")
@@ -141,6 +142,13 @@ def annotation_of(workload: Object, name: str) -> str | None:
         if isinstance(value, str):
             return value
     return None
+
+
+def parallelism_of(workload: Object) -> int | None:
+    """How many of its pods may be under way at once; None where it says nothing that counts."""
+    said = lookup(workload, *ANNOTATIONS, PARALLELISM, default="")
+    number = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else 0
+    return number or None
 
 
 def said_policies(workload: Object) -> Mapping[str, Mapping[str, str]]:

@@ -20,6 +20,7 @@ from livesize.api.workload_resize import (
     TemplateChange,
     held,
     hold_of,
+    parallelism_of,
     previous_sizes,
     template_change,
     template_of,
@@ -44,7 +45,6 @@ from livesize.controllers.in_place.status import (
 )
 from livesize.controllers.in_place.view import WorkloadView, has_budget, may_be_disrupted
 
-PARALLELISM = "livesize.dev/resize-parallelism"
 DEFAULT_PARALLELISM = 1
 REPORT_SECONDS = 1.0
 """While things change, the status is written once in this time."""
@@ -130,7 +130,7 @@ class Turns:
     def _begin(self) -> None:
         if self.has(PodStanding.ROLLOUT) or self.has(PodStanding.FAILED):
             return
-        left = parallelism_of(self._view.workload)
+        left = parallelism_of(self._view.workload) or DEFAULT_PARALLELISM
         left -= sum(state.standing is PodStanding.UNDER_WAY for state in self.states)
         for place, state in enumerate(self.states):
             if left <= 0:
@@ -155,10 +155,3 @@ class Turns:
         if under_way and has_budget(pod, self._view):
             return False
         return may_be_disrupted(pod, self._view)
-
-
-def parallelism_of(workload: Object) -> int:
-    """As the annotation says, if that is a positive number."""
-    said = lookup(workload, *ANNOTATIONS, PARALLELISM, default="")
-    number = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else 0
-    return number or DEFAULT_PARALLELISM
