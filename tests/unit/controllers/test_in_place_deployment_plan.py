@@ -68,6 +68,16 @@ def test_a_deployment(sets: list[Object], kinds: tuple[str, ...], expected: list
     assert words(plan_workload(deployment_view(deployment(), sets, owned(*kinds)), NOW)) == expected
 
 
+def test_it_is_not_resumed_before_the_controllers_have_seen_the_template() -> None:
+    """Another ReplicaSet would be made, and rolled out."""
+    behind = evolve(NEW, ("metadata", "generation"), 2)
+    view = deployment_view(deployment(), [behind], owned("sized", "sized"))
+    assert words(plan_workload(view, NOW)) == []
+    seen = evolve(behind, ("status", "observedGeneration"), 2)
+    view = deployment_view(deployment(), [seen], owned("sized", "sized"))
+    assert words(plan_workload(view, NOW)) == ["release"]
+
+
 def test_a_replica_set_keeps_its_hash() -> None:
     (action,) = plan_workload(deployment_view(deployment(), [OLD], owned("old")), NOW).actions
     assert isinstance(action, SetReplicaSetTemplate)

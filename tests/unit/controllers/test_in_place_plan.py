@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from livesize.api.objects import Object, evolve, lookup, without
@@ -51,11 +52,12 @@ from unit.controllers.workload_objects import (
         (("old", "old", "old"), ["resize db-2"]),
         (("old", "old", "asked"), []),
         (("old", "old", "applying"), []),
+        (("old", "old", "long"), ["resize db-1"]),
         (("old", "old", "deferred"), ["resize db-1"]),
         (("old", "old", "failing"), ["resize db-1"]),
         (("old", "old", "sized"), ["label r2 db-2", "resize db-1"]),
         (("old", "sized", "done"), ["label r2 db-1", "resize db-0"]),
-        (("sized", "done", "done"), ["label r2 db-0", "release"]),
+        (("sized", "done", "done"), ["label r2 db-0"]),
         (("done", "done", "done"), ["release"]),
         (("done", "leaving", "done"), ["release"]),
         (("done", "done", "missing"), []),
@@ -87,6 +89,17 @@ def test_only_amounts_of_the_template_are_asked_for() -> None:
 def test_the_newest_revision_is_believed_when_the_controller_has_seen_the_write() -> None:
     seen = evolve(resized(), ("status", "observedGeneration"), 1)
     assert plan(seen, three("sized", "old", "old")).actions == ()
+
+
+def test_nothing_is_released_before_the_controller_has_counted_the_labels() -> None:
+    """It may see the partition before the labels, and recreate what it takes for old."""
+    view = set_view(resized(), three("done", "done", "done"))
+    behind = evolve(view.workload, ("status", "updatedReplicas"), 2)
+    assert words(plan_workload(msgspec.structs.replace(view, workload=behind), NOW)) == []
+    view = set_view(resized(), three("never", "done", "done"))
+    assert words(plan_workload(view, NOW)) == ["hold at 0"]
+    behind = evolve(view.workload, ("status", "updatedReplicas"), 1)
+    assert words(plan_workload(msgspec.structs.replace(view, workload=behind), NOW)) == []
 
 
 def test_users_partition_and_first_ordinal_say_which_pods_it_is_about() -> None:
@@ -452,7 +465,7 @@ def test_a_change_of_policies_alone_restarts_nothing() -> None:
         {"name": "app", **RESTART, "resources": {"resizePolicy": None}}
     ]
     then = plan(seen, three("sized", "sized", "sized", target=SMALL_R), r1=own)
-    assert words(then) == ["label r2 db-2", "label r2 db-1", "label r2 db-0", "release"]
+    assert words(then) == ["label r2 db-2", "label r2 db-1", "label r2 db-0"]
 
 
 def test_a_policy_that_the_server_does_not_take_is_a_rollout() -> None:

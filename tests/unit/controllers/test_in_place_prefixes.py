@@ -32,7 +32,7 @@ from unit.controllers.workload_objects import (
 )
 
 KINDS = ["old", "done", "sized", "asked", "applying", "deferred", "late", "failing", "failed"]
-KINDS += ["never", "leaving", "unready", "missing"]
+KINDS += ["long", "never", "leaving", "unready", "missing"]
 
 
 @settings(max_examples=300, deadline=None)

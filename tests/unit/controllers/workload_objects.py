@@ -22,7 +22,7 @@ from livesize.controllers.in_place.actions import (
     WriteWorkload,
 )
 from livesize.controllers.in_place.plan import plan_workload
-from livesize.controllers.in_place.view import Answers, WorkloadView
+from livesize.controllers.in_place.view import Answers, WorkloadView, revision_of
 
 NOW = 1_800_000_000.0
 LONG_AGO, JUST_NOW = "2027-01-15T07:00:00Z", "2027-01-15T07:59:59Z"
@@ -130,8 +130,11 @@ def set_view(
     answers: Answers = Answers(),  # noqa: B008 - it never changes
     **revisions: Object,
 ) -> WorkloadView:
+    pods = tuple(pods)
+    labelled = sum(revision_of(one) == stateful_set["status"]["updateRevision"] for one in pods)
+    stateful_set = evolve(stateful_set, ("status", "updatedReplicas"), labelled)
     known = {"r1": template(), "r2": stateful_set["spec"]["template"], **revisions}
-    return WorkloadView(stateful_set, tuple(pods), known, (), tuple(budgets), answers)
+    return WorkloadView(stateful_set, pods, known, (), tuple(budgets), answers)
 
 
 def replica_set(name: str, made_from: Object, replicas: int = 3, created: str = "1") -> Object:
@@ -221,6 +224,9 @@ def three(*kinds: str, target: Object = LARGE, own: Object = SMALL) -> list[Obje
         "sized": lambda name: pod(name, target, "r1"),
         "asked": lambda name: requested(pod(name, own, "r1"), target),
         "applying": lambda name: requested(pod(name, own, "r1"), target, condition("InProgress")),
+        "long": lambda name: requested(
+            pod(name, own, "r1"), target, condition("InProgress", LONG_AGO)
+        ),
         "deferred": lambda name: requested(pod(name, own, "r1"), target, condition("Deferred")),
         "late": lambda name: requested(
             pod(name, own, "r1"), target, condition("Deferred", LONG_AGO)

@@ -127,8 +127,11 @@ def _plan_held_set(
     if any(slots.is_exposed(state, hold, revision) for state in turns.states):
         covered = msgspec.structs.replace(hold, partition=slots.end)
         return WorkloadPlan((WriteWorkload(held(workload, covered)),))
-    if turns.is_finished and not slots.is_any_coming(view.pods):
-        return turns.plan(_finish(turns, workload, hold))
+    if turns.has(PodStanding.COUNTED) or not slots.are_labels_seen(view.pods, revision):
+        return turns.plan()
+    if turns.is_finished:
+        is_any_coming = slots.is_any_coming(view.pods)
+        return turns.plan(None if is_any_coming else _finish(turns, workload, hold))
     return turns.plan(_lower(turns, slots, workload, hold))
 
 
@@ -151,6 +154,7 @@ class _Ordinals:
         self._start: int = lookup(workload, "spec", "ordinals", "start", default=0)
         self._first = 0 if hold is None else partition_of(hold.strategy)
         self.end: int = lookup(workload, "spec", "replicas", default=1)
+        self._updated: int = lookup(workload, "status", "updatedReplicas", default=0)
         policy = lookup(workload, "spec", "podManagementPolicy", default="OrderedReady")
         self._is_ordered = policy != "Parallel"
 
@@ -160,6 +164,19 @@ class _Ordinals:
     def has(self, pod: Object) -> bool:
         """At or above the user's own partition, and not being scaled away."""
         return self._first <= self.of(pod) < self.end
+
+    def are_labels_seen(self, pods: Sequence[Object], revision: str) -> bool:
+        """The controller of the set has counted every pod that is labelled. Until then it may see
+        the partition lowered before the labels, and recreate what it takes for old."""
+        labelled = [
+            pod
+            for pod in pods
+            if revision_of(pod) == revision
+            and 0 <= self.of(pod) < self.end
+            and lookup(pod, "status", "phase") not in ENDED
+            and not lookup(pod, "metadata", "deletionTimestamp")
+        ]
+        return self._updated >= len(labelled)
 
     def is_any_coming(self, pods: Sequence[Object]) -> bool:
         """A pod is about to be made, with the old template while the hold is on: were it released
@@ -224,7 +241,7 @@ def _plan_replica_set(
     origin = _given_origin(workload) if is_updated else origin_of(workload, own, template)
     aim = aim_of(workload, {"": origin}, "", is_held=True)
     turns = Turns(view, aim, sorted(_controlled(view.pods, current), key=name_of), now)
-    if is_updated and turns.is_finished:
+    if is_updated and turns.is_finished and _is_observed(current):
         return turns.plan(_finish(turns, workload, hold))
     if not lookup(workload, *PAUSED):
         return WorkloadPlan((WriteWorkload(held(workload, hold)),))
@@ -299,6 +316,13 @@ def _controlled(pods: Sequence[Object], owner: Object) -> list[Object]:
             for one in lookup(pod, "metadata", "ownerReferences", default=())
         )
     ]
+
+
+def _is_observed(replica_set: Object) -> bool:
+    """Its controller has seen its template. The Deployment's controller sees it then, too: were it
+    resumed before, it would not find the ReplicaSet, and make another one."""
+    seen = lookup(replica_set, "status", "observedGeneration", default=0)
+    return bool(seen >= generation_of(replica_set))
 
 
 def _age(replica_set: Object) -> tuple[str, str]:

@@ -234,17 +234,23 @@ class PodJudge(msgspec.Struct, frozen=True):
                 reason, left = report.progress.name.capitalize(), self._seconds_left(report.since)
                 if self.aim.fallback is not PodStanding.WAITS and left <= 0:
                     return self._give_up(pod, reason, report.message)
-                return PodState(
-                    pod, PodStanding.WAITS, reason, report.message, max(left, 0) or None
-                )
+                wait = left if left > 0 else None
+                return PodState(pod, PodStanding.WAITS, reason, report.message, wait)
             case ResizeProgress.UNJUDGED:
                 return self._judge_silence(pod)
             case _:
-                disrupts = origin.policy is ResizeAction.RESTART_CONTAINER
-                message = report.message or "its node applies the resize"
-                return PodState(
-                    pod, PodStanding.UNDER_WAY, "InProgress", message, disrupts=disrupts
-                )
+                return self._judge_progress(pod, origin, report)
+
+    def _judge_progress(self, pod: Object, origin: Origin, report: ReportedResize) -> PodState:
+        """One that takes long, in a pod that does not run for instance, keeps no other waiting."""
+        left, standing = self._seconds_left(report.since), PodStanding.UNDER_WAY
+        disrupts = origin.policy is ResizeAction.RESTART_CONTAINER
+        if left <= 0:
+            standing = PodStanding.FAILED if disrupts else PodStanding.WAITS
+        message = report.message or "its node applies the resize"
+        return PodState(
+            pod, standing, "InProgress", message, left if left > 0 else None, disrupts=disrupts
+        )
 
     def _judge_silence(self, pod: Object) -> PodState:
         """A node that does not answer keeps no other pod waiting for longer than the deadline."""

@@ -10,13 +10,13 @@ long as it lives; the next one finds them out again:
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from livesize.api.disruption import is_healthy, protects
-from livesize.api.objects import Object, generation_of, lookup
+from livesize.api.objects import Object, generation_of, lookup, name_of
 
 REVISION_LABEL = "controller-revision-hash"
 
@@ -66,13 +66,18 @@ def revision_template(revision: Object) -> Object:
 
 
 def revision_of(pod: Object) -> str:
-    label: Any = lookup(pod, "metadata", "labels", REVISION_LABEL, default="")
-    return str(label)
+    labels = pod["metadata"].get("labels")
+    return str(labels.get(REVISION_LABEL, "")) if labels else ""
 
 
 def ordinal_of(pod: Object) -> int:
     """The number at the end of its name; -1 where there is none."""
-    number = str(lookup(pod, "metadata", "name", default="")).rpartition("-")[2]
+    return _ordinal(name_of(pod))
+
+
+@functools.lru_cache(4096)
+def _ordinal(name: str) -> int:
+    number = name.rpartition("-")[2]
     return int(number) if number.isascii() and number.isdigit() else -1
 
 

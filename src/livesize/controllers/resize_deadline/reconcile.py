@@ -48,7 +48,6 @@ from livesize.machinery.context import Context
 from livesize.machinery.telemetry import get_logger
 
 _INVALID = 422
-_TOO_MANY = 429
 _ROUNDED_SECONDS = 1.0
 """Times are written in whole seconds, rounded down; no resize gets less than its deadline."""
 BUDGET_SECONDS = 5.0
@@ -154,23 +153,9 @@ async def _revert(pod: Object, patch: Object, write: ApiWriter) -> Result:
 
 
 async def _evict(pod: Object, write: ApiWriter) -> Result:
-    """As every client may: a disruption budget that protects the pod is heeded."""
-    eviction = {
-        "kind": "Eviction",
-        "apiVersion": "policy/v1",
-        "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
-        "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
-    }
-    try:
-        await write.post(PODS, pod, "eviction", eviction)
-    except StatusError as refusal:
-        if refusal.code == _TOO_MANY:
-            return Again(BUDGET_SECONDS)
-        if refusal.code != 409:  # another pod of this name
-            raise
-    else:
-        why = "the resize was not done in time; the pod goes"
-        _tell(pod, EventReason.RESIZE_EVICTED, why, write)
+    if not await write.evict(pod):
+        return Again(BUDGET_SECONDS)
+    _tell(pod, EventReason.RESIZE_EVICTED, "the resize was not done in time; the pod goes", write)
     return Done()
 
 
