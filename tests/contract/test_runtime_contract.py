@@ -274,6 +274,10 @@ async def test_a_pod_group_is_changed_like_a_container(runtime: Runtime) -> None
     assert runtime.read_back(group, SetCpu(1, 1_000)) == SetCpu(2048, 200_000)
 
 
+UNCOUNTED_BYTES = MIB // 2
+"""Version 1 counts each CPU's last 64 pages of a kind late."""
+
+
 @pytest.mark.parametrize("group", [ContainerGroup(UID, "main"), PodGroup(UID)])
 async def test_memory_in_use_refuses_the_shrink_and_nothing_changes(
     runtime: Runtime, group: ContainerGroup | PodGroup
@@ -289,7 +293,7 @@ async def test_memory_in_use_refuses_the_shrink_and_nothing_changes(
     with pytest.raises(MemoryInUseError) as refused:
         await runtime.write(group, SetMemory(16 * MIB))
     assert refused.value.limit_bytes == 16 * MIB
-    assert refused.value.usage_bytes >= 40 * MIB
+    assert refused.value.usage_bytes >= 40 * MIB - UNCOUNTED_BYTES
     assert runtime.read(group).limits == before
     read = runtime.read(group)
     assert 40 * MIB <= read.memory_working_set_bytes <= read.memory_usage_bytes

@@ -13,7 +13,13 @@ from livesize.api.times import format_time
 from livesize.apiserver.commit import Committer
 from livesize.apiserver.expiry.expirer import EventExpirer
 from livesize.apiserver.expiry.plan import EventTerms
+from livesize.apiserver.namespaces import ensure_lasting_namespaces
+from livesize.apiserver.objects_cache import ObjectsCache
+from livesize.apiserver.records import ObjectRecord
+from livesize.apiserver.service import ApiService
+from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import ADMIN, NOW, Rig
+from virtual_time import CLOCK, virtual_context, virtual_time
 
 
 @pytest.fixture
@@ -73,3 +79,36 @@ async def test_of_too_many_the_oldest_go_at_once(kept: Rig) -> None:
         kept.clock.seconds += 1
         await _say(kept, f"e{number:02}")
     assert await _names(kept) == [f"e{number:02}" for number in range(3, 21)]
+
+
+class ReadCounter(ObjectsCache):
+    reads = 0
+
+    def records(self, *selection: Any) -> list[ObjectRecord]:
+        self.reads += 1
+        return super().records(*selection)
+
+
+@virtual_time
+async def test_events_that_are_due_one_by_one_are_read_a_few_times_in_their_life() -> None:
+    """While events expired, all of them were read every second."""
+    store = MemoryStore()
+    cache = ReadCounter(store)
+    service = ApiService(store, cache, virtual_context())
+    terms = EventTerms(life_seconds=600.0)
+    expirer = EventExpirer(cache, Committer(store, cache), CLOCK, terms)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(cache.run())]
+        await cache.loaded.wait()
+        await ensure_lasting_namespaces(service)
+        running.append(tasks.create_task(expirer.run()))
+        for number in range(600):
+            event = {"metadata": {"name": f"e{number}"}, "involvedObject": {"kind": "Pod"}}
+            await service.create(ADMIN, EVENTS, "default", event)
+            await CLOCK.sleep(1.0)
+        cache.reads = 0
+        await CLOCK.sleep(620.0)
+        assert cache.object_count(EVENTS) == 0
+        assert cache.reads <= 62
+        for task in running:
+            task.cancel()

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.simulation
+FAULTS = (
+    *("agents killed", "control plane killed"),
+    *("cut watches", "lost requests", "lost answers"),
+)
 
 
 def simulate(*options: str, hash_seed: str = "") -> dict[str, Any]:
@@ -53,5 +57,9 @@ def test_many_seeds_of_a_virtual_hour(scenario: str, seed: int) -> None:
 
 @pytest.mark.matrix
 def test_a_virtual_day() -> None:
-    outcome = simulate("--seed", "1", "--hours", "24", "--nodes", "10", "--pods", "200")
+    """Of fifty nodes and a thousand pods, with every fault there is."""
+    outcome = simulate("--seed", "1", "--hours", "24")
     assert outcome["virtual_seconds"] > 86_400
+    counts = outcome["counts"]
+    assert counts["pods resized"] > 30_000
+    assert min(counts[fault] for fault in FAULTS) > 50

@@ -31,6 +31,7 @@ class Up:
     def __init__(self, directory: Path, *, runtime: str = "process", allocatable: str = "") -> None:
         self.directory = directory
         self.node = f"t-{secrets.token_hex(4)}"
+        self.runtime = runtime
         self.kubeconfig = directory / "kubeconfig"
         self._arguments = ["--data-dir", str(directory), "--listen", "127.0.0.1:0"]
         self._arguments += ["--runtime", runtime, "--node-name", self.node]

@@ -39,6 +39,7 @@ from livesize.client.interface import Client
 from livesize.machinery.context import Context
 from livesize.machinery.recorder import EventRecorder, ReportingComponent
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints, StepFailedError
+from livesize.machinery.tasks import TurnTimer, next_turn
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import PodView, Runtime, RuntimeCallError
 from livesize.runtime.vm import VmRuntime
@@ -111,6 +112,7 @@ class Agent:
             tasks.create_task(self._node.run())
             tasks.create_task(FolderReclaimer(self._dependencies).run())
             tasks.create_task(self._follow_machine())
+            tasks.create_task(self._recheck_pods())
             tasks.create_task(self._begin(loaded))
             tasks.create_task(self._informer.run())
 
@@ -322,6 +324,17 @@ class Agent:
             worker = self._workers.get(event.pod_uid)
             if worker is not None:
                 worker.wake()
+
+    async def _recheck_pods(self) -> None:
+        """One timer for all pods that have nothing left to do."""
+        clock = self.context.clock
+        while True:
+            await clock.sleep(self.settings.recheck_seconds)
+            turn = TurnTimer(clock)
+            for worker in tuple(self._workers.values()):
+                worker.recheck()
+                if turn.is_over():
+                    await next_turn()
 
     def _order_of_admission(self, pod: Object) -> tuple[bool, str, str, str]:
         """What runs already comes first, then by age."""

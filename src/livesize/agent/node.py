@@ -1,13 +1,14 @@
 """Registers this machine as a Node and renews its heartbeat.
 
 The Node object carries what the machine has and what of it pods may use; the heartbeat is a Lease
-in kube-node-lease. With the next heartbeat the agent registers a deleted Node again, and sets one
-that a controller has marked unreachable back to Ready.
+in kube-node-lease. The agent watches its Node. It registers a deleted one again, and sets one that
+a controller has marked unreachable back to Ready, at most once in the time of a heartbeat.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 
 from livesize.agent.dependencies import AgentDependencies
@@ -16,12 +17,14 @@ from livesize.agent.usage import MeasuredLease, UsageMeter
 from livesize.api.conditions import is_true, set_condition
 from livesize.api.errors import StatusError
 from livesize.api.kinds.node import NODES
+from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import Amounts, format_amounts
 from livesize.api.storage import FOLDERS_AT
 from livesize.api.times import format_time
 from livesize.client.adapters import ClientLease
+from livesize.client.informer import Delta, Informer
 from livesize.machinery.lease import LeaseTerms, keep_lease
 from livesize.machinery.steps import Backoff
 from livesize.machinery.telemetry import get_logger
@@ -135,6 +138,14 @@ class NodeRegistration:
             dependencies.context.random,
         )
         self.registered = asyncio.Event()
+        self._news = asyncio.Event()  # the Node is gone, or another says that it is not Ready
+        self._informer = Informer(
+            dependencies.client,
+            NODES,
+            Selection(fields=f"metadata.name={dependencies.settings.node_name}"),
+            context=dependencies.context,
+            on_change=self._changed,
+        )
 
     async def run(self) -> None:
         settings = self._dependencies.settings
@@ -149,6 +160,7 @@ class NodeRegistration:
             lease, UsageMeter(self._dependencies.runtime, self._dependencies.clock)
         )
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._informer.run())
             tasks.create_task(self._keep_status())
             await self.registered.wait()
             await keep_lease(
@@ -161,6 +173,7 @@ class NodeRegistration:
     async def _keep_status(self) -> None:
         failures = 0
         while True:
+            self._news.clear()
             try:
                 await self._refresh_status()
             except (ConnectionError, StatusError) as failure:
@@ -170,7 +183,21 @@ class NodeRegistration:
             else:
                 failures = 0
                 self.registered.set()
-                await self._dependencies.clock.sleep(self._dependencies.settings.lease_seconds)
+                await self._await_news()
+
+    def _changed(self, delta: Delta) -> None:
+        if name_of(delta.object) != self._dependencies.settings.node_name:
+            return
+        if delta.new is None or not is_true(delta.new, ConditionType.READY):
+            self._news.set()
+
+    async def _await_news(self) -> None:
+        """Or until the status is due."""
+        settings, clock = self._dependencies.settings, self._dependencies.clock
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._posted_at + settings.node_status_seconds):
+                await self._news.wait()
+        await clock.sleep(max(0.0, self._posted_at + settings.lease_seconds - clock.monotonic()))
 
     async def _refresh_status(self) -> None:
         """Post it when it is due; sooner where the Node is not Ready."""

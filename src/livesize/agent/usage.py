@@ -13,6 +13,7 @@ from livesize.api.times import format_time
 from livesize.api.usage import USAGE_ANNOTATION, Counters, NodeUsage, Usage, format_usage, rate
 from livesize.machinery.clock import Clock
 from livesize.machinery.lease import LeaseRecord
+from livesize.machinery.tasks import TurnTimer, next_turn
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import (
     ContainerGroup,
@@ -33,7 +34,8 @@ class UsageMeter:
         self._seen: dict[ContainerGroup, Counters] = {}
 
     async def measure(self) -> NodeUsage:
-        """Lets others go first between two containers: reading one takes files."""
+        """Lets others go first now and then: reading a container takes files."""
+        turn = TurnTimer(self._clock)
         seen: dict[ContainerGroup, Counters] = {}
         pods: dict[str, dict[str, Usage]] = {}
         for view in self._running():
@@ -44,7 +46,8 @@ class UsageMeter:
                 usage = rate(self._seen.get(group), counters, view.started_at)
                 if usage is not None:
                     pods.setdefault(view.pod_uid, {})[view.name] = usage
-            await self._clock.sleep(0)
+            if turn.is_over():
+                await next_turn()
         self._seen = seen
         return NodeUsage(format_time(self._clock.now()), self._whole(), pods)
 

@@ -6,7 +6,7 @@ import enum
 
 
 class ConditionType(enum.StrEnum):
-    """Pod and node conditions. The three of a resize are derived, never stored."""
+    """Conditions of pods, nodes and workloads. The three of a resize are derived, never stored."""
 
     POD_SCHEDULED = "PodScheduled"
     READY_TO_START = "PodReadyToStartContainers"
@@ -22,6 +22,9 @@ class ConditionType(enum.StrEnum):
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     DISRUPTION_TARGET = "DisruptionTarget"
     DISRUPTION_ALLOWED = "DisruptionAllowed"
+    REPLICA_FAILURE = "ReplicaFailure"
+    PROGRESSING = "Progressing"
+    AVAILABLE = "Available"
 
 
 RESIZE_CONDITIONS = frozenset(
@@ -63,6 +66,16 @@ class Reason(enum.StrEnum):
     SUFFICIENT_PODS = "SufficientPods"
     INSUFFICIENT_PODS = "InsufficientPods"
     SYNC_FAILED = "SyncFailed"
+    REPLICA_SET_CREATED = "NewReplicaSetCreated"
+    REPLICA_SET_FOUND = "FoundNewReplicaSet"
+    REPLICA_SET_UPDATED = "ReplicaSetUpdated"
+    REPLICA_SET_AVAILABLE = "NewReplicaSetAvailable"
+    REPLICA_SET_CREATE_ERROR = "ReplicaSetCreateError"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    DEPLOYMENT_PAUSED = "DeploymentPaused"
+    DEPLOYMENT_RESUMED = "DeploymentResumed"
+    MINIMUM_AVAILABLE = "MinimumReplicasAvailable"
+    MINIMUM_UNAVAILABLE = "MinimumReplicasUnavailable"
 
 
 class EventType(enum.StrEnum):
@@ -77,6 +90,7 @@ class EventReason(enum.StrEnum):
     RESIZE_INFEASIBLE = "ResizeInfeasible"
     RESIZE_ERROR = "ResizeError"
     RESIZE_REVERTED = "ResizeReverted"
+    RESIZE_NOT_REVERTED = "ResizeNotReverted"
     RESIZE_EVICTED = "ResizeEvicted"
     RESIZE_RESTARTS = "ResizeRestarts"
     RESIZE_RELEASED = "ResizeReleased"
@@ -108,6 +122,12 @@ class EventReason(enum.StrEnum):
     VOLUME_MISMATCH = "VolumeMismatch"
     VOLUME_FAILED_DELETE = "VolumeFailedDelete"
     CLAIM_LOST = "ClaimLost"
+    SUCCESSFUL_CREATE = "SuccessfulCreate"
+    SUCCESSFUL_DELETE = "SuccessfulDelete"
+    FAILED_CREATE = "FailedCreate"
+    FAILED_DELETE = "FailedDelete"
+    SCALING_REPLICA_SET = "ScalingReplicaSet"
+    REPLICA_SET_CREATE_ERROR = "ReplicaSetCreateError"
 
 
 _WARNINGS = frozenset(
@@ -116,6 +136,7 @@ _WARNINGS = frozenset(
         EventReason.RESIZE_INFEASIBLE,
         EventReason.RESIZE_ERROR,
         EventReason.RESIZE_REVERTED,
+        EventReason.RESIZE_NOT_REVERTED,
         EventReason.RESIZE_EVICTED,
         EventReason.RESIZE_RESTARTS,
         EventReason.FAILED_SCHEDULING,
@@ -135,6 +156,9 @@ _WARNINGS = frozenset(
         EventReason.VOLUME_MISMATCH,
         EventReason.VOLUME_FAILED_DELETE,
         EventReason.CLAIM_LOST,
+        EventReason.FAILED_CREATE,
+        EventReason.FAILED_DELETE,
+        EventReason.REPLICA_SET_CREATE_ERROR,
     }
 )
 

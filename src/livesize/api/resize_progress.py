@@ -1,12 +1,14 @@
 """What a pod says about its resize in the words of any Kubernetes: conditions, spec, status. Pure.
 
-PodResizePending, Infeasible      it never fits the node
-PodResizePending, Deferred        it waits for room
-PodResizeInProgress               the node applies it
-PodResizeInProgress, Error        the node failed to, and tries again
-none of them, and the status is   the node has not judged it yet
-about an older generation with
-other sizes
+    PodResizePending, Infeasible      it never fits the node
+    PodResizePending, Deferred        it waits for room
+    PodResizeInProgress               the node applies it
+    PodResizeInProgress, Error        the node failed to, and tries again
+    none of them, and the status is   the node has not judged it yet
+    about an older generation with
+    other sizes
+
+Controllers read it here, so that they run on any cluster.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Reads the object in the body of a request: it is of the right kind, its values are of the right
-types, and it has no unknown fields. Pure.
+types, and fields that no kind has are refused, or warned of. Pure.
 
 A body that cannot be read as the kind it should be is 400; a patch that makes such a body is 422,
 as a Kubernetes API server answers it.
@@ -52,9 +52,14 @@ def take_in(
     if check_shape(expected.schema, obj, patched):
         obj = without_nulls(obj)
         if errors := check_shape(expected.schema, obj):
-            raise _refused(expected, errors, patch)
-    if options.field_validation is FieldValidation.STRICT:
-        _refuse_unknown(expected, obj)
+            listed = ", ".join(f"{error.field}: {error.detail}" for error in errors)
+            raise _refused(expected, listed, patch)
+    if options.field_validation is not FieldValidation.IGNORE:
+        unknown = unknown_fields(expected.schema, obj, patched, patch)
+        told = [f'unknown field "{field}"' for field in unknown]
+        if told and options.field_validation is FieldValidation.STRICT:
+            raise _refused(expected, f"strict decoding error: {', '.join(told)}", patch)
+        options.warn(told)
     return obj
 
 
@@ -188,25 +193,13 @@ def _named(obj: Object, kind: str, api_version: str) -> Object:
     return {"kind": kind, "apiVersion": api_version, **without_nulls(obj)}
 
 
-def _refused(expected: ExpectedBody, errors: list[FieldError], patch: Any) -> Exception:
-    listed = ", ".join(f"{error.field}: {error.detail}" for error in errors)
+def _refused(expected: ExpectedBody, why: str, patch: Any) -> Exception:
     if patch is not None:
-        return _patch_refused(patch, listed)
-    return bad_request(f"{_unreadable(expected)}: {listed}")
+        return _patch_refused(patch, why)
+    kind, version = expected.kind, expected.api_version
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
 
 
 def _patch_refused(patch: Any, why: str) -> Exception:
     error = FieldError(FieldErrorKind.INVALID, "patch", why, format_go(patch))
     return invalid("", "", "", [error])
-
-
-def _refuse_unknown(expected: ExpectedBody, obj: Object) -> None:
-    unknown = unknown_fields(expected.schema, obj)
-    if unknown:
-        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-        raise bad_request(f"{_unreadable(expected)}: strict decoding error: {listed}")
-
-
-def _unreadable(expected: ExpectedBody) -> str:
-    kind, version = expected.kind, expected.api_version
-    return f'{kind} in version "{version}" cannot be handled as a {kind}'

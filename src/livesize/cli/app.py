@@ -1,12 +1,13 @@
 """The `livesize` command group. Commands are imported when they are used, so that it starts fast.
 
-main/ adds the commands that start parts of the system with ``cli.command()``.
+main/ adds the commands that work on this machine (``cli.defer``).
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -27,27 +28,34 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 class LazyGroup(click.Group):
     """Knows its commands by name and one line; a command's module is imported when it runs."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *_COMMANDS})
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._deferred = dict(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+    def defer(self, commands: Mapping[str, tuple[str, str]]) -> None:
+        """``commands``: by name the module and attribute, and the line in the list of commands."""
+        self._deferred |= commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
+        return sorted(self._deferred)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - as click calls it
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in self._deferred:
+            return None
+        module, _, attribute = self._deferred[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in --help, without importing what it lists."""
-        rows = []
-        for name in self.list_commands(ctx):
-            if name in _COMMANDS:
-                rows.append((name, _COMMANDS[name][1]))
-            elif (command := super().get_command(ctx, name)) is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str(70)))
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, self._deferred[name][1]) for name in names])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -159,18 +159,21 @@ async def _validated(
     client: HttpClient, resource: Resource, manifest: Object, validate: Validate, *, dry_run: bool
 ) -> str:
     """As ``_apply``, with what is to be done about unknown fields."""
-    strict = WriteOptions(dry_run, FieldValidation.STRICT)
-    if validate is Validate.WARN:
-        try:
-            return await _apply(client, resource, manifest, strict)
-        except StatusError as refusal:
-            if STRICT_REFUSAL not in refusal.message:
-                raise
-            label = label_of(resource, name_of(manifest))
-            unknown = refusal.message.partition(STRICT_REFUSAL)[2]
-            click.echo(plain_lines(f"warning: {label}:{unknown}"), err=True)
-    options = strict if validate is Validate.STRICT else WriteOptions(dry_run)
-    return await _apply(client, resource, manifest, options)
+    if validate is Validate.IGNORE:
+        return await _apply(client, resource, manifest, WriteOptions(dry_run))
+    try:
+        return await _apply(
+            client, resource, manifest, WriteOptions(dry_run, FieldValidation.STRICT)
+        )
+    except StatusError as refusal:
+        _, strict, unknown = refusal.message.partition(STRICT_REFUSAL)
+        if not strict:
+            raise
+        label = label_of(resource, name_of(manifest))
+        if validate is Validate.STRICT:  # a refused patch would be shown whole
+            raise CommandFailure(f"{label}: {strict}{unknown}") from refusal
+        click.echo(plain_lines(f"warning: {label}:{unknown}"), err=True)
+    return await _apply(client, resource, manifest, WriteOptions(dry_run))
 
 
 async def _apply(

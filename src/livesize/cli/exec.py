@@ -25,7 +25,7 @@ from livesize.api.channels import (
     format_size,
     parse_end,
 )
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
     CommandFailure,

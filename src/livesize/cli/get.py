@@ -12,7 +12,7 @@ import msgspec
 
 from livesize.api.container_state import start_failures
 from livesize.api.errors import StatusError
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of, version_of
 from livesize.cli.completion import complete_target

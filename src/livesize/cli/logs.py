@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
     default_namespace,

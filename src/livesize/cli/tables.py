@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from livesize.api.columns import Column as PrintedColumn
 from livesize.api.conditions import find_condition, is_true
-from livesize.api.kinds.event import EVENTS
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
@@ -21,6 +17,9 @@ from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
 from livesize.cli.output import Table
 from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
+
+if TYPE_CHECKING:
+    from livesize.api.columns import Column as PrintedColumn
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -43,7 +42,12 @@ def table_of(
 
 def columns_of(resource: Resource) -> tuple[TableColumn, ...]:
     """Our own where there are any, else those that kubectl prints."""
-    return _COLUMNS.get(resource) or tuple(_as_kubectl(one) for one in kind_of(resource).columns)
+    ours = _COLUMNS.get(resource.kind)
+    if ours is not None:
+        return ours
+    from livesize.api.kinds.registry import kind_of
+
+    return tuple(_as_kubectl(column) for column in kind_of(resource).columns)
 
 
 def _as_kubectl(column: PrintedColumn) -> TableColumn:
@@ -157,8 +161,8 @@ def _age(*path: str) -> Callable[[Object, float], str]:
 _NAME = TableColumn("NAME", lambda obj, _: name_of(obj))
 _AGE = TableColumn("AGE", _age("metadata", "creationTimestamp"))
 
-_COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
-    PODS: (
+_COLUMNS: dict[str, tuple[TableColumn, ...]] = {
+    "Pod": (
         _NAME,
         TableColumn("KIND", _kind),
         TableColumn("READY", _ready),
@@ -175,7 +179,7 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("GUEST CPU", _guest_cpu, wide=True),
         TableColumn("GUEST MEMORY", _guest_memory, wide=True),
     ),
-    NODES: (
+    "Node": (
         _NAME,
         TableColumn("STATUS", _node_status),
         _AGE,
@@ -185,7 +189,7 @@ _COLUMNS: dict[Resource, tuple[TableColumn, ...]] = {
         TableColumn("KERNEL", _text("status", "nodeInfo", "kernelVersion"), wide=True),
         TableColumn("RUNTIME", _text("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
     ),
-    EVENTS: (
+    "Event": (
         TableColumn("LAST SEEN", _age("lastTimestamp")),
         TableColumn("TYPE", _text("type")),
         TableColumn("REASON", _text("reason")),

@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from livesize.api.duration import parse_duration
-from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import REGISTRY
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.resource import Resource
 
 
@@ -38,13 +37,19 @@ class Duration(click.ParamType[float]):
 
 
 def find_resource(word: str) -> Resource | None:
-    """A resource by kind, plural, singular or short name, in any case."""
+    """A resource by kind, plural, singular or short name, in any case. Most commands are about
+    pods, and do not wait for all kinds, with their fields and rules, to be imported."""
     wanted = word.lower()
-    for resource in REGISTRY.stored():
-        known = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
-        if wanted in known or wanted == f"{resource.plural}.{resource.group}":
-            return resource
-    return None
+    if _is_called(PODS, wanted):
+        return PODS
+    from livesize.api.kinds.registry import REGISTRY
+
+    return next((one for one in REGISTRY.stored() if _is_called(one, wanted)), None)
+
+
+def _is_called(resource: Resource, word: str) -> bool:
+    known = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
+    return word in known or word == f"{resource.plural}.{resource.group}"
 
 
 def parse_targets(words: Sequence[str]) -> list[CommandTarget]:
@@ -83,6 +88,8 @@ def _slashed(word: str) -> CommandTarget:
 def _resource(word: str) -> Resource:
     resource = find_resource(word)
     if resource is None:
+        from livesize.api.kinds.registry import REGISTRY
+
         known = ", ".join(resource.plural for resource in REGISTRY.stored())
         raise click.UsageError(f"there is no kind {word!r}; there are {known}")
     return resource

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import ssl
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -317,8 +316,7 @@ class HttpClient:
         body_type: str = "application/json",
     ) -> Object:
         payload = None if body is None else orjson.dumps(body)
-        async with self._turns:
-            status, answer = await self._send(method, _target(path, query), payload, body_type)
+        status, answer = await self._send(method, _target(path, query), payload, body_type)
         if status >= 400:
             raise _refusal(status, answer)
         try:
@@ -331,11 +329,12 @@ class HttpClient:
     async def _send(
         self, method: str, target: str, payload: bytes | None, body_type: str
     ) -> tuple[int, bytes]:
-        """Ask; again where the server was busy."""
+        """Ask; again where the server was busy. Who waits for that holds up nobody."""
         waited_seconds = 0.0
         while True:
             try:
-                return await self._send_once(method, target, payload, body_type)
+                async with self._turns:
+                    return await self._send_once(method, target, payload, body_type)
             except BusyError as busy:
                 waited_seconds = await self._wait(busy, waited_seconds)
 
@@ -432,6 +431,8 @@ def _tls(config: ConnectionConfig) -> ssl.SSLContext:
 
 
 def _load_identity(context: ssl.SSLContext, config: ConnectionConfig) -> None:
+    import tempfile
+
     # The ssl module reads certificates of our own from files only; this one lives microseconds.
     with tempfile.TemporaryDirectory(prefix="livesize-") as folder:
         both = Path(folder) / "identity.pem"

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from livesize.api.objects import Object, lookup
 from livesize.machinery.data_directory import DEFAULT_DATA_DIR, user_data_dir
 
@@ -55,22 +57,32 @@ def find_kubeconfig(given: str = "", environment: Mapping[str, str] | None = Non
 
 
 def load_kubeconfig(path: Path) -> Object:
-    import yaml
-
     try:
-        text = path.read_text()
-        loaded = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        loaded = _parse(path.read_text())
     except PermissionError:
         raise KubeconfigError(
             f"{path} may not be read by this user: use sudo, or a kubeconfig of your own"
         ) from None
     except OSError as failure:
         raise KubeconfigError(f"{path} cannot be read: {failure.strerror}") from failure
-    except (yaml.YAMLError, UnicodeDecodeError) as failure:
+    except ValueError as failure:
         raise KubeconfigError(f"{path} is not YAML: {failure}") from failure
     if not isinstance(loaded, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig")
     return loaded
+
+
+def _parse(text: str) -> Any:
+    """Raises ValueError. The files that we write are JSON, which is YAML, too: reading that takes a
+    command a tenth less time."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(text)
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    except yaml.YAMLError as failure:
+        raise ValueError(str(failure)) from failure
 
 
 def connection_from(path: Path, context: str = "") -> ConnectionConfig:
@@ -122,8 +134,6 @@ def write_certificate_kubeconfig(
 
 
 def _write(path: Path, server: str, ca_pem: bytes, user: str, credentials: Object) -> None:
-    import yaml
-
     cluster: Object = {"server": server}
     if ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
@@ -140,8 +150,8 @@ def _write(path: Path, server: str, ca_pem: bytes, user: str, credentials: Objec
     fresh.unlink(missing_ok=True)
     # Made with its final rights: at no time can anybody else open it.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w") as file:  # noqa: PTH123 - a descriptor, not a path
-        yaml.safe_dump(config, file, sort_keys=False)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+        file.write(orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)

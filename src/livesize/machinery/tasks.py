@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
+from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 
 log = get_logger("tasks")
+
+_TURN_SECONDS = 0.0002
 
 
 class OwnedTasks:
@@ -59,6 +62,22 @@ async def run_in_own_task(work: Coroutine[Any, Any, None]) -> None:
 def next_turn() -> Awaitable[None]:
     """Let whatever else is ready in the event loop go first, once."""
     return _NEXT_TURN
+
+
+class TurnTimer:
+    """For a round of many short pieces of work: ``is_over`` says after each whether the round has
+    held the event loop long enough to be noticed; then ``await next_turn()``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+
+    def is_over(self) -> bool:
+        now = self._clock.monotonic()
+        if now - self._since < _TURN_SECONDS:
+            return False
+        self._since = now
+        return True
 
 
 class _NextTurn:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 EPOCH_SECONDS = 1_800_000_000.0
 """The wall clock at the beginning of every simulation: 2027-01-15T08:00:00Z."""
 _TURNS_AT_ONE_INSTANT = 1_000_000
-_COLLECT_SECONDS = 600.0
+_COLLECT_SECONDS = 1800.0
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from livesize.sim.trace import Trace
 from livesize.sim.workload import Workload
 from livesize.store.memory import MemoryStore
 
-_LOOK_SECONDS = 10.0
+_LOOK_SECONDS = 60.0
 Strike: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _USER = Identity("user", Role.ADMIN)
 _CHECKER = Identity("checker", Role.ADMIN)

@@ -17,7 +17,7 @@ from livesize.api.kinds.registry import kind_of
 from livesize.api.kinds.resource import Resource
 from livesize.api.nulls import without_nulls
 from livesize.api.objects import Object, evolve
-from livesize.api.schema.shapes import _message_errors, check_shape
+from livesize.api.schema.shapes import _message_errors, _unknown, check_shape, unknown_fields
 
 RESOURCES = (PODS, NODES, LEASES, EVENTS, NAMESPACES)
 POD: Object = {
@@ -78,3 +78,6 @@ def test_the_quick_check_never_lets_pass_what_the_slow_one_refuses(
 def _both_agree(resource: Resource, obj: Object) -> None:
     schema, bare = kind_of(resource).schema, without_nulls(obj)
     assert check_shape(schema, bare) == list(_message_errors(bare, schema, ""))
+    unknown = [path for path, _ in _unknown(bare, schema.root, "")]
+    assert unknown_fields(schema, bare) == unknown
+    assert unknown_fields(schema, bare, {}, bare) == unknown

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from livesize.api.kinds.node import NODES
+from livesize.apiserver.http.responses import Response, with_warnings
 from livesize.apiserver.service import ApiService
 from livesize.machinery.steps import CrashPoints
 from unit.apiserver.conftest import ADMIN
@@ -81,6 +82,32 @@ async def test_an_unknown_field_is_kept_unless_strict(rig: Any) -> None:
     assert 'strict decoding error: unknown field "spec.foo"' in strict.json["message"]
     kept = await rig.request("POST", PODS, odd)
     assert kept.json["spec"]["foo"] == {"bar": 1}
+
+
+@pytest.mark.parametrize(
+    ("query", "warned"),
+    [({}, True), ({"fieldValidation": "Warn"}, True), ({"fieldValidation": "Ignore"}, False)],
+    ids=["nothing said", "Warn", "Ignore"],
+)
+async def test_an_unknown_field_is_warned_of(rig: Any, query: Any, warned: bool) -> None:
+    """As Kubernetes does, which says so where nothing is said, too."""
+    odd = {**POD, "spec": {**POD["spec"], "foo": {"bar": 1}}}
+    made = await rig.request("POST", PODS, odd, **query)
+    put = await rig.request("PUT", f"{PODS}/web", made.json, **query)
+    patch = {"metadata": {"fu": 1}}
+    patched = await rig.patch(f"{PODS}/web", patch, "merge", **query)
+    said = [answer.headers.get("warning") for answer in (made, put, patched)]
+    foo, fu = (f'299 - "unknown field \\"{path}\\""' for path in ("spec.foo", "metadata.fu"))
+    assert said == ([foo, foo, fu] if warned else [None] * 3)
+    assert [answer.status for answer in (made, put, patched)] == [201, 200, 200]
+
+
+def test_a_warning_is_one_header_whatever_the_field_is_called() -> None:
+    names = ['"\\', "a\r\nSet-Cookie: x", "\u00fc" * 500, *map(str, range(30))]
+    warned = with_warnings(Response(200, b""), [*names, *names])
+    texts = [value for key, value in warned.headers if key == b"warning"]
+    assert texts[:2] == [b'299 - "\\"\\\\"', b'299 - "a??Set-Cookie: x"']
+    assert (len(texts), max(map(len, texts))) == (16, 256 + len('299 - ""'))
 
 
 async def test_types_and_unknown_fields_are_looked_at_all_the_way_down(rig: Any) -> None:

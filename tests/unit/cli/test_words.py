@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,12 @@ from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import Object, name_of, namespace_of
-from livesize.cli.app import cli
 from livesize.cli.apply import parse_manifests, placed
 from livesize.cli.connection import CommandFailure
 from livesize.cli.output import Table, column_widths, format_row, print_table
 from livesize.cli.tables import format_age, pod_status, resize_word, table_of
 from livesize.cli.targets import CommandTarget, find_resource, parse_pod, parse_targets
+from livesize.main.entry import cli
 
 
 @pytest.mark.parametrize("word", ["pod", "pods", "po", "Pod", "PODS"])
@@ -290,13 +291,46 @@ def test_a_manifest_is_placed_in_the_namespace_it_needs() -> None:
         placed({**manifest, "metadata": {}}, "team", forced=False)
 
 
-def test_starting_costs_nothing_but_click() -> None:
-    heavy = ["aiohttp", "rich", "yaml", "msgspec", "orjson", "asyncio"]
-    script = f"import sys, livesize.main.entry; print([m for m in {heavy} if m in sys.modules])"
+GET_AND_RESIZE = """
+from livesize.cli import get, tables, targets
+from livesize.cli.resize import command
+from livesize.client import http, kubeconfig
+tables.columns_of(targets.find_resource("pods"))
+kubeconfig._parse("{}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "heavy"),
+    [
+        (
+            "import livesize.main.entry",
+            ["aiohttp", "rich", "yaml", "msgspec", "orjson", "asyncio", "livesize.main.settings"],
+        ),
+        (
+            GET_AND_RESIZE,
+            ["livesize.api.kinds.registry", "livesize.api.schema", "yaml", "tempfile", "rich"],
+        ),
+    ],
+    ids=["the program", "get and resize of pods"],
+)
+def test_what_is_not_imported_for_it(does: str, heavy: list[str]) -> None:
+    script = f"import sys\n{does}\nprint([m for m in {heavy} if m in sys.modules])"
     answer = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_the_list_of_commands_says_of_those_of_this_machine_what_they_say_themselves() -> None:
+    context = click.Context(cli)
+    formatter = click.HelpFormatter(width=200)
+    cli.format_commands(context, formatter)
+    listed = dict(re.findall(r"^ +(\S+) +(.+)$", formatter.getvalue(), re.MULTILINE))
+    for name in ("agent", "clean", "join", "sim", "up"):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert listed[name] == command.get_short_help_str(70)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

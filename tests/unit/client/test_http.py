@@ -167,6 +167,26 @@ async def test_waiting_for_a_busy_server_has_an_end(headers: dict[str, str], wai
         assert len(clock.slept) == 2 * waits
 
 
+async def test_requests_that_wait_for_a_busy_server_hold_up_no_others() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            return web.Response(status=429, headers={"Retry-After": "9"})
+        return web.json_response({"kind": "Pod", "metadata": {"name": "db"}})
+
+    async with serving() as served, speaking(served) as client, asyncio.TaskGroup() as tasks:
+        served.answer = answer
+        waiting = [
+            tasks.create_task(client.post(PODS, f"p{number}", "ns", "eviction", {}))
+            for number in range(REQUESTS_AT_ONCE)
+        ]
+        async with asyncio.timeout(5):
+            while len(served.asked) < REQUESTS_AT_ONCE:
+                await asyncio.sleep(0.005)
+            assert (await client.get(PODS, "db", "ns"))["metadata"]["name"] == "db"
+        for task in waiting:
+            task.cancel()
+
+
 def event(kind: str, name: str, **more: Any) -> bytes:
     return json.dumps({"type": kind, "object": {"metadata": {"name": name}, **more}}).encode()
 

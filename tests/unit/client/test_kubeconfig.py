@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def test_what_is_written_is_read_back_and_is_for_its_owner_only(tmp_path: Path) 
         "a-token",
     )
     assert namespace_from(path) == "default"
+    assert json.loads(path.read_text()) == yaml.safe_load(path.read_text()), "quick to read"
 
 
 def kubeconfig(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from livesize.api.kinds.deployment import DEPLOYMENTS
+from livesize.api.kinds.replica_set import REPLICA_SETS
+from livesize.api.kinds.resource import Resource
 from livesize.apiserver.direct_client import DirectClient
-from livesize.controllers.disruption.plan import plan_status
+from livesize.controllers.disruption.plan import plan_status, protected_pods
 from livesize.controllers.disruption.reconcile import disruption_controller
+from livesize.controllers.kit.owned_pods import owner_reference
 from livesize.controllers.resize_deadline import reconcile as deadlines
-from unit.apiserver.conftest import IDENTITIES, Rig
+from unit.api.kinds.workload_objects import workload
+from unit.apiserver.conftest import ADMIN, IDENTITIES, Rig
 from unit.controllers.at_work import at_work
 
 NOW = "2026-01-01T00:00:00Z"
@@ -44,17 +49,18 @@ def pod(name: str, state: str = "ready") -> Any:
 ])  # fmt: skip
 def test_what_is_counted(least: int, states: list[str], counted: tuple[int, ...]) -> None:
     pods = [pod(str(index), state) for index, state in enumerate(states)]
-    status = plan_status(budget(least), pods, set(), NOW)
+    own = protected_pods(budget(least), pods)
+    status = plan_status(budget(least), own, None, set(), NOW)
     assert status is not None
     fields = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
     assert tuple(status[field] for field in fields) == counted
     assert status["observedGeneration"] == 2
-    assert plan_status({**budget(least), "status": status}, pods, set(), "later") is None
+    assert plan_status({**budget(least), "status": status}, own, None, set(), "later") is None
 
 
 @pytest.mark.parametrize("least", [None, "50%"])
 def test_a_share_of_what_nobody_wants_is_nothing(least: Any) -> None:
-    status = plan_status(budget(least), [pod("a"), pod("b")], set(), NOW)
+    status = plan_status(budget(least), [pod("a"), pod("b")], None, set(), NOW)
     assert status is not None
     assert status["disruptionsAllowed"] == 0
     (condition,) = status["conditions"]
@@ -62,13 +68,32 @@ def test_a_share_of_what_nobody_wants_is_nothing(least: Any) -> None:
     assert "set spec.minAvailable to a number" in condition["message"]
 
 
+@pytest.mark.parametrize(("spec", "scale", "ready", "counted"), [
+    ({"maxUnavailable": 1}, 3, 3, (1, 3, 2, 3)),
+    ({"maxUnavailable": 1}, 5, 3, (0, 3, 4, 5)),
+    ({"maxUnavailable": "30%"}, 5, 5, (2, 5, 3, 5)),  # rounded up: two may go
+    ({"maxUnavailable": 9}, 3, 3, (3, 3, 0, 3)),
+    ({"minAvailable": "50%"}, 5, 5, (2, 5, 3, 5)),  # rounded up: three stay
+    ({"minAvailable": "100%"}, 3, 3, (0, 3, 3, 3)),
+    ({"maxUnavailable": 1}, 0, 0, (0, 0, 0, 0)),
+])  # fmt: skip
+def test_a_share_is_one_of_what_the_controllers_want(
+    spec: Any, scale: int, ready: int, counted: tuple[int, ...]
+) -> None:
+    shared = {**budget(None), "spec": {"selector": {}, **spec}}
+    status = plan_status(shared, [pod(str(index)) for index in range(ready)], scale, set(), NOW)
+    assert status is not None
+    fields = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    assert tuple(status[field] for field in fields) == counted
+
+
 def test_who_was_evicted_counts_no_more_until_it_is_clear_that_it_stayed() -> None:
     pods = [pod("a"), pod("b"), pod("c", "leaving")]
     evicted = budget(1, disruptedPods=dict.fromkeys("acd", NOW))
-    status = plan_status(evicted, pods, set(), NOW)
+    status = plan_status(evicted, pods, None, set(), NOW)
     assert status is not None
     assert (status["disruptedPods"], status["disruptionsAllowed"]) == ({"a": NOW}, 0)
-    status = plan_status(evicted, pods, {"a"}, NOW)
+    status = plan_status(evicted, pods, None, {"a"}, NOW)
     assert status is not None
     assert ("disruptedPods" in status, status["disruptionsAllowed"]) == (False, 1)
 
@@ -84,7 +109,7 @@ def test_no_more_may_leave_than_are_left_over(
 ) -> None:
     pods = [pod(str(index), state) for index, state in enumerate(states)]
     known = budget(least, disruptedPods=dict.fromkeys(sorted(evicted), NOW))
-    status = plan_status(known, pods, set(), NOW)
+    status = plan_status(known, protected_pods(known, pods), None, set(), NOW)
     assert status is not None
     staying = sum(
         state == "ready" and str(index) not in evicted for index, state in enumerate(states)
@@ -220,3 +245,43 @@ async def test_the_deadline_of_a_resize_heeds_the_budget(
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(("resource", "wanted"), [
+    (DEPLOYMENTS, 4),
+    (REPLICA_SETS, 4),
+])  # fmt: skip
+async def test_a_share_follows_the_scale_of_the_workload(
+    rig: Rig, resource: Resource, wanted: int
+) -> None:
+    """Its pods' own controller, or the Deployment above it, says how many there should be."""
+    client = DirectClient(rig.service, ADMIN)
+    made = await client.create(resource, workload(resource, "web", replicas=wanted), "default")
+    owner = made
+    if resource == DEPLOYMENTS:
+        below = workload(REPLICA_SETS, "web-1", replicas=3)
+        below["metadata"]["ownerReferences"] = [owner_reference(resource, made)]
+        owner = await client.create(REPLICA_SETS, below, "default")
+    for name in "abc":
+        await running(rig, name)
+        reference = {"metadata": {"ownerReferences": [owner_reference(REPLICA_SETS, owner)]}}
+        await rig.patch(f"{PODS}/{name}", reference)
+    spec = {"maxUnavailable": 2, "selector": {}}
+    await rig.request("POST", BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
+    budget = await allowed(rig, 1)
+    assert budget["status"]["expectedPods"] == wanted
+    await client.patch(resource, "web", {"spec": {"replicas": 3}}, namespace="default")
+    await allowed(rig, 2)
+    await running(rig, "alone")  # without a controller: it is healthy, but not expected
+    await allowed(rig, 3)
+
+
+async def test_a_controller_that_nobody_knows_keeps_its_pods(rig: Rig) -> None:
+    await running(rig, "a")
+    unknown = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "f", "uid": "u"}
+    patch = {"metadata": {"ownerReferences": [{**unknown, "controller": True}]}}
+    assert (await rig.patch(f"{PODS}/a", patch)).status == 200
+    spec = {"maxUnavailable": 1, "selector": {}}
+    await rig.request("POST", BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
+    budget = await allowed(rig, 0)
+    assert budget["status"]["conditions"][0]["reason"] == "SyncFailed"

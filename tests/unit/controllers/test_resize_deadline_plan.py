@@ -168,7 +168,19 @@ def test_sizes_as_the_node_reports_them() -> None:
     assert actual_sizes(seen) == FORMER
 
 
-@pytest.mark.parametrize("text", ["", "{}", "nonsense", '{"generation": "3"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "nonsense",
+        '{"generation": "3"}',
+        '{"generation": 3, "time": "soon", "former": {}}',
+        '{"generation": 3, "time": "2026-01-31T12:00:00Z", "former": {"app": {"limits": "x"}}}',
+        '{"generation": 3, "time": "2026-01-31", "former": {"app": {"limits": {"cpu": "x"}}}}',
+        '{"generation": 3, "time": "2026-01-31T12:00:00Z", "former": {}, "desired": {"app": 1}}',
+    ],
+)
 def test_an_annotation_that_makes_no_sense_counts_as_none(text: str) -> None:
     seen = pod("Revert")
     seen["metadata"]["annotations"][BEGAN] = text
@@ -176,7 +188,7 @@ def test_an_annotation_that_makes_no_sense_counts_as_none(text: str) -> None:
 
 
 def test_what_is_noted_is_read_again() -> None:
-    began = ResizeBegan(3, "2026-01-31T12:00:00Z", FORMER)
+    began = ResizeBegan(3, "2026-01-31T12:00:00Z", FORMER, {"app": AFTER})
     seen = pod("Revert")
     seen["metadata"]["annotations"][BEGAN] = format_began(began)
     assert began_of(seen) == began

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from livesize.machinery.tasks import OwnedTasks
+from livesize.machinery.tasks import OwnedTasks, TurnTimer
+from virtual_time import CLOCK, virtual_time
 
 
 async def test_close_leaves_no_task_and_waits_for_what_it_cancels() -> None:
@@ -63,3 +64,12 @@ async def test_a_task_that_fails_is_said_at_once_and_the_others_go_on(
     await tasks.wait()
     assert went_on.is_set()
     assert [record.message for record in caplog.records] == ["task failed"]
+
+
+@virtual_time
+async def test_a_round_that_takes_long_is_told_when_its_turn_is_over() -> None:
+    turn = TurnTimer(CLOCK)
+    assert not turn.is_over()
+    await CLOCK.sleep(0.0002)
+    assert turn.is_over()
+    assert not turn.is_over(), "a new turn"

@@ -2,8 +2,9 @@
 
 Each turn begins with what the machine and the object say now, so a turn may be cut off anywhere
 and the next one goes on. A change of the object, an event of the machine and a verdict of the judge
-wake the worker. Besides that it looks every ``recheck_seconds``, so that it drives a limit changed
-by hand back to what was allocated.
+wake the worker. A worker with nothing left to do waits without a timer: the agent has it read the
+machine every ``recheck_seconds`` (``recheck``), and a limit changed by hand wakes it. Any other
+worker has a turn at least that often.
 
 The worker has its parts do the work: the observer looks (observer.py), ``PodMachine`` acts
 (machine.py), the driver resizes (agent/resize/driver.py), the reporter posts (status_reporter.py).
@@ -44,6 +45,7 @@ from livesize.agent.report import (
 from livesize.agent.resize.attempt import POST_ERRORS, WORLD_ERRORS, PodActions
 from livesize.agent.resize.driver import NEVER, NodeAdmission, ResizeDriver
 from livesize.agent.resize.restarts import is_due
+from livesize.agent.vm.report import only_time_passed
 from livesize.agent.volumes.conversion import volumes_of
 from livesize.agent.volumes.pod_volumes import PodVolumes
 from livesize.api.objects import Object, name_of, namespace_of
@@ -165,15 +167,37 @@ class PodWorker:
                 self._idle_look = None
                 wait_seconds = await self._guarded_turn()
                 if not self._finished:
-                    await self._pause(wait_seconds)
-                while wait_seconds == NEVER and self._is_idle():  # as most pods nearly always are
-                    await self._pause(NEVER)
+                    await self._await_work(wait_seconds)
             self._probes.end()
 
-    def _is_idle(self) -> bool:
-        """Nothing woke the worker, and the machine reads as it did when nothing was left to do."""
+    def recheck(self) -> None:
+        """Wake the worker if it waits for work, and the machine does not read as it did when
+        nothing was left to do."""
         look = None if self._wake.is_set() else self._idle_look
-        return look is not None and observe_pod(self._dependencies.runtime, self.uid) == look
+        if look is None or look.vm is not None:
+            return
+        try:
+            is_same = observe_pod(self._dependencies.runtime, self.uid) == look
+        except RuntimeCallError:
+            is_same = False  # the turn meets the same, and says so
+        if not is_same:
+            self._wake.set()
+
+    async def _await_work(self, wait_seconds: float) -> None:
+        look = self._idle_look if wait_seconds == NEVER else None
+        if look is None:
+            await self._pause(wait_seconds)
+        elif look.vm is None:
+            await self._wake.wait()  # as most pods nearly always do
+        else:
+            await self._pause(NEVER)
+            while not self._wake.is_set() and await self._guest_is_idle(look):
+                await self._pause(NEVER)
+
+    async def _guest_is_idle(self, look: PodSnapshot) -> bool:
+        """The machine and the guest read as they did when nothing was left to do."""
+        now = await self._observer.read_again(self._observer.observe())
+        return only_time_passed(look, now)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -218,6 +242,7 @@ class PodWorker:
             case Idle():
                 await self._leave_ledger()
                 await self._reporter.report()
+                self._idle_look = snapshot
             case FinishPod(succeeded=succeeded):
                 self._observer.ending = Ending("Succeeded" if succeeded else "Failed")
                 await self._leave_ledger()
@@ -273,8 +298,10 @@ class PodWorker:
                 return 0.0  # something ended meanwhile
 
     def _is_settled(self, look: PodSnapshot) -> bool:
-        """All runs, and there is nothing that ``look`` does not show: files, guests, probes."""
-        is_simple = not (self._probes.any or look.vm or volumes_of(self._record.pod))
+        """All runs, and there is nothing that ``look`` does not show: files, silent guests,
+        probes."""
+        is_silent = look.vm is not None and look.vm.guest is None
+        is_simple = not (self._probes.any or is_silent or volumes_of(self._record.pod))
         is_done = self._observer.is_running(look) and not self._driver.is_unfinished()
         return is_simple and is_done and self._dependencies.cpus is None
 

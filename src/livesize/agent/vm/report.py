@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.observation import PodSnapshot
 from livesize.agent.vm.sizes import vm_target
@@ -84,9 +86,29 @@ def steadied(before: Object, built: Object) -> Object:
     and a little more or less free memory are no news of their own."""
     if _without_passing(before) != _without_passing(built):
         return built
-    was, now = _available(before), _available(built)
-    step = max(_AVAILABLE_STEP_BYTES, max(was, now) // _AVAILABLE_SHARE)
-    return before if abs(was - now) < step else built
+    return before if _is_little(_available(before), _available(built)) else built
+
+
+def only_time_passed(before: PodSnapshot, now: PodSnapshot) -> bool:
+    """Two readings of a pod and its guest differ in nothing else."""
+    if before.vm is None or now.vm is None or before.vm.guest is None or now.vm.guest is None:
+        return before == now
+    lasting = replace(
+        now.vm,
+        read_at=before.vm.read_at,
+        guest=replace(
+            now.vm.guest,
+            uptime_seconds=before.vm.guest.uptime_seconds,
+            memory_available_bytes=before.vm.guest.memory_available_bytes,
+        ),
+    )
+    available = before.vm.guest.memory_available_bytes, now.vm.guest.memory_available_bytes
+    return replace(now, vm=lasting) == before and _is_little(*available)
+
+
+def _is_little(was_bytes: int, now_bytes: int) -> bool:
+    step_bytes = max(_AVAILABLE_STEP_BYTES, max(was_bytes, now_bytes) // _AVAILABLE_SHARE)
+    return abs(was_bytes - now_bytes) < step_bytes
 
 
 def _being_updated(view: VmView) -> Object:

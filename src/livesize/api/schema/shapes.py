@@ -8,6 +8,7 @@ are free; null is a value of no type, so callers take it out first.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,9 +76,27 @@ def check_shape(schema: Schema, obj: Object, known: Object | None = None) -> lis
     return []
 
 
-def unknown_fields(schema: Schema, obj: Object) -> list[str]:
-    """Paths of fields that no message has."""
-    return list(_unknown(obj, schema.root, ""))
+def unknown_fields(
+    schema: Schema, obj: Object, known: Object | None = None, patch: Any = None
+) -> list[str]:
+    """Paths of fields that no message has. Where ``obj`` was made of ``known`` by a ``patch``, only
+    those that the patch names or changes: the others are stored already, and not its fault."""
+    rest = obj if known is None else unshared(obj, known)
+    if _has_known_fields(rest, schema) and (known is None or _has_known_fields(patch, schema)):
+        return []
+    if known is None:
+        return [path for path, _ in _unknown(obj, schema.root, "")]
+    named = {_anywhere(path) for path, _ in _unknown(patch, schema.root, "")}
+    rest = obj if named else rest
+    found = [(path, _anywhere(path), value) for path, value in _unknown(rest, schema.root, "")]
+    if not found:
+        return []
+    before = [(_anywhere(path), value) for path, value in _unknown(known, schema.root, "")]
+    return [
+        path
+        for path, anywhere, value in found
+        if anywhere in named or (anywhere, value) not in before
+    ]
 
 
 @functools.cache
@@ -89,13 +108,38 @@ def _compiled(schema: Schema) -> Any:
 
 def _compiled_field(field: Field) -> Any:
     one = _compiled(field.type) if isinstance(field.type, Schema) else _COMPILED[field.type]
+    return _as_often(one, field)
+
+
+def _as_often(one: Any, field: Field) -> Any:
     match field.cardinality:
         case Cardinality.ONE:
             return one
         case Cardinality.LIST:
-            return list[one]  # type: ignore[valid-type]
+            return list[one]
         case Cardinality.MAP:
-            return dict[str, one]  # type: ignore[valid-type]
+            return dict[str, one]
+
+
+def _has_known_fields(value: Any, schema: Schema) -> bool:
+    """False where something may be unknown; in microseconds, as the check of types."""
+    try:
+        msgspec.convert(value, _structure(schema))
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@functools.cache
+def _structure(schema: Schema) -> Any:
+    """A type of messages in messages, whatever the values are."""
+    fields = [
+        (name, _as_often(_structure(field.type), field), None)
+        if isinstance(field.type, Schema)
+        else (name, Any, None)
+        for name, field in schema.fields.items()
+    ]
+    return msgspec.defstruct(schema.name, fields, forbid_unknown_fields=True, gc=False)
 
 
 def _read_quantity(_: type, value: Any) -> _Quantity:
@@ -145,7 +189,15 @@ def _wrong(field: str, detail: str, value: Any) -> FieldError:
     return FieldError(FieldErrorKind.TYPE_INVALID, field, detail, shown)
 
 
-def _unknown(value: Any, field: Field, where: str) -> Iterator[str]:
+def _anywhere(path: str) -> str:
+    """Elements of a list may have moved."""
+    return _INDEX.sub("[]", path)
+
+
+_INDEX = re.compile(r"\[\d+\]")
+
+
+def _unknown(value: Any, field: Field, where: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list) and field.cardinality is Cardinality.LIST:
         for index, item in enumerate(value):
             yield from _unknown(item, field.element, f"{where}[{index}]")
@@ -155,4 +207,4 @@ def _unknown(value: Any, field: Field, where: str) -> Iterator[str]:
             if name in field.fields:
                 yield from _unknown(item, field.fields[name], here)
             else:
-                yield here
+                yield here, item

@@ -18,7 +18,9 @@ from livesize.machinery.clock import Clock
 from livesize.store.interface import ConflictError, StoreUnavailableError
 
 BATCH = 100  # in one commit
-SHORTEST_PAUSE_SECONDS = 1.0  # what is due within a second goes in one round
+ROUNDS_IN_A_LIFE = 60
+"""What is due soon goes in one round: a round reads every event, and where many are said one is due
+at every moment. So an event of an hour goes up to a minute late, as in Kubernetes."""
 
 
 class EventExpirer:
@@ -52,7 +54,7 @@ class EventExpirer:
         for begin in range(0, len(expiry.keys), BATCH):
             await self._remove([records[key] for key in expiry.keys[begin : begin + BATCH]])
         due_seconds = self._terms.life_seconds if expiry.due_seconds is None else expiry.due_seconds
-        return max(due_seconds, SHORTEST_PAUSE_SECONDS)
+        return max(due_seconds, self._terms.life_seconds / ROUNDS_IN_A_LIFE)
 
     async def _remove(self, records: Sequence[ObjectRecord]) -> None:
         with contextlib.suppress(StoreUnavailableError):  # the next round tries again

@@ -42,7 +42,12 @@ from livesize.apiserver.http.options import (
 from livesize.apiserver.http.protobuf import PROTOBUF, decode_protobuf
 from livesize.apiserver.http.requests import Form, Request
 from livesize.apiserver.http.resource_metrics import ResourceMetrics
-from livesize.apiserver.http.responses import Response, json_answer, list_answer
+from livesize.apiserver.http.responses import (
+    Response,
+    json_answer,
+    list_answer,
+    with_warnings,
+)
 from livesize.apiserver.http.reviews import answer_review
 from livesize.apiserver.http.router import Route
 from livesize.apiserver.http.tables import included_of, table
@@ -126,7 +131,10 @@ class Handlers:
         if route.resource in METRICS:
             metered = ResourceMetrics(self._service, self._clock.now())
             return await metered.answer(identity, verb, route, request)
-        return await self._by_verb[verb](identity, route, request)
+        answered = await self._by_verb[verb](identity, route, request)
+        if request.warnings and isinstance(answered, Response):
+            return with_warnings(answered, request.warnings)
+        return answered
 
     async def review(self, identity: Identity, resource: Resource, request: Request) -> Response:
         return await answer_review(self._service, identity, resource, await _body(request))

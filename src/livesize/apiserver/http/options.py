@@ -24,16 +24,18 @@ _KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOption
 
 
 def write_options(request: Request) -> WriteOptions:
+    """Unknown fields are warned of where nothing is said, as in Kubernetes."""
+    warn = request.warnings.extend
     if not request.query:
-        return WriteOptions(manager=_manager(request))
+        return WriteOptions(False, FieldValidation.WARN, _manager(request), warn=warn)
     dry_run = request.query.get("dryRun", "")
     if dry_run not in ("", "All"):
         raise _unsupported(request, "dryRun", dry_run, '"All"')
-    text = request.query.get("fieldValidation") or FieldValidation.IGNORE.value
+    text = request.query.get("fieldValidation") or FieldValidation.WARN.value
     if text not in list(FieldValidation):
         listed = ", ".join(f'"{word}"' for word in FieldValidation)
         raise _unsupported(request, "fieldValidation", text, listed)
-    return WriteOptions(dry_run == "All", FieldValidation(text), _manager(request))
+    return WriteOptions(dry_run == "All", FieldValidation(text), _manager(request), warn=warn)
 
 
 def apply_options(request: Request) -> WriteOptions:

@@ -43,6 +43,8 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
     still_known: Callable[[], bool] | None = None
     """For a watch: whether who asked would still be let in."""
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """What the answer says besides."""
 
     def flag(self, name: str) -> bool:
         """Booleans as Kubernetes reads them: anything but nothing, 0 and false is true."""

@@ -20,6 +20,8 @@ TEXT = b"text/plain; charset=utf-8"
 PIECE_BYTES = 256 * 1024
 UNREAD_SECONDS = 60.0
 """Who has read nothing of a long answer for so long does not get the rest."""
+MAX_WARNINGS = 16
+MAX_WARNING_LENGTH = 256
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -45,6 +47,18 @@ def refusal_answer(error: StatusError) -> Response:
     if retry_after is not None:
         headers = (*headers, (b"retry-after", str(retry_after).encode()))
     return Response(error.code, orjson.dumps(error.to_status()), JSON, headers)
+
+
+def with_warnings(answer: Response, sentences: Sequence[str]) -> Response:
+    """Each sentence once, as a header that clients show to people; the names in it are theirs."""
+    headers = tuple(_warning(text) for text in list(dict.fromkeys(sentences))[:MAX_WARNINGS])
+    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
+
+
+def _warning(text: str) -> tuple[bytes, bytes]:
+    shown = "".join(one if " " <= one <= "~" else "?" for one in text[:MAX_WARNING_LENGTH])
+    quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return b"warning", f'299 - "{quoted}"'.encode()
 
 
 def list_answer(

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, generation_of
 from livesize.api.patch import PatchType
 from livesize.api.resources import ResourceName, container_resources

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 from livesize.api.errors import StatusError
-from livesize.api.kinds.pod import PODS
+from livesize.api.kinds.pod_resource import PODS
 from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of, version_of
 from livesize.cli.resize.plan import ResizePatch

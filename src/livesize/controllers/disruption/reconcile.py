@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from livesize.api.disruption import is_healthy, protects
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
+from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta
-from livesize.controllers.disruption.plan import plan_status
+from livesize.controllers.disruption.plan import plan_status, protected_pods
+from livesize.controllers.disruption.scale import own_scale, scaled_kinds, wanted_pods
 from livesize.controllers.kit.loop import Controller
 from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Result
@@ -36,6 +38,10 @@ def disruption_controller(context: Context) -> Controller[Key]:
         watches=(
             Watch(DISRUPTION_BUDGETS, own_key),
             Watch(PODS, _budgets_of, once_there_is=DISRUPTION_BUDGETS),
+            *(
+                Watch(scaled, _budgets_of_namespace(scaled), once_there_is=DISRUPTION_BUDGETS)
+                for scaled in scaled_kinds()
+            ),
         ),
         reconcile=reconcile,
     )
@@ -52,6 +58,20 @@ def _budgets_of(delta: Delta, read: Reader) -> Iterator[Key]:
             yield namespace, name_of(budget)
 
 
+def _budgets_of_namespace(scaled: Resource) -> Callable[[Delta, Reader], Iterator[Key]]:
+    """A workload that wants another number of pods changes what a share is a share of."""
+
+    def keys(delta: Delta, read: Reader) -> Iterator[Key]:
+        states = [one for one in (delta.old, delta.new) if one is not None]
+        if len({own_scale(scaled, one) for one in states}) < 2 and len(states) == 2:
+            return
+        namespace = namespace_of(delta.object)
+        for budget in read.list(DISRUPTION_BUDGETS, namespace):
+            yield namespace, name_of(budget)
+
+    return keys
+
+
 async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> Result:
     namespace, name = key
     budget = read.get(DISRUPTION_BUDGETS, name, namespace)
@@ -60,8 +80,9 @@ async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> 
     since: dict[str, str] = lookup(budget, "status", "disruptedPods", default={})
     ages = {name: clock.now() - parse_time(time) for name, time in since.items()}
     overdue = {name for name, age in ages.items() if age >= CONFIRMED_SECONDS}
-    pods = read.list(PODS, namespace)
-    status = plan_status(budget, pods, overdue, format_time(clock.now()))
+    own = protected_pods(budget, read.list(PODS, namespace))
+    scale = wanted_pods(own, read)
+    status = plan_status(budget, own, scale, overdue, format_time(clock.now()))
     if status is not None:
         counted = evolve(budget, ("status",), status)
         await write.update(DISRUPTION_BUDGETS, counted, subresource="status")

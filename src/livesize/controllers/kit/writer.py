@@ -138,8 +138,8 @@ class ApiWriter:
         )
 
     async def evict(self, pod: Object) -> bool:
-        """As every client may: a disruption budget that protects the pod is heeded, and then this
-        is False. A pod that is gone, or another one of its name, is evicted enough."""
+        """As every client may. False: not now, because a disruption budget protects it, or several
+        do; or because it is another pod by now."""
         eviction = {
             "kind": "Eviction",
             "apiVersion": "policy/v1",
@@ -150,12 +150,10 @@ class ApiWriter:
             try:
                 await self.post(PODS, pod, "eviction", eviction)
             except StatusError as refusal:
-                if refusal.code == _TOO_MANY:
-                    return False
-                if refusal.code != _CONFLICT:
+                if refusal.code not in (_CONFLICT, _TOO_MANY):
                     raise
-            else:
-                self._log.note_deletion(self._key, PODS, uid_of(pod))
+                return False
+            self._log.note_deletion(self._key, PODS, uid_of(pod))
         return True
 
     def enqueue(self, key: Hashable) -> None:

@@ -34,6 +34,8 @@ from livesize.controllers.resize_deadline.began import (
     ResizeBegan,
     began_of,
     format_began,
+    has_come_true,
+    is_noted,
 )
 from livesize.controllers.resize_deadline.plan import (
     Evict,
@@ -47,6 +49,7 @@ from livesize.machinery.clock import Clock
 from livesize.machinery.context import Context
 from livesize.machinery.telemetry import get_logger
 
+_FORBIDDEN = 403
 _INVALID = 422
 _ROUNDED_SECONDS = 1.0
 """Times are written in whole seconds, rounded down; no resize gets less than its deadline."""
@@ -80,10 +83,9 @@ class ResizeDeadlines:
         pod = delta.new
         if pod is None or acting_deadline(pod) is None:
             self._former.pop(uid_of(delta.object), None)
-            return
-        if delta.old is not None:
+        elif delta.old is not None:
             self._remember(delta.old, pod)
-        if progress_of(pod) is not ResizeProgress.SETTLED or began_of(pod) is not None:
+        if pod is not None and (is_noted(pod) or not _is_over(pod)):
             yield namespace_of(pod), name_of(pod)
 
     def _remember(self, old: Object, new: Object) -> None:
@@ -97,8 +99,8 @@ class ResizeDeadlines:
         pod = read.get(PODS, name, namespace)
         if pod is None:
             return Done()
-        if progress_of(pod) is ResizeProgress.SETTLED:
-            if began_of(pod) is not None:
+        if _is_over(pod):
+            if is_noted(pod):
                 await _annotate(pod, None, write)
             return Done()
         began = self._began(pod)
@@ -122,11 +124,19 @@ class ResizeDeadlines:
         noted, generation = began_of(pod), generation_of(pod)
         if noted is not None and noted.generation == generation:
             return noted
-        now = format_time(self._clock.now())
-        former = self._former.get(uid_of(pod)) if noted is None else noted.former
+        now, desired = format_time(self._clock.now()), desired_sizes(pod)
+        former = self._former.get(uid_of(pod))
+        if former is None and noted is not None:
+            # It may have come true while no controller looked.
+            former = noted.desired if has_come_true(noted, pod) else noted.former
         if former is not None:
-            return ResizeBegan(generation, now, former)
-        return ResizeBegan(generation, report_of(pod).since or now, actual_sizes(pod))
+            return ResizeBegan(generation, now, former, desired)
+        return ResizeBegan(generation, report_of(pod).since or now, actual_sizes(pod), desired)
+
+
+def _is_over(pod: Object) -> bool:
+    """Nothing is waited for: the resize is done, or its deadline was taken back."""
+    return acting_deadline(pod) is None or progress_of(pod) is ResizeProgress.SETTLED
 
 
 async def _annotate(pod: Object, began: str | None, write: ApiWriter) -> None:
@@ -144,6 +154,9 @@ async def _revert(pod: Object, patch: Object, write: ApiWriter) -> Result:
             any_version=True,
         )
     except StatusError as refusal:
+        if refusal.code in (_FORBIDDEN, _INVALID):
+            why = f"the resize was not done in time and cannot be taken back: {refusal.message}"
+            _tell(pod, EventReason.RESIZE_NOT_REVERTED, why, write)
         if refusal.code != _INVALID:
             raise
         return Never(refusal.message)

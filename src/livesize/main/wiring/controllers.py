@@ -11,6 +11,7 @@ from typing import Any
 
 from livesize.client.interface import Client
 from livesize.controllers.claims.reconcile import claims_controller
+from livesize.controllers.deployment.reconcile import deployment_controller
 from livesize.controllers.disruption.reconcile import disruption_controller
 from livesize.controllers.garbage.reconcile import garbage_controller
 from livesize.controllers.in_place.reconcile import in_place_controller
@@ -18,6 +19,7 @@ from livesize.controllers.kit.loop import Controller, run_controllers
 from livesize.controllers.kit.metrics import KitMetrics
 from livesize.controllers.node_lifecycle.reconcile import node_lifecycle_controller
 from livesize.controllers.quota.reconcile import quota_controller
+from livesize.controllers.replicaset.reconcile import replicaset_controller
 from livesize.controllers.resize_deadline.reconcile import resize_deadline_controller
 from livesize.machinery.context import Context
 from livesize.main.settings.table import Part
@@ -28,6 +30,8 @@ CLUSTER: tuple[Callable[[Context], Controller[Any]], ...] = (
     quota_controller,
     disruption_controller,
     claims_controller,
+    replicaset_controller,
+    deployment_controller,
 )
 """What every Kubernetes cluster brings itself: they run on a Livesize API server only."""
 

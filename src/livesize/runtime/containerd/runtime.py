@@ -176,7 +176,7 @@ class ContainerdRuntime:
         return observe_usage()
 
     async def open(self) -> None:
-        self._lock.take()
+        await self._lock.take(self._clock)
         settings, clock = self._settings, self._clock
         try:
             ctr, node_uid = find_ctr(), self._node_uid()

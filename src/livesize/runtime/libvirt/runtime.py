@@ -155,7 +155,7 @@ class LibvirtRuntime:
     # Opening and closing.
 
     async def open(self) -> None:
-        self._lock.take()
+        await self._lock.take(self._clock)
         self._groups.open()
         self._rotation.open()
         for uid in self._folders.uids():

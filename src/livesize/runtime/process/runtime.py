@@ -132,7 +132,7 @@ class ProcessRuntime:
         return observe_usage()
 
     async def open(self) -> None:
-        self._lock.take()
+        await self._lock.take(self._clock)
         self._records.open()
         self._starter.open()
         self._groups.open()

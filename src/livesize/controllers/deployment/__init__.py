@@ -1,0 +1,1 @@
+"""Rolls a Deployment from one template to the next, through its ReplicaSets."""

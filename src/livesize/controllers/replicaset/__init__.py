@@ -1,0 +1,1 @@
+"""Keeps as many pods of a ReplicaSet as it says."""
