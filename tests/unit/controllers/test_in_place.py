@@ -112,13 +112,20 @@ async def fill(cluster: WorkloadCluster, node: str, cpu: str) -> None:
 
 
 async def spread(cluster: WorkloadCluster, resource: Resource, **more: Any) -> dict[str, str]:
-    """One pod on each node; the node of the second has no room to grow."""
-    before = await running(cluster, resource, **more)
-    pods = await cluster.pods()
-    assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods)
-    await fill(cluster, pods[1]["spec"]["nodeName"], "2500m")
+    """Each pod is on a node of its own; that of one, db-1 of a StatefulSet, has no room for it to
+    grow."""
+    for replicas in (1, 2, 3):
+        if replicas == 1:
+            await running(cluster, resource, replicas=1, **more)
+        else:
+            await cluster.write(resource, {"spec": {"replicas": replicas}})
+        await cluster.until_ready(replicas)
+        await cluster.clock.sleep(1)
+    nodes = [pod["spec"]["nodeName"] for pod in await cluster.pods()]
+    assert len(set(nodes)) == len(nodes)
+    await fill(cluster, nodes[1], "2500m")
     await cluster.clock.sleep(1)
-    return before
+    return await uids(cluster)
 
 
 @KINDS

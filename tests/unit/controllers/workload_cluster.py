@@ -1,8 +1,7 @@
 """A cluster on virtual time: the real API service, scheduler and agents, machines in memory.
 
-The controllers of StatefulSets, Deployments and ReplicaSets are small stand-ins with what of
-Kubernetes' semantics a resize in place depends on: revisions and their labels, the partition, the
-pause, a ReplicaSet that is found by its template. in_place may die at any of its writes.
+The controller of StatefulSets is a small stand-in with what of Kubernetes' semantics a resize in
+place depends on: revisions and their labels, and the partition. in_place may die at any write.
 """
 
 from __future__ import annotations
@@ -19,17 +18,14 @@ from livesize.agent.settings import AgentSettings
 from livesize.api.conditions import is_true
 from livesize.api.errors import StatusError
 from livesize.api.kinds.controller_revision import CONTROLLER_REVISIONS
-from livesize.api.kinds.deployment import DEPLOYMENTS
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.replica_set import REPLICA_SETS
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
-from livesize.api.workload_resize import RESIZE_STATUS, TEMPLATE_HASH, template_change, template_of
-from livesize.api.workload_resize import TemplateChange as Change
+from livesize.api.workload_resize import RESIZE_STATUS, template_of
 from livesize.apiserver.auth.identities import Identity
 from livesize.client.interface import Client
 from livesize.controllers.in_place.reconcile import in_place_controller
@@ -285,7 +281,6 @@ async def control_cluster(client: Client, context: Context) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(run_controllers(controllers, client, context, KitMetrics()))
         tasks.create_task(_repeat(_control_sets, client, context))
-        tasks.create_task(_repeat(_control_deployments, client, context))
 
 
 async def _repeat(control: Callable[[Client], Any], client: Client, context: Context) -> None:
@@ -392,68 +387,3 @@ async def _control_members(
             return
         if not is_true(pod, "Ready"):
             return
-
-
-async def _control_deployments(client: Client) -> None:
-    pods, sets = await _items(client, PODS), await _items(client, REPLICA_SETS)
-    for owner in await _items(client, DEPLOYMENTS):
-        await _control_deployment(client, owner, _owned(sets, owner), pods)
-    for one in sets:
-        await _control_replica_set(client, one, _owned(pods, one))
-
-
-async def _control_deployment(
-    client: Client, owner: Object, sets: list[Object], pods: list[Object]
-) -> None:
-    """Finds its ReplicaSet by the template, and moves one pod at a time."""
-    sets.sort(key=lambda one: (one["metadata"]["creationTimestamp"], name_of(one)))
-    template, replicas = template_of(owner), owner["spec"]["replicas"]
-    new = next(
-        (one for one in sets if template_change(template_of(one), template) is Change.NONE), None
-    )
-    own = [pod for one in sets for pod in _owned(pods, one)]
-    updated = len(_owned(pods, new)) if new is not None else 0
-    counts = {"replicas": len(own), "updatedReplicas": updated}
-    after = {"observedGeneration": generation_of(owner), **counts}
-    status = owner.get("status") or {}
-    if after != {key: status.get(key) for key in after}:
-        noted = evolve(owner, ("status",), {**status, **after})
-        await client.update(DEPLOYMENTS, noted, subresource="status")
-    if owner["spec"].get("paused"):
-        return
-    if new is None:
-        tag = _hash(template)
-        made = _pod(owner, DEPLOYMENTS, f"{name_of(owner)}-{tag}", template, **{TEMPLATE_HASH: tag})
-        labels = {**LABELS, TEMPLATE_HASH: tag}
-        inner = evolve(template, ("metadata", "labels"), labels)
-        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": inner}
-        await client.create(REPLICA_SETS, {"metadata": made["metadata"], "spec": spec}, NAMESPACE)
-        return
-    olds = [one for one in sets if one is not new and one["spec"]["replicas"]]
-    ready = all(is_true(pod, "Ready") for pod in own)
-    if new["spec"]["replicas"] != replicas and (ready or not olds):
-        step = replicas if not olds else new["spec"]["replicas"] + 1
-        await client.update(REPLICA_SETS, evolve(new, ("spec", "replicas"), step))
-    elif olds and ready:
-        less = olds[0]["spec"]["replicas"] - 1
-        await client.update(REPLICA_SETS, evolve(olds[0], ("spec", "replicas"), less))
-
-
-async def _control_replica_set(client: Client, owner: Object, pods: list[Object]) -> None:
-    seen = {"observedGeneration": generation_of(owner), "replicas": len(pods)}
-    if seen != {key: lookup(owner, "status", key) for key in seen}:
-        noted = evolve(owner, ("status",), {**(owner.get("status") or {}), **seen})
-        owner = await client.update(REPLICA_SETS, noted, subresource="status")
-    alive = [
-        pod
-        for pod in pods
-        if not lookup(pod, "metadata", "deletionTimestamp")
-        and lookup(pod, "status", "phase") not in ("Failed", "Succeeded")
-    ]
-    if len(alive) < owner["spec"]["replicas"]:
-        made = _pod(owner, REPLICA_SETS, "", template_of(owner))
-        made["metadata"]["generateName"] = f"{name_of(owner)}-"
-        del made["metadata"]["name"]
-        await client.create(PODS, made, NAMESPACE)
-    elif len(alive) > owner["spec"]["replicas"]:
-        await client.delete(PODS, name_of(alive[-1]), NAMESPACE)
