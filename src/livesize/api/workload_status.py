@@ -40,17 +40,13 @@ def format_status(status: ResizeStatus) -> str:
     return json.dumps(msgspec.to_builtins(status), sort_keys=True, separators=(",", ":"))
 
 
-def parse_status(text: str | None) -> ResizeStatus | None:
+def last_status(workload: Object) -> ResizeStatus | None:
+    """The last report, which may be of a resize that is long done."""
+    text = lookup(workload, "metadata", "annotations", RESIZE_STATUS)
     try:
         return msgspec.json.decode(text or "", type=ResizeStatus)
     except msgspec.DecodeError:
         return None
-
-
-def last_status(workload: Object) -> ResizeStatus | None:
-    """The last report, which may be of a resize that is long done."""
-    text = lookup(workload, "metadata", "annotations", RESIZE_STATUS)
-    return parse_status(text) if isinstance(text, str) else None
 
 
 def current_status(workload: Object) -> ResizeStatus | None:
@@ -61,12 +57,15 @@ def current_status(workload: Object) -> ResizeStatus | None:
     return status if status is not None and status.generation >= since else None
 
 
-def largest_feasible(messages: Iterable[str]) -> str:
-    """The largest size for a pod on the nodes whose refusals say how much they have; or empty."""
+def feasible_size(messages: Iterable[str]) -> str:
+    """What to ask for where some pods cannot have their size: IBM's words, with the largest size
+    on the nodes whose refusals say how much they have."""
     least: dict[str, int] = {}
     for message in messages:
         for resource, capacity in _CAPACITY.findall(message):
             least[resource] = min(int(capacity), least.get(resource, int(capacity)))
-    return " and ".join(
+    most = " and ".join(
         f"{name} {_FORMATS[name](amount)}" for name, amount in sorted(least.items())
     )
+    hint = f" (at most {most} for all containers of a pod)" if most else ""
+    return f"a size feasible on all the nodes{hint}"

@@ -7,10 +7,10 @@ import pytest
 from livesize.api.kinds.replica_set import REPLICA_SETS
 from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, evolve, without
-from livesize.api.workload_resize import HELD, RESIZE_STATUS, Hold, format_hold
+from livesize.api.workload_resize import RESIZE_STATUS, Hold
 from livesize.api.workload_status import ResizeStatus, format_status
 from livesize.cli.workload_description import pods_table, standing_lines, workload_lines
-from unit.cli.workload_objects import UID, pod, stateful_set
+from unit.cli.workload_objects import UID, hold_note, pod, stateful_set
 
 MAP = {"livesize.dev/resize-policy": '{"app":{"cpu":"LiveResizeable"}}'}
 NEVER = {"resizeAction": "InPlaceResize"}
@@ -59,7 +59,7 @@ def test_a_replica_set_points_to_its_deployment() -> None:
 
 def test_a_report_of_the_resize_before_is_not_taken_for_the_one_under_way() -> None:
     report = {RESIZE_STATUS: format_status(ResizeStatus(1, "then", 2, 2, [], "all of them"))}
-    hold = {HELD: format_hold(Hold(UID, 2, 2))}
+    hold = hold_note(Hold(UID, 2, 2))
     known = stateful_set(annotations=report)
     assert standing_lines(STATEFUL_SETS, known) == ["", "Resize of generation 1, then: all of them"]
     held = stateful_set(annotations={**report, **hold})

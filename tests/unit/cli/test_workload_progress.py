@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from livesize.api.objects import Object, evolve
-from livesize.api.workload_resize import HELD, RESIZE_STATUS, Hold, format_hold
+from livesize.api.workload_resize import RESIZE_STATUS, Hold
 from livesize.api.workload_status import (
     ResizeStatus,
     current_status,
+    feasible_size,
     format_status,
-    largest_feasible,
     last_status,
 )
 from livesize.cli.resize.plan import ResizePatch
@@ -26,12 +26,12 @@ from livesize.cli.resize.workload_report import (
     shortfall,
     summary_table,
 )
-from unit.cli.workload_objects import UID, pending, pod, stateful_set
+from unit.cli.workload_objects import UID, hold_note, pending, pod, stateful_set
 
 PATCH = WorkloadPatch((ResizePatch("app", {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}),))
 NO_CAPACITY = "Node didn't have enough capacity: cpu, requested: 2000, capacity: 1500"
 NEVER = {"resizeAction": "InPlaceResize"}
-HOLD = {HELD: format_hold(Hold(UID, 2, 2, strategy={"rollingUpdate": {"partition": 1}}))}
+HOLD = hold_note(Hold(UID, 2, 2, strategy={"rollingUpdate": {"partition": 1}}))
 
 
 def infeasible(name: str) -> Object:
@@ -198,8 +198,11 @@ def test_pods_that_wait_for_the_same_are_named_together() -> None:
 
 def test_the_largest_size_that_all_nodes_can_hold() -> None:
     more = "memory, requested: 9, capacity: 1073741824; cpu, requested: 9000, capacity: 4000"
-    assert largest_feasible([NO_CAPACITY, more, "no"]) == "cpu 1500m and memory 1Gi"
-    assert largest_feasible(["no"]) == ""
+    assert feasible_size([NO_CAPACITY, more, "no"]) == (
+        "a size feasible on all the nodes (at most cpu 1500m and memory 1Gi for all containers of"
+        " a pod)"
+    )
+    assert feasible_size(["no"]) == "a size feasible on all the nodes"
 
 
 def test_the_summary_has_before_and_after_the_time_and_what_was_restarted() -> None:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from livesize.api.objects import Object
+from livesize.api.workload_resize import Hold, held
 
 UID = "w1"
+
+
+def hold_note(hold: Hold) -> Object:
+    """The annotation of a workload that is held."""
+    note: Object = held(stateful_set(), hold)["metadata"]["annotations"]
+    return note
 
 
 def size(cpu: str, memory: str = "64Mi") -> Object:

@@ -35,6 +35,7 @@ from livesize.api.workload_resize import (
     deadline_seconds,
     fallback_of,
     hold_of,
+    partition_of,
     previous_sizes,
     recreates,
     strongest_policy,
@@ -169,7 +170,7 @@ def own_strategy(workload: Object) -> Object:
 
 def own_partition(workload: Object) -> int:
     """Pods of a StatefulSet below it keep their template; 0 for other kinds."""
-    return int(lookup(own_strategy(workload), "rollingUpdate", "partition", default=0))
+    return partition_of(own_strategy(workload))
 
 
 def is_paused(workload: Object) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from livesize.api.objects import Object, lookup, name_of, uid_of
 from livesize.api.vm_status import resizable_statuses_of
 from livesize.api.workload_resize import template_of
-from livesize.api.workload_status import largest_feasible
+from livesize.api.workload_status import feasible_size
 from livesize.cli.output import Table
 from livesize.cli.resize.plan import describe
 from livesize.cli.resize.progress import Progress, ResizeDone, ResizeRefused, ResizeWaiting
@@ -125,9 +125,7 @@ def advice(label: str, progress: WorkloadProgress, way_back: str, goes_on: str) 
     kept = "It is still asked for" + (f", and goes on by itself ({goes_on})" if goes_on else "")
     ways = [f"look with `livesize describe {label}`"]
     if any(progress_word(one.progress) in ("Infeasible", *_NO_ROOM) for one in left):
-        most = largest_feasible(_message(one.progress) for one in left)
-        hint = f" (at most {most} for all containers of a pod)" if most else ""
-        ways.append(f"ask for a size feasible on all the nodes{hint}")
+        ways.append(f"ask for {feasible_size(_message(one.progress) for one in left)}")
     if any(progress_word(one.progress) in _NO_ROOM for one in left):
         nodes = {str(lookup(one.pod, "spec", "nodeName", default="any node")) for one in left}
         ways.append(f"free room on {', '.join(sorted(nodes))}")
