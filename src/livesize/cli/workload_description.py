@@ -106,7 +106,7 @@ def pods_table(workload: Object, pods: Sequence[Object]) -> Table:
     rows = []
     for pod in pods:
         one = noted.get(name_of(pod), {})
-        reasons = (one.get("reason"), one.get("message")) if one else _unscheduled(pod)
+        reasons = (one.get("reason"), one.get("message")) if one else _own_reason(pod)
         why = ": ".join(filter(None, reasons))
         sizes = pod_sizes(pod)
         rows.append(
@@ -124,8 +124,9 @@ def pods_table(workload: Object, pods: Sequence[Object]) -> Table:
     return Table(header, tuple(rows))
 
 
-def _unscheduled(pod: Object) -> tuple[str | None, ...]:
-    if lookup(pod, "spec", "nodeName"):
-        return ()
-    condition = find_condition(pod, ConditionType.POD_SCHEDULED) or {}
+def _own_reason(pod: Object) -> tuple[str | None, ...]:
+    """What the scheduler or its node says, before the workload's report does, or after its end."""
+    is_placed = lookup(pod, "spec", "nodeName") is not None
+    kind = ConditionType.POD_RESIZE_PENDING if is_placed else ConditionType.POD_SCHEDULED
+    condition = find_condition(pod, kind) or {}
     return condition.get("reason"), condition.get("message")

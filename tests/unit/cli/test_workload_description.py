@@ -10,7 +10,7 @@ from livesize.api.objects import Object, evolve, without
 from livesize.api.workload_resize import RESIZE_STATUS, Hold
 from livesize.api.workload_status import ResizeStatus, format_status
 from livesize.cli.workload_description import pods_table, standing_lines, workload_lines
-from unit.cli.workload_objects import UID, hold_note, pod, stateful_set
+from unit.cli.workload_objects import UID, hold_note, pending, pod, stateful_set
 
 MAP = {"livesize.dev/resize-policy": '{"app":{"cpu":"LiveResizeable"}}'}
 NEVER = {"resizeAction": "InPlaceResize"}
@@ -74,3 +74,9 @@ def test_a_pod_that_no_node_has_taken_says_why() -> None:
     homeless = without(pod("db-0", conditions=[condition]), ("spec", "nodeName"))
     (row,) = pods_table(stateful_set(), [homeless]).rows
     assert row[-2:] == ("-", "Unschedulable: 0/1 nodes")
+
+
+def test_what_its_node_says_is_shown_before_the_workload_has_its_report() -> None:
+    waiting = pod("db-0", "2", "1", conditions=pending("Deferred", "full"))
+    (row,) = pods_table(stateful_set("2"), [waiting]).rows
+    assert row[-1] == "Deferred: full"

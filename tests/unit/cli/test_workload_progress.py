@@ -217,13 +217,13 @@ def test_the_summary_has_before_and_after_the_time_and_what_was_restarted() -> N
     begun = dict.fromkeys(before, 1.0)
     times = PodTimes(begun, {"db-0": 1.25, "db-1": 2.0, "db-2": 5.5})
     assert summary_table(found, before, times).rows == (
-        ("db-0", "Done", "1 64Mi", "2 64Mi", "0.25 s", "no"),
+        ("db-0", "Done", "1 64Mi", "2 64Mi", "250 ms", "no"),
         ("db-1", "Done", "1 64Mi", "2 64Mi", "1.00 s", "app"),
         ("db-2", "Done", "1 64Mi", "2 64Mi", "4.50 s", "recreated"),
         ("db-3", "Infeasible", "1 64Mi", "1 64Mi", "-", "no"),
     )
     assert pod_line("statefulset/db", found, found.pods[0], before, times) == (
-        "statefulset/db 3/4: db-0: 1 64Mi → 2 64Mi in 0.25 s, restarted: no"
+        "statefulset/db 3/4: db-0: 1 64Mi → 2 64Mi in 250 ms, restarted: no"
     )
     assert pod_line("statefulset/db", found, found.pods[3], before, times) == (
         f"statefulset/db 3/4: db-3: its node can never hold it ({NO_CAPACITY})"

@@ -31,7 +31,8 @@ class PodTimes(msgspec.Struct, frozen=True):
     def took(self, name: str) -> str:
         if name not in self.ended:
             return NOT_KNOWN
-        return f"{self.ended[name] - self.begun[name]:.2f} s"
+        seconds = self.ended[name] - self.begun[name]
+        return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def patch_in_words(patch: WorkloadPatch) -> str:
