@@ -18,7 +18,7 @@ NAMED_IN = {
     "PodDisruptionBudget": ("DISRUPTION_BUDGETS", ("controllers/disruption/",)),
     "LimitRange": ("LIMIT_RANGES", ("apiserver/admission_context.py",)),
     "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/bootstrap_objects.py",)),
-    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py",)),
+    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py", "controllers/headless_names/")),
     "ResourceQuota": (
         "RESOURCE_QUOTAS",
         (
