@@ -21,7 +21,7 @@ NAMED_IN = {
     ),
     "LimitRange": ("LIMIT_RANGES", ("apiserver/admission_context.py",)),
     "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/bootstrap_objects.py",)),
-    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py",)),
+    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py", "controllers/headless_names/")),
     "ResourceQuota": (
         "RESOURCE_QUOTAS",
         (

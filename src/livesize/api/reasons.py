@@ -128,6 +128,7 @@ class EventReason(enum.StrEnum):
     FAILED_DELETE = "FailedDelete"
     SCALING_REPLICA_SET = "ScalingReplicaSet"
     REPLICA_SET_CREATE_ERROR = "ReplicaSetCreateError"
+    RECREATING_FAILED_POD = "RecreatingFailedPod"
 
 
 _WARNINGS = frozenset(
@@ -159,6 +160,7 @@ _WARNINGS = frozenset(
         EventReason.FAILED_CREATE,
         EventReason.FAILED_DELETE,
         EventReason.REPLICA_SET_CREATE_ERROR,
+        EventReason.RECREATING_FAILED_POD,
     }
 )
 
