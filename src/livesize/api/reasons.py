@@ -93,6 +93,7 @@ class EventReason(enum.StrEnum):
     RESIZE_NOT_REVERTED = "ResizeNotReverted"
     RESIZE_EVICTED = "ResizeEvicted"
     RESIZE_RESTARTS = "ResizeRestarts"
+    RESIZE_RELEASED = "ResizeReleased"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"

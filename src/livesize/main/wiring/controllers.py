@@ -15,6 +15,7 @@ from livesize.controllers.deployment.reconcile import deployment_controller
 from livesize.controllers.disruption.reconcile import disruption_controller
 from livesize.controllers.garbage.reconcile import garbage_controller
 from livesize.controllers.headless_names.reconcile import headless_names_controller
+from livesize.controllers.in_place.reconcile import in_place_controller
 from livesize.controllers.kit.loop import Controller, run_controllers
 from livesize.controllers.kit.metrics import KitMetrics
 from livesize.controllers.node_lifecycle.reconcile import node_lifecycle_controller
@@ -38,7 +39,10 @@ CLUSTER: tuple[Callable[[Context], Controller[Any]], ...] = (
 )
 """What every Kubernetes cluster brings itself: they run on a Livesize API server only."""
 
-OURS: tuple[Callable[[Context], Controller[Any]], ...] = (resize_deadline_controller,)
+OURS: tuple[Callable[[Context], Controller[Any]], ...] = (
+    resize_deadline_controller,
+    in_place_controller,
+)
 """They read and write only what any Kubernetes API server serves, and run on every cluster."""
 
 
