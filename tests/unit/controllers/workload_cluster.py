@@ -1,14 +1,13 @@
 """A cluster on virtual time: the real API service, scheduler and agents, machines in memory.
 
-The controller of StatefulSets is a small stand-in with what of Kubernetes' semantics a resize in
-place depends on: revisions and their labels, and the partition. in_place may die at any write.
+The built-in controllers are those of the control plane. in_place runs beside them, and may die at
+any write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
@@ -16,16 +15,13 @@ from typing import Any, TypeAlias
 from design.kubernetes_only import KubernetesOnly
 from livesize.agent.settings import AgentSettings
 from livesize.api.conditions import is_true
-from livesize.api.errors import StatusError
-from livesize.api.kinds.controller_revision import CONTROLLER_REVISIONS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
-from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.list_watch import Selection
-from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
+from livesize.api.objects import Object, generation_of, lookup, name_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
-from livesize.api.workload_resize import RESIZE_STATUS, template_of
+from livesize.api.workload_resize import RESIZE_STATUS
 from livesize.apiserver.auth.identities import Identity
 from livesize.client.interface import Client
 from livesize.controllers.in_place.reconcile import in_place_controller
@@ -45,7 +41,6 @@ from livesize.store.memory import MemoryStore
 
 GIB = 1 << 30
 NAMESPACE = "default"
-LABEL = "controller-revision-hash"
 USER = Identity("user", Role.ADMIN)
 LABELS = {"app": "db"}
 
@@ -273,117 +268,6 @@ def workload(resource: Resource, replicas: int = 3, **more: Any) -> Object:
     }
 
 
-# The built-in controllers, as far as they matter
-
-
 async def control_cluster(client: Client, context: Context) -> None:
-    controllers = [make(context) for make in CLUSTER]
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(run_controllers(controllers, client, context, KitMetrics()))
-        tasks.create_task(_repeat(_control_sets, client, context))
-
-
-async def _repeat(control: Callable[[Client], Any], client: Client, context: Context) -> None:
-    while True:
-        with contextlib.suppress(StatusError, ConnectionError):
-            await control(client)
-        await context.clock.sleep(0.02)
-
-
-async def _items(client: Client, resource: Resource) -> list[Object]:
-    return list((await client.list(resource, Selection(NAMESPACE))).items)
-
-
-def _owned(items: list[Object], owner: Object) -> list[Object]:
-    return [
-        one
-        for one in items
-        if any(ref["uid"] == uid_of(owner) for ref in one["metadata"].get("ownerReferences", ()))
-    ]
-
-
-def _pod(owner: Object, resource: Resource, name: str, template: Object, **labels: str) -> Object:
-    reference = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": name_of(owner),
-        "uid": uid_of(owner),
-        "controller": True,
-    }
-    metadata = {**(template.get("metadata") or {}), "name": name, "ownerReferences": [reference]}
-    metadata["labels"] = {**metadata.get("labels", {}), **labels}
-    return {"metadata": metadata, "spec": template["spec"]}
-
-
-def _hash(template: Object) -> str:
-    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
-
-
-async def _control_sets(client: Client) -> None:
-    pods = await _items(client, PODS)
-    for owner in await _items(client, STATEFUL_SETS):
-        await _control_set(client, owner, _owned(pods, owner))
-
-
-async def _control_set(client: Client, owner: Object, pods: list[Object]) -> None:
-    template, status = template_of(owner), owner.get("status") or {}
-    update = f"{name_of(owner)}-{_hash(template)}"
-    revisions = {name_of(one): one for one in await _items(client, CONTROLLER_REVISIONS)}
-    if update not in revisions:
-        made = _pod(owner, STATEFUL_SETS, update, {"spec": None})
-        data = {"spec": {"template": {**template, "$patch": "replace"}}}
-        made = {"metadata": made["metadata"], "data": data, "revision": len(revisions) + 1}
-        revisions[update] = await client.create(CONTROLLER_REVISIONS, made, NAMESPACE)
-    current = status.get("currentRevision") or update
-    updated = [pod for pod in pods if pod["metadata"]["labels"].get(LABEL) == update]
-    replicas = owner["spec"]["replicas"]
-    ready = [pod for pod in pods if is_true(pod, "Ready")]
-    if len(updated) == len(ready) == len(pods) == replicas:
-        current = update
-    counts = {"replicas": len(pods), "readyReplicas": len(ready), "updatedReplicas": len(updated)}
-    counts["availableReplicas"] = len(ready)
-    seen = {"observedGeneration": generation_of(owner)}
-    after = {**seen, **counts, "currentRevision": current, "updateRevision": update}
-    if after != {key: status.get(key) for key in after}:
-        new = evolve(owner, ("status",), {**status, **after})
-        owner = await client.update(STATEFUL_SETS, new, subresource="status")
-    await _control_members(client, owner, pods, revisions)
-
-
-async def _control_members(
-    client: Client, owner: Object, pods: list[Object], revisions: dict[str, Object]
-) -> None:
-    status, spec = owner["status"], owner["spec"]
-    strategy = spec["updateStrategy"]
-    partition = lookup(strategy, "rollingUpdate", "partition", default=0)
-    there = {int(name_of(pod).rpartition("-")[2]): pod for pod in pods}
-    for index in range(spec["replicas"]):
-        pod = there.get(index)
-        if pod is not None and lookup(pod, "status", "phase") in ("Failed", "Succeeded"):
-            await client.delete(PODS, name_of(pod), NAMESPACE)
-            return
-        if pod is None:
-            held = strategy["type"] == "RollingUpdate" and index < partition
-            revision = status["currentRevision" if held else "updateRevision"]
-            template = revisions[revision]["data"]["spec"]["template"]
-            made = _pod(
-                owner, STATEFUL_SETS, f"{name_of(owner)}-{index}", template, **{LABEL: revision}
-            )
-            await client.create(PODS, made, NAMESPACE)
-            return
-        if spec["podManagementPolicy"] == "OrderedReady" and not is_true(pod, "Ready"):
-            return
-    for index in sorted(there, reverse=True):
-        pod = there[index]
-        leaving = lookup(pod, "metadata", "deletionTimestamp")
-        if index >= spec["replicas"]:
-            if not leaving:
-                await client.delete(PODS, name_of(pod), NAMESPACE)
-            return
-        if strategy["type"] == "OnDelete" or index < partition:
-            continue
-        if pod["metadata"]["labels"][LABEL] != status["updateRevision"] and not leaving:
-            await client.delete(PODS, name_of(pod), NAMESPACE, uid=uid_of(pod))
-            return
-        if not is_true(pod, "Ready"):
-            return
+    """The built-in controllers alone."""
+    await run_controllers([make(context) for make in CLUSTER], client, context, KitMetrics())

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.stateful_set import DELETE, STATEFUL_SETS
 from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of, uid_of
+from livesize.api.resources import is_vm
 from livesize.api.workloads import replicas_of, selects
 from livesize.controllers.kit.owned_pods import make_pod, owner_reference
 
@@ -61,7 +62,9 @@ def make_member(stateful_set: Object, template: Object, ordinal: int, revision: 
         "namespace": namespace_of(stateful_set),
         "labels": labels,
     }
-    spec = {**pod["spec"], "hostname": name}
+    spec = dict(pod["spec"])
+    if not is_vm(pod):  # a guest names itself
+        spec["hostname"] = name
     service = lookup(stateful_set, "spec", "serviceName", default="")
     spec.pop("subdomain", None)
     if service:
