@@ -23,8 +23,10 @@ from typing import Any, Final
 
 import msgspec
 
+from livesize.api.duration import parse_duration
 from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of, without
 from livesize.api.requested_action import ANNOTATION, SPELLINGS, RequestedAction
+from livesize.api.resize_deadline import DEADLINE, DEFAULT_SECONDS, ON_DEADLINE, OnDeadline
 from livesize.api.resize_policy import (
     MAP_POLICIES,
     ResizeAction,
@@ -105,11 +107,15 @@ def strongest_policy(workload: Object, before: Object) -> ResizeAction | None:
     """What the policies of the workload's template say to the change from ``before``; None where
     no size changes."""
     template, sizes = template_of(workload), container_resources(before)
-    said = said_policies(workload)
     return strongest(
-        _policy(container, resource, said.get(container["name"]))
+        policy_for(workload, container, resource)
         for container, resource in _changes(template, sizes)
     )
+
+
+def policy_for(workload: Object, container: Object, resource: ResourceName) -> ResizeAction:
+    """What a change of ``resource`` in a container of the template does."""
+    return _policy(container, resource, said_policies(workload).get(container["name"]))
 
 
 def our_annotations(template: Object) -> dict[str, str]:
@@ -142,6 +148,23 @@ def annotation_of(workload: Object, name: str) -> str | None:
         if isinstance(value, str):
             return value
     return None
+
+
+def fallback_of(workload: Object) -> OnDeadline:
+    """What becomes of a pod that cannot be resized: KEEP (as it is), REVERT (the workload goes
+    back) or EVICT (it is recreated)."""
+    said = lookup(workload, "metadata", "annotations", ON_DEADLINE)
+    if said in (OnDeadline.KEEP, OnDeadline.REVERT):
+        return OnDeadline(said)
+    recreated = said in (OnDeadline.RESTART, OnDeadline.EVICT)
+    stays = action_of(workload) is RequestedAction.IN_PLACE and not recreated
+    return OnDeadline.KEEP if stays else OnDeadline.EVICT
+
+
+def deadline_seconds(workload: Object) -> float:
+    """How long a pod's resize may be deferred or in error before its fallback."""
+    said = parse_duration(annotation_of(workload, DEADLINE) or "")
+    return DEFAULT_SECONDS if said is None else said
 
 
 def parallelism_of(workload: Object) -> int | None:

@@ -46,6 +46,7 @@ from livesize.api.workload_resize import (
     template_change,
     template_of,
 )
+from livesize.api.workload_status import ResizeStatus, format_status
 from livesize.controllers.in_place.actions import (
     NOTHING,
     DeleteReplicaSet,
@@ -62,7 +63,6 @@ from livesize.controllers.in_place.pod_plan import (
     aim_of,
     origin_of,
 )
-from livesize.controllers.in_place.status import ResizeStatus, format_status
 from livesize.controllers.in_place.turns import Turns
 from livesize.controllers.in_place.view import WorkloadView, ordinal_of, revision_of
 

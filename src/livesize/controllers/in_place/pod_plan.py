@@ -24,11 +24,9 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.api.conditions import find_condition, is_true
-from livesize.api.duration import parse_duration
 from livesize.api.objects import Object, generation_of, lookup, uid_of, without
 from livesize.api.reasons import ConditionType
-from livesize.api.requested_action import RequestedAction
-from livesize.api.resize_deadline import DEADLINE, DEFAULT_SECONDS, ON_DEADLINE, OnDeadline
+from livesize.api.resize_deadline import OnDeadline
 from livesize.api.resize_policy import ResizeAction, strongest
 from livesize.api.resize_progress import ReportedResize, ResizeProgress, report_of
 from livesize.api.times import parse_time
@@ -37,8 +35,8 @@ from livesize.api.validation.resize import validate_pod_resize
 from livesize.api.workload_resize import (
     POLICIES,
     TemplateChange,
-    action_of,
-    annotation_of,
+    deadline_seconds,
+    fallback_of,
     said_policies,
     strongest_policy,
     template_change,
@@ -124,7 +122,6 @@ class Aim(msgspec.Struct, frozen=True):
 
 def aim_of(workload: Object, origins: Mapping[str, Origin], revision: str, *, is_held: bool) -> Aim:
     template = template_of(workload)
-    said = parse_duration(annotation_of(workload, DEADLINE) or "")
     strategy = lookup(workload, "spec", "updateStrategy", "type")
     return Aim(
         workload=workload,
@@ -134,7 +131,7 @@ def aim_of(workload: Object, origins: Mapping[str, Origin], revision: str, *, is
         revision=revision,
         is_held=is_held,
         is_on_delete=strategy == "OnDelete",
-        deadline_seconds=DEFAULT_SECONDS if said is None else said,
+        deadline_seconds=deadline_seconds(workload),
         fallback=_fallback(workload),
     )
 
@@ -347,14 +344,10 @@ def _queued(pod: Object) -> PodState:
 
 
 def _fallback(workload: Object) -> PodStanding:
-    said = lookup(workload, "metadata", "annotations", ON_DEADLINE)
-    match said:
+    match fallback_of(workload):
         case OnDeadline.KEEP:
             return PodStanding.WAITS
         case OnDeadline.REVERT:
             return PodStanding.REVERT
-        case OnDeadline.RESTART | OnDeadline.EVICT:
-            return PodStanding.RECREATE
         case _:
-            in_place = action_of(workload) is RequestedAction.IN_PLACE
-            return PodStanding.WAITS if in_place else PodStanding.RECREATE
+            return PodStanding.RECREATE

@@ -1,48 +1,25 @@
-"""The annotation ``livesize.dev/resize-status`` of a workload: how its resize stands. Pure.
-
-A JSON text:
-
-    generation   of the write that began the resize
-    time         of the report
-    pods         how many the resize is about
-    updated      how many of them have the template's sizes
-    unfinished   at most 20 of the others: pod, reason, message
-    message      a sentence
-"""
+"""What the annotation ``livesize.dev/resize-status`` says of a workload's resize. Pure."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
 
 import msgspec
 
 from livesize.api.objects import name_of
-from livesize.api.quantity import format_cpu, format_memory
 from livesize.api.reasons import EventReason
 from livesize.api.times import format_micro_time, parse_time
+from livesize.api.workload_status import MOST_UNFINISHED, ResizeStatus, feasible_size
 from livesize.controllers.in_place.pod_plan import PodStanding, PodState
 
-MOST_UNFINISHED = 20
 FINISHED = (PodStanding.DONE, PodStanding.COUNTED)
 STUCK = (PodStanding.WAITS, PodStanding.REVERT, PodStanding.RECREATE, PodStanding.FAILED)
-_CAPACITY = re.compile(r"(cpu|memory), requested: \d+, capacity: (\d+)")
 _EVENTS = {
     "Infeasible": EventReason.RESIZE_INFEASIBLE,
     "Invalid": EventReason.RESIZE_INFEASIBLE,
     "Error": EventReason.RESIZE_ERROR,
     "NotReady": EventReason.RESIZE_ERROR,
 }
-
-
-class ResizeStatus(msgspec.Struct, frozen=True):
-    generation: int
-    time: str
-    pods: int
-    updated: int
-    unfinished: list[dict[str, str]]
-    message: str
 
 
 def build_status(generation: int, states: Iterable[PodState], now: float) -> ResizeStatus:
@@ -58,17 +35,6 @@ def build_status(generation: int, states: Iterable[PodState], now: float) -> Res
         [_said(state) for state in left[:MOST_UNFINISHED]],
         _sentence(states, left),
     )
-
-
-def format_status(status: ResizeStatus) -> str:
-    return json.dumps(msgspec.to_builtins(status), sort_keys=True, separators=(",", ":"))
-
-
-def parse_status(text: str | None) -> ResizeStatus | None:
-    try:
-        return msgspec.json.decode(text or "", type=ResizeStatus)
-    except msgspec.DecodeError:
-        return None
 
 
 def says_the_same(one: ResizeStatus | None, other: ResizeStatus) -> bool:
@@ -103,18 +69,6 @@ def _sentence(states: list[PodState], left: list[PodState]) -> str:
     if any(state.standing is PodStanding.FAILED for state in stuck):
         return f"{said}: no other pod is begun before {name_of(stuck[0].pod)} is ready"
     if any(state.reason in ("Infeasible", "Deferred") for state in stuck):
-        said += f": ask for the former sizes, or for a size feasible on all the nodes{_most(stuck)}"
+        size = feasible_size(state.message for state in stuck)
+        said += f": ask for the former sizes, or for {size}"
     return said
-
-
-def _most(stuck: list[PodState]) -> str:
-    """The largest size that is feasible on the nodes which have said how much they have."""
-    least: dict[str, int] = {}
-    for state in stuck:
-        for resource, capacity in _CAPACITY.findall(state.message):
-            least[resource] = min(int(capacity), least.get(resource, int(capacity)))
-    if not least:
-        return ""
-    words = {"cpu": format_cpu, "memory": format_memory}
-    said = [f"{resource} {words[resource](amount)}" for resource, amount in sorted(least.items())]
-    return f" (at most {' and '.join(said)} for all containers of a pod)"

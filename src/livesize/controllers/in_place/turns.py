@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
+from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.workload_resize import (
     ANNOTATIONS,
@@ -26,6 +26,7 @@ from livesize.api.workload_resize import (
     template_of,
     with_sizes,
 )
+from livesize.api.workload_status import ResizeStatus, format_status, last_status
 from livesize.controllers.in_place.actions import (
     EvictPod,
     ReportStatus,
@@ -35,10 +36,7 @@ from livesize.controllers.in_place.actions import (
 )
 from livesize.controllers.in_place.pod_plan import Aim, PodJudge, PodStanding, PodState
 from livesize.controllers.in_place.status import (
-    ResizeStatus,
     build_status,
-    format_status,
-    parse_status,
     says_the_same,
     seconds_since,
     stuck_event,
@@ -96,7 +94,7 @@ class Turns:
             noted = evolve(write.workload, path, format_status(status))
             actions.append(msgspec.structs.replace(write, workload=noted))
         else:
-            before = parse_status(lookup(self._view.workload, *ANNOTATIONS, RESIZE_STATUS))
+            before = last_status(self._view.workload)
             due = 0.0 if self.is_finished else REPORT_SECONDS - seconds_since(before, self._now)
             if not says_the_same(before, status):
                 if due > 0:
