@@ -19,7 +19,7 @@ from livesize.api.objects import Object, uid_of
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.api.roles import Role
 from livesize.client.interface import Client
-from livesize.controllers.resize_deadline.progress import BEGAN, began_of
+from livesize.controllers.resize_deadline.began import BEGAN, began_of
 from livesize.main.wiring.controllers import OURS
 from livesize.runtime.interface import ContainerGroup
 from unit.controllers.at_work import at_work

@@ -54,7 +54,7 @@ serviceaccounts              RCUX   R      -    R         RUd        -
 poddisruptionbudgets         RCUX   R      -    R         RUd        -
 poddisruptionbudgets/status  R      R      -    R         RUd        -
 limitranges                  R      R      -    R         RUd        -
-persistentvolumeclaims        RCUX   R      R    R         RUd        -
+persistentvolumeclaims        RCUX   R      R    R         RCUd       -
 persistentvolumeclaims/status R      R      -    R         RU         -
 persistentvolumes             R      R      RU   R         RCUd       -
 persistentvolumes/status      R      R      -    R         RU         -

@@ -118,6 +118,22 @@ def check_claim(up: Up, told: str) -> None:
     assert told.rstrip().endswith("kept")
 
 
+def check_stateful_set(up: Up, told: str) -> None:
+    for pod in ("shard-0", "shard-1"):
+        assert (size(up, pod), restarts(up, pod)) == ((10_000, 48), {"app": 0})
+    assert "shard-0, shard-1: its node can never hold it" in told
+    assert "a size feasible on all the nodes" in told
+
+
+def check_deployment(up: Up, told: str) -> None:
+    pods = up.kubectl("get", "pods", "-l", "app=front", "-o", "name").stdout.split()
+    assert len(pods) == 2
+    for pod in (name.removeprefix("pod/") for name in pods):
+        assert (size(up, pod), restarts(up, pod)) == ((6_000, 64), {"app": 1})
+        assert told.count(pod) >= 4, "it was there from the beginning"
+    assert up.kubectl("get", "rs", "-l", "app=front", "-o", "name").stdout.count("\n") == 1
+
+
 CHECKS: dict[str, Callable[[Up, str], None]] = {
     "resize-policy.yaml": check_resize_policy,
     "sidecar.yaml": check_sidecar,
@@ -125,6 +141,8 @@ CHECKS: dict[str, Callable[[Up, str], None]] = {
     "quota.yaml": check_quota,
     "disruption-budget.yaml": check_disruption_budget,
     "claim.yaml": check_claim,
+    "statefulset.yaml": check_stateful_set,
+    "deployment.yaml": check_deployment,
 }
 WITH_SETTINGS = ("static-cpu.yaml", "virtual-machine.yaml")
 

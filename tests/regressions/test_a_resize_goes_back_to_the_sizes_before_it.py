@@ -15,7 +15,7 @@ from livesize.api.objects import Object, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
 from livesize.api.roles import Role
-from livesize.controllers.resize_deadline.progress import BEGAN, ResizeBegan, format_began
+from livesize.controllers.resize_deadline.began import BEGAN, ResizeBegan, format_began
 from livesize.controllers.resize_deadline.reconcile import resize_deadline_controller
 from unit.controllers.at_work import at_work
 

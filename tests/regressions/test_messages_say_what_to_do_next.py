@@ -48,5 +48,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_only_pods_are_offered_where_only_pods_will_do() -> None:
-    with pytest.raises(click.UsageError, match="only pods can be resized"):
-        parse_pod("deployment/web")
+    with pytest.raises(click.UsageError, match="only pods can be entered"):
+        parse_pod("deployment/web", "entered")

@@ -15,10 +15,13 @@ from livesize.api.kinds.registry import kind_of
 SOURCES = Path(livesize.__file__).parent
 # Besides its own module: the controller of the kind, or the one part that is about it.
 NAMED_IN = {
-    "PodDisruptionBudget": ("DISRUPTION_BUDGETS", ("controllers/disruption/",)),
+    "PodDisruptionBudget": (
+        "DISRUPTION_BUDGETS",
+        ("controllers/disruption/", "controllers/in_place/"),
+    ),
     "LimitRange": ("LIMIT_RANGES", ("apiserver/admission_context.py",)),
     "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/bootstrap_objects.py",)),
-    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py",)),
+    "Service": ("SERVICES", ("apiserver/bootstrap_objects.py", "controllers/headless_names/")),
     "ResourceQuota": (
         "RESOURCE_QUOTAS",
         (

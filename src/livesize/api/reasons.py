@@ -93,6 +93,7 @@ class EventReason(enum.StrEnum):
     RESIZE_NOT_REVERTED = "ResizeNotReverted"
     RESIZE_EVICTED = "ResizeEvicted"
     RESIZE_RESTARTS = "ResizeRestarts"
+    RESIZE_RELEASED = "ResizeReleased"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"
@@ -127,6 +128,7 @@ class EventReason(enum.StrEnum):
     FAILED_DELETE = "FailedDelete"
     SCALING_REPLICA_SET = "ScalingReplicaSet"
     REPLICA_SET_CREATE_ERROR = "ReplicaSetCreateError"
+    RECREATING_FAILED_POD = "RecreatingFailedPod"
 
 
 _WARNINGS = frozenset(
@@ -158,6 +160,7 @@ _WARNINGS = frozenset(
         EventReason.FAILED_CREATE,
         EventReason.FAILED_DELETE,
         EventReason.REPLICA_SET_CREATE_ERROR,
+        EventReason.RECREATING_FAILED_POD,
     }
 )
 

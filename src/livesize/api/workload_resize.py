@@ -23,8 +23,10 @@ from typing import Any, Final
 
 import msgspec
 
-from livesize.api.objects import Object, generation_of, lookup, uid_of
+from livesize.api.duration import parse_duration
+from livesize.api.objects import Object, evolve, generation_of, lookup, uid_of, without
 from livesize.api.requested_action import ANNOTATION, SPELLINGS, RequestedAction
+from livesize.api.resize_deadline import DEADLINE, DEFAULT_SECONDS, ON_DEADLINE, OnDeadline
 from livesize.api.resize_policy import (
     MAP_POLICIES,
     ResizeAction,
@@ -33,6 +35,7 @@ from livesize.api.resize_policy import (
     strongest,
 )
 from livesize.api.resources import (
+    VM_NAME,
     ResourceName,
     Resources,
     container_resources,
@@ -44,8 +47,12 @@ HELD: Final = "livesize.dev/held"
 PREVIOUS: Final = "livesize.dev/previous"
 RESIZE_STATUS: Final = "livesize.dev/resize-status"
 POLICIES: Final = "livesize.dev/resize-policy"
+PARALLELISM: Final = "livesize.dev/resize-parallelism"
 OURS: Final = "livesize.dev/"
 TEMPLATE_HASH: Final = "pod-template-hash"
+STRATEGY: Final = ("spec", "updateStrategy")
+PAUSED: Final = ("spec", "paused")
+ANNOTATIONS: Final = ("metadata", "annotations")
 _SIDES = ("requests", "limits")
 _SIZES = frozenset(ResourceName)
 
@@ -100,11 +107,15 @@ def strongest_policy(workload: Object, before: Object) -> ResizeAction | None:
     """What the policies of the workload's template say to the change from ``before``; None where
     no size changes."""
     template, sizes = template_of(workload), container_resources(before)
-    said = said_policies(workload)
     return strongest(
-        _policy(container, resource, said.get(container["name"]))
+        policy_for(workload, container, resource)
         for container, resource in _changes(template, sizes)
     )
+
+
+def policy_for(workload: Object, container: Object, resource: ResourceName) -> ResizeAction:
+    """What a change of ``resource`` in a container of the template does."""
+    return _policy(container, resource, said_policies(workload).get(container["name"]))
 
 
 def our_annotations(template: Object) -> dict[str, str]:
@@ -139,6 +150,30 @@ def annotation_of(workload: Object, name: str) -> str | None:
     return None
 
 
+def fallback_of(workload: Object) -> OnDeadline:
+    """What becomes of a pod that cannot be resized: KEEP (as it is), REVERT (the workload goes
+    back) or EVICT (it is recreated)."""
+    said = lookup(workload, "metadata", "annotations", ON_DEADLINE)
+    if said in (OnDeadline.KEEP, OnDeadline.REVERT):
+        return OnDeadline(said)
+    recreated = said in (OnDeadline.RESTART, OnDeadline.EVICT)
+    stays = action_of(workload) is RequestedAction.IN_PLACE and not recreated
+    return OnDeadline.KEEP if stays else OnDeadline.EVICT
+
+
+def deadline_seconds(workload: Object) -> float:
+    """How long a pod's resize may be deferred or in error before its fallback."""
+    said = parse_duration(annotation_of(workload, DEADLINE) or "")
+    return DEFAULT_SECONDS if said is None else said
+
+
+def parallelism_of(workload: Object) -> int | None:
+    """How many of its pods may be under way at once; None where it says nothing that counts."""
+    said = lookup(workload, *ANNOTATIONS, PARALLELISM, default="")
+    number = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else 0
+    return number or None
+
+
 def said_policies(workload: Object) -> Mapping[str, Mapping[str, str]]:
     """What the annotation says, by container; empty without one, or where it makes no sense."""
     text = annotation_of(workload, POLICIES)
@@ -169,8 +204,58 @@ def hold_of(workload: Object) -> Hold | None:
     return hold if known else None
 
 
-def format_hold(hold: Hold) -> str:
-    return _text(msgspec.to_builtins(hold))
+def held(workload: Object, hold: Hold) -> Object:
+    """The workload, kept from being rolled out."""
+    if is_deployment(workload):
+        workload = evolve(workload, PAUSED, True)
+    else:
+        workload = evolve(workload, STRATEGY, _held_strategy(hold))
+    return note_hold(workload, _text(msgspec.to_builtins(hold)))
+
+
+def released(workload: Object, hold: Hold) -> Object:
+    """The workload as its user wants it, without the hold."""
+    if is_deployment(workload):
+        workload = evolve(workload, PAUSED, True) if hold.paused else without(workload, PAUSED)
+    else:
+        workload = evolve(workload, STRATEGY, hold.strategy)
+    return note_hold(workload, None)
+
+
+def put_aside(hold: Hold, workload: Object) -> Hold:
+    """The hold, with what the workload says now instead of being held: that is what its user wants
+    to have afterwards. Who writes the partition that holds has only read it."""
+    if is_deployment(workload):
+        written = bool(lookup(workload, *PAUSED))
+        return hold if written else msgspec.structs.replace(hold, paused=False)
+    strategy = lookup(workload, *STRATEGY, default={})
+    if strategy == _held_strategy(hold):
+        return hold
+    if partition_of(strategy) == hold.partition:
+        strategy = _with_partition(strategy, partition_of(hold.strategy))
+    return msgspec.structs.replace(hold, strategy=strategy)
+
+
+def note_hold(workload: Object, hold: str | None) -> Object:
+    path = (*ANNOTATIONS, HELD)
+    return without(workload, path) if hold is None else evolve(workload, path, hold)
+
+
+def partition_of(strategy: Object | None) -> int:
+    value: Any = lookup(strategy, "rollingUpdate", "partition", default=0)
+    return value if isinstance(value, int) else 0
+
+
+def is_deployment(workload: Object) -> bool:
+    return workload.get("kind") == "Deployment"
+
+
+def _held_strategy(hold: Hold) -> Object:
+    return _with_partition({**(hold.strategy or {}), "type": "RollingUpdate"}, hold.partition)
+
+
+def _with_partition(strategy: Object, partition: int) -> Object:
+    return evolve(strategy, ("rollingUpdate", "partition"), partition)
 
 
 def previous_sizes(workload: Object) -> dict[str, Object] | None:
@@ -187,6 +272,27 @@ def previous_sizes(workload: Object) -> dict[str, Object] | None:
 def format_sizes(template: Object) -> str:
     """The value of ``livesize.dev/previous`` for a workload that had this template."""
     return _text({one["name"]: _sizes(one) for one in resizable_of(template)})
+
+
+def with_sizes(workload: Object, sizes: Mapping[str, Object]) -> Object:
+    """The workload with these sizes in its template; containers that are not named keep theirs."""
+
+    def sized(container: Object) -> Object:
+        former = sizes.get(container.get("name", VM_NAME))
+        if former is None:
+            return container
+        given = container.get("resources") or {}
+        others = {name: part for name, part in given.items() if name not in _SIDES}
+        return {**container, "resources": {**others, **former}}
+
+    template = template_of(workload)
+    spec = dict(template.get("spec") or {})
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            spec[field] = [sized(container) for container in spec[field]]
+    if isinstance(spec.get("virtualMachine"), dict):
+        spec["virtualMachine"] = sized(spec["virtualMachine"])
+    return evolve(workload, ("spec", "template", "spec"), spec)
 
 
 def _text(value: Any) -> str:

@@ -15,12 +15,12 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "apply": ("livesize.cli.apply:apply", "Create objects from files, or change them."),
     "completion": ("livesize.cli.completion:completion", "Print a shell completion script."),
     "delete": ("livesize.cli.delete:delete", "Delete objects."),
-    "describe": ("livesize.cli.describe:describe", "Show all about the sizes of a pod."),
+    "describe": ("livesize.cli.describe:describe", "Show all about sizes and resizes."),
     "doctor": ("livesize.cli.doctor.command:doctor", "Check what this machine needs, and how."),
     "exec": ("livesize.cli.exec:exec_command", "Run a command in a container."),
     "get": ("livesize.cli.get:get", "Show objects."),
     "logs": ("livesize.cli.logs:logs", "Show what a container has written."),
-    "resize": ("livesize.cli.resize.command:resize", "Change CPU and memory of a running pod."),
+    "resize": ("livesize.cli.resize.command:resize", "Change CPU and memory of what runs."),
     "version": ("livesize.cli.version:version", "Print the version."),
 }
 

@@ -4,6 +4,7 @@ server."""
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -34,14 +35,23 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(made(root.command, {}, "livesize", "_LIVESIZE_COMPLETE").source())
 
 
-def complete_pod(
+def complete_resizable(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """pod/NAME for every pod of the namespace."""
-    from livesize.api.kinds.pod import PODS
+    """KIND/NAME for every pod and workload of the namespace, in the words that were begun."""
+    from livesize.cli.targets import RESIZABLE
 
     del parameter
-    return _offer([f"pod/{name}" for name in _names(context, PODS)], incomplete)
+    return _offer_names(context, incomplete, RESIZABLE)
+
+
+def complete_described(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from livesize.cli.targets import DESCRIBED
+
+    del parameter
+    return _offer_names(context, incomplete, DESCRIBED)
 
 
 def complete_target(
@@ -68,6 +78,22 @@ def complete_namespace(
 
     del parameter
     return _offer(_names(context, NAMESPACES), incomplete)
+
+
+def _offer_names(
+    context: click.Context, incomplete: str, kinds: Sequence[str]
+) -> list[CompletionItem]:
+    from livesize.cli.targets import find_resource
+
+    word, slash, _ = incomplete.partition("/")
+    begun = [word] if slash else [kind.lower() for kind in kinds]
+    labels = [
+        f"{kind}/{name}"
+        for kind in begun
+        if kind.startswith(word) and (known := find_resource(kind)) and known.kind in kinds
+        for name in _names(context, known)
+    ]
+    return _offer(labels, incomplete)
 
 
 def _offer(words: list[str], incomplete: str) -> list[CompletionItem]:

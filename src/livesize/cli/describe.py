@@ -1,4 +1,5 @@
-"""`livesize describe pod/NAME`: each size, what a resize does, the last resize and its steps."""
+"""`livesize describe`: each size of a pod, what a resize does, the last resize and its steps; of a
+workload, how its resize stands (workload_description.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy
 from livesize.api.resources import ResourceName, resizable_of
-from livesize.cli.completion import complete_pod
+from livesize.cli.completion import complete_described
 from livesize.cli.connection import (
     default_namespace,
     kubeconfig_option,
@@ -24,7 +25,7 @@ from livesize.cli.output import Table, print_table
 from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
 from livesize.cli.tables import pod_status, resize_word, table_of
-from livesize.cli.targets import parse_pod
+from livesize.cli.targets import DESCRIBED, parse_resizable
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -32,29 +33,45 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("pod", metavar="pod/NAME", shell_complete=complete_pod)
+@click.argument("target", metavar="KIND/NAME", shell_complete=complete_described)
 @namespace_option
 @kubeconfig_option
-def describe(pod: str, namespace: str, kubeconfig: str) -> None:
+def describe(target: str, namespace: str, kubeconfig: str) -> None:
     """Show all about the sizes of a pod: desired, allocated and actual of each container, what a
     change of each does (also where it is the default), its last resize step by step, and events.
+    Of a StatefulSet or a Deployment, the sizes of its template and of its pods, who asks for its
+    resizes in place, how the last one stands, and the way back. Of a ReplicaSet, its pods.
 
     \b
-    Example:
+    Examples:
       livesize describe pod/db
+      livesize describe statefulset/db
     """
-    name, namespace = parse_pod(pod), default_namespace(kubeconfig, namespace)
+    (parsed,) = parse_resizable([target], DESCRIBED)
+    namespace = default_namespace(kubeconfig, namespace)
+    resource, (name,) = parsed.resource, parsed.names
 
     async def work(client: HttpClient) -> None:
-        found = await client.get(PODS, name, namespace)
-        fields = f"involvedObject.name={name},involvedObject.kind=Pod"
+        found = await client.get(resource, name, namespace)
+        fields = f"involvedObject.name={name},involvedObject.kind={resource.kind}"
         listing = await client.list(EVENTS, Selection(namespace=namespace, fields=fields))
-        _print(found, sorted(listing.items, key=_last_seen), SystemClock().now())
+        if resource == PODS:
+            _print_pod(found)
+        else:
+            from livesize.cli.resize.workload_follower import read_pods
+            from livesize.cli.workload_description import print_workload
+
+            print_workload(resource, found, await read_pods(client, resource, found))
+        if listing.items:
+            click.echo()
+            events = sorted(listing.items, key=_last_seen)
+            now = SystemClock().now()
+            print_table(table_of(EVENTS, events, now, wide=False, all_namespaces=False))
 
     run_with_client(kubeconfig, work)
 
 
-def _print(pod: Object, events: list[Object], now: float) -> None:
+def _print_pod(pod: Object) -> None:
     for line in summary_lines(pod):
         click.echo(plain(line))
     click.echo()
@@ -64,9 +81,6 @@ def _print(pod: Object, events: list[Object], now: float) -> None:
     steps = step_table(pod)
     if steps.rows:
         print_table(steps)
-    if events:
-        click.echo()
-        print_table(table_of(EVENTS, events, now, wide=False, all_namespaces=False))
 
 
 def summary_lines(pod: Object) -> list[str]:

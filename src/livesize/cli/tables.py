@@ -14,6 +14,8 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.quantity import memory_bytes
 from livesize.api.resources import resizable_of
 from livesize.api.vm_status import VmState, resizable_statuses_of, statuses_of
+from livesize.api.workload_resize import hold_of, template_of
+from livesize.api.workload_status import current_status
 from livesize.cli.output import Table
 from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
@@ -41,13 +43,16 @@ def table_of(
 
 
 def columns_of(resource: Resource) -> tuple[TableColumn, ...]:
-    """Our own where there are any, else those that kubectl prints."""
+    """Our own where there are any, else those that kubectl prints, with sizes beside them."""
     ours = _COLUMNS.get(resource.kind)
     if ours is not None:
         return ours
     from livesize.api.kinds.registry import kind_of
 
-    return tuple(_as_kubectl(column) for column in kind_of(resource).columns)
+    known = [_as_kubectl(column) for column in kind_of(resource).columns]
+    narrow = [column for column in known if not column.wide]
+    more = _MORE_COLUMNS.get(resource.kind, ())
+    return (*narrow, *more, *(column for column in known if column.wide))
 
 
 def _as_kubectl(column: PrintedColumn) -> TableColumn:
@@ -100,6 +105,20 @@ def resize_word(pod: Object) -> str:
     resized = find_condition(pod, "PodResized")
     word = "" if resized is None else str(resized.get("status"))
     return word if word in ("Requested", "Accepted") else "-"
+
+
+def workload_resize_word(workload: Object) -> str:
+    """How many pods have the size, while a resize is under way; "-" when none is."""
+    status = current_status(workload)
+    if status is not None and status.updated < status.pods:
+        return f"{status.updated}/{status.pods}"
+    if hold_of(workload) is None:
+        return "-"
+    return "Requested" if status is None else "InProgress"
+
+
+def _template_size(workload: Object, _: float) -> str:
+    return format_size(pod_sizes(template_of(workload)).desired)
 
 
 def _kind(pod: Object, _: float) -> str:
@@ -197,4 +216,11 @@ _COLUMNS: dict[str, tuple[TableColumn, ...]] = {
         TableColumn("COUNT", _text("count", default="1"), wide=True),
         TableColumn("MESSAGE", _text("message")),
     ),
+}
+_SIZE = TableColumn("SIZE", _template_size)
+_RESIZE = TableColumn("RESIZE", lambda workload, _: workload_resize_word(workload))
+_MORE_COLUMNS = {
+    "StatefulSet": (_SIZE, _RESIZE),
+    "Deployment": (_SIZE, _RESIZE),
+    "ReplicaSet": (_SIZE,),  # its Deployment is what is resized
 }

@@ -11,6 +11,11 @@ from livesize.api.duration import parse_duration
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.kinds.resource import Resource
 
+WORKLOADS = ("StatefulSet", "Deployment")
+"""Kinds whose template is resized, and then their pods."""
+RESIZABLE = (PODS.kind, *WORKLOADS)
+DESCRIBED = (*RESIZABLE, "ReplicaSet")
+
 
 class CommandTarget(msgspec.Struct, frozen=True):
     """Objects of one resource: the named ones, or all of them."""
@@ -64,7 +69,42 @@ def parse_targets(words: Sequence[str]) -> list[CommandTarget]:
     return [_slashed(word) for word in words]
 
 
-def parse_pod(word: str, done: str = "resized") -> str:
+def parse_resizable(words: Sequence[str], kinds: Sequence[str] = RESIZABLE) -> list[CommandTarget]:
+    """``db`` (a pod), ``pod/db sts/db deploy/web`` or ``sts db web``; each of them once. Raises
+    click.UsageError."""
+    if not words:
+        raise click.UsageError("name what to resize: KIND/NAME, or a selector with -l")
+    if len(words) > 1 and "/" not in words[0] and find_resource(words[0]) is not None:
+        targets = parse_targets(words)
+    else:
+        targets = [
+            _slashed(word) if "/" in word else CommandTarget(PODS, (word,)) for word in words
+        ]
+    for target in targets:
+        _refuse_other_kinds(target.resource, kinds)
+    every = [(target.resource, name) for target in targets for name in target.names]
+    return [CommandTarget(resource, (name,)) for resource, name in dict.fromkeys(every)]
+
+
+def parse_resizable_kinds(words: Sequence[str]) -> list[Resource]:
+    """``pods``, ``sts,deploy``; nothing: every kind of workload. Raises click.UsageError."""
+    if not words:
+        return [_resource(kind) for kind in WORKLOADS]
+    if len(words) > 1 or "/" in words[0]:
+        raise click.UsageError("a selector goes with kinds, for instance pods or sts,deploy")
+    kinds = [target.resource for target in parse_targets(words)]
+    for kind in kinds:
+        _refuse_other_kinds(kind)
+    return kinds
+
+
+def _refuse_other_kinds(resource: Resource, kinds: Sequence[str] = RESIZABLE) -> None:
+    if resource.kind not in kinds:
+        known = ", ".join(f"{kind.lower()}/NAME" for kind in kinds)
+        raise click.UsageError(f"{resource.plural} have no size of their own: name {known}")
+
+
+def parse_pod(word: str, done: str) -> str:
     """The name of a pod: ``pod/db`` or ``db``; ``done`` says what only pods can be."""
     if "/" not in word:
         return word

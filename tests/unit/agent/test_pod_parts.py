@@ -111,12 +111,13 @@ def ready_message(world: World) -> str:
 
 def test_the_hosts_of_a_pod() -> None:
     aliases = [{"ip": "192.0.2.7", "hostnames": ["db.example", "db"]}, {"ip": "2001:db8::1"}]
-    pod: Object = {"spec": {"hostAliases": aliases}, "status": {"podIP": "10.0.0.9"}}
-    lines = hosts_file(pod, "web").splitlines()
+    spec = {"hostAliases": aliases, "hostname": "web"}
+    pod: Object = {"spec": spec, "status": {"podIP": "10.0.0.9"}}
+    lines = hosts_file(pod).splitlines()
     assert "10.0.0.9\tweb" in lines
     assert "127.0.0.1\tlocalhost" in lines
     assert lines[-2:] == ["192.0.2.7\tdb.example\tdb", "2001:db8::1"]
-    assert hosts_file({"spec": {}}, "web") == ""
+    assert hosts_file({"spec": {}}) == ""
 
 
 async def test_hosts_are_mounted_into_every_container(world: World) -> None:
@@ -128,6 +129,25 @@ async def test_hosts_are_mounted_into_every_container(world: World) -> None:
         assert (
             "192.0.2.7\tdb.example\n" in Path(mounted(world, uid, name, "/etc/hosts")).read_text()
         )
+
+
+async def test_hosts_of_a_running_pod_follow_its_peers(world: World) -> None:
+    """In place: its containers have the file, not a name of it."""
+    await world.start()
+    await world.api.run_pod("db", container("a"), hostname="db-0", subdomain="dbs")
+    uid = await world.running("db")
+    hosts = Path(mounted(world, uid, "a", "/etc/hosts"))
+    own = "db-0.dbs.default.svc.cluster.local\tdb-0.dbs.default\tdb-0.dbs\tdb-0\n"
+    assert own in hosts.read_text()
+    inode = hosts.stat().st_ino
+    line = "10.0.0.2\tdb-1.dbs.default.svc.cluster.local\tdb-1.dbs.default\tdb-1.dbs\tdb-1\n"
+    for peers, count in (('{"db-0":"10.0.0.1","db-1":"10.0.0.2"}', 1), ('{"db-0":"10.0.0.1"}', 0)):
+        await world.api.edit("db", ("metadata", "annotations"), {"livesize.dev/peers": peers})
+        await world.until(
+            lambda count=count: hosts.read_text().count(line) == count, "the file follows"
+        )
+        assert own in hosts.read_text()
+        assert hosts.stat().st_ino == inode
 
 
 def mounted(world: World, uid: str, name: str, target: str) -> str:

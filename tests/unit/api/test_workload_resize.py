@@ -13,8 +13,8 @@ from livesize.api.workload_resize import (
     Hold,
     TemplateChange,
     asks_in_place,
-    format_hold,
     format_sizes,
+    held,
     hold_of,
     previous_sizes,
     recreates,
@@ -173,10 +173,10 @@ def test_the_action_restart_recreates_whatever_the_policy_says() -> None:
 
 def test_a_hold_counts_on_the_object_that_it_names() -> None:
     hold = Hold("u1", 3, partition=5, strategy={"type": "RollingUpdate"})
-    held = workload(template(), **{HELD: format_hold(hold)})
-    assert hold_of(held) == hold
-    assert hold_of(evolve(held, ("metadata", "uid"), "u2")) is None
-    assert hold_of(evolve(held, ("metadata", "generation"), 2)) is None
+    seen = held(workload(template()), hold)
+    assert hold_of(seen) == hold
+    assert hold_of(evolve(seen, ("metadata", "uid"), "u2")) is None
+    assert hold_of(evolve(seen, ("metadata", "generation"), 2)) is None
     assert hold_of(workload(template(), **{HELD: "{}"})) is None
     assert hold_of(workload(template())) is None
 

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from livesize.api.kinds.deployment import DEPLOYMENTS
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, evolve, lookup, without
-from livesize.api.workload_resize import HELD, PREVIOUS, Hold, format_hold, hold_of
-from livesize.apiserver.admission.workload_hold import hold_workload, released, without_notes
+from livesize.api.workload_resize import HELD, PREVIOUS, Hold, held, hold_of, released
+from livesize.apiserver.admission.workload_hold import hold_workload, without_notes
+from unit.api.kinds.workload_objects import workload
+from unit.apiserver.conftest import Rig
 
 ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
 CPU = ("spec", "template", "spec", "containers", 0, "resources", "limits", "cpu")
@@ -110,6 +115,14 @@ def test_a_canary_that_stands_is_no_rollout() -> None:
     assert hold.strategy == canary
 
 
+def test_scaling_is_no_rollout() -> None:
+    old = deployment(replicas=7)
+    assert hold_workload(old, evolve(old, CPU, "2"))["spec"]["paused"] is True
+    old = stateful_set(replicas=7)
+    old["status"] = {**STEADY, "updateRevision": "b"}
+    assert partition_of(hold_workload(old, evolve(old, CPU, "2"))) == 7
+
+
 def test_whoever_lets_kept_back_pods_go_is_held_too() -> None:
     back = {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}
     old = stateful_set(updateStrategy=back)
@@ -155,9 +168,9 @@ def test_on_delete_written_under_the_hold_is_what_is_put_back() -> None:
 
 
 def test_a_deployment_resumed_under_the_hold_stays_held() -> None:
-    held = written(hold_workload(deployment(), evolve(deployment(), CPU, "2")))
-    for given in (evolve(held, ("spec", "paused"), False), without(held, ("spec", "paused"))):
-        assert hold_workload(held, given)["spec"]["paused"] is True
+    seen = written(hold_workload(deployment(), evolve(deployment(), CPU, "2")))
+    for given in (evolve(seen, ("spec", "paused"), False), without(seen, ("spec", "paused"))):
+        assert hold_workload(seen, given)["spec"]["paused"] is True
 
 
 def test_another_size_under_the_hold_holds_all_pods_there_are_by_then() -> None:
@@ -176,7 +189,99 @@ def test_more_than_a_resize_ends_the_hold_in_the_same_write() -> None:
 
 def test_users_do_not_write_the_hold() -> None:
     annotation = ("metadata", "annotations", HELD)
-    forged = evolve(stateful_set(), annotation, format_hold(Hold("u", 4, strategy=ROLLING)))
+    forged = held(stateful_set(), Hold("u", 4, strategy=ROLLING))
     assert hold_of(hold_workload(stateful_set(), forged)) is None
     assert hold_of(hold_workload(held_set(), without(held_set(), annotation))) is not None
     assert without_notes(held_set())["metadata"]["annotations"] == {"resizeAction": "InPlaceResize"}
+
+
+# At the API server
+
+KINDS = pytest.mark.parametrize("resource", [STATEFUL_SETS, DEPLOYMENTS], ids=lambda one: one.kind)
+ACTION = {"resizeAction": "InPlaceResize"}
+
+
+def path(resource: Resource, name: str = "") -> str:
+    return f"/apis/apps/v1/namespaces/default/{resource.plural}/{name}".rstrip("/")
+
+
+def larger(cpu: str = "2") -> Object:
+    app = {"name": "app", "resources": {"limits": {"cpu": cpu}}}
+    return {"spec": {"template": {"spec": {"containers": [app]}}}}
+
+
+async def made(rig: Rig, resource: Resource, **annotations: str) -> Object:
+    new = evolve(workload(resource), ("metadata", "annotations"), {**ACTION, **annotations})
+    answer = await rig.request("POST", path(resource), new, token="editor")
+    assert answer.status == 201, answer.json
+    await rig.patch(path(resource, "web"), larger("1"), "strategic", token="controller")
+    found: Object = (await rig.get(path(resource, "web"))).json
+    return found
+
+
+@KINDS
+async def test_a_users_write_is_held_and_a_controllers_is_not(rig: Rig, resource: Resource) -> None:
+    before = await made(rig, resource)
+    assert hold_of(before) is None
+    patched = await rig.patch(path(resource, "web"), larger(), "strategic", token="editor")
+    assert patched.status == 200, patched.json
+    hold = hold_of(patched.json)
+    assert hold is not None
+    assert hold.generation == patched.json["metadata"]["generation"]
+    assert (partition_of(patched.json), patched.json["spec"].get("paused")) == (
+        (1, None) if resource is STATEFUL_SETS else (None, True)
+    )
+    put = released(patched.json, hold)
+    resumed = await rig.request("PUT", path(resource, "web"), put, token="editor")
+    assert hold_of(resumed.json) is not None
+    put["metadata"]["resourceVersion"] = resumed.json["metadata"]["resourceVersion"]
+    freed = await rig.request("PUT", path(resource, "web"), put, token="controller")
+    assert freed.status == 200
+    assert HELD not in freed.json["metadata"]["annotations"]
+    assert freed.json["spec"].get("paused", False) is False
+    assert freed.json["spec"].get("updateStrategy") == before["spec"].get("updateStrategy")
+
+
+@KINDS
+async def test_every_way_to_write_is_held(rig: Rig, resource: Resource) -> None:
+    """kubectl apply, set resources, patch and edit are patches of three kinds; replace is a PUT."""
+    await made(rig, resource)
+    cpu = "/spec/template/spec/containers/0/resources/limits/cpu"
+    whole = evolve((await rig.get(path(resource, "web"))).json, CPU, "3")
+    applied = evolve(workload(resource), ("metadata", "annotations"), ACTION)
+    app = {"name": "app", "image": "busybox:1", "resources": {"limits": {"cpu": "5"}}}
+    applied = evolve(applied, ("spec", "template", "spec", "containers"), [app])
+    for kind, body in (
+        ("json", [{"op": "replace", "path": cpu, "value": "4"}]),
+        ("apply", applied),
+        ("merge", {"spec": {"template": whole["spec"]["template"]}}),
+    ):
+        more = {"fieldManager": "me", "force": "true"} if kind == "apply" else {}
+        answer = await rig.patch(path(resource, "web"), body, kind, token="editor", **more)
+        assert answer.status == 200, answer.json
+        hold = hold_of(answer.json)
+        assert hold is not None, kind
+        await rig.request(
+            "PUT", path(resource, "web"), released(answer.json, hold), token="controller"
+        )
+
+
+@KINDS
+async def test_a_copy_of_a_workload_is_not_held(rig: Rig, resource: Resource) -> None:
+    copy = await made(
+        rig, resource, **{HELD: "{}", PREVIOUS: "{}", "livesize.dev/resize-status": "{}"}
+    )
+    assert {key for key in copy["metadata"]["annotations"] if "livesize.dev" in key} == set()
+
+
+@KINDS
+async def test_what_is_wrong_is_refused(rig: Rig, resource: Resource) -> None:
+    await made(rig, resource)
+    wrong = {"metadata": {"annotations": {"livesize.dev/resize-parallelism": "all"}}}
+    answer = await rig.patch(path(resource, "web"), wrong, token="editor")
+    assert (answer.status, "must be a positive integer" in answer.json["message"]) == (422, True)
+    inside = {
+        "spec": {"template": {"metadata": {"annotations": {"livesize.dev/on-deadline": "Keep"}}}}
+    }
+    answer = await rig.patch(path(resource, "web"), inside, token="editor")
+    assert (answer.status, "say it on the workload" in answer.json["message"]) == (422, True)

@@ -2,283 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import uvloop
 import yaml
-from click.testing import CliRunner, Result
 
-from livesize.api.kinds.node import NODES
-from livesize.api.kinds.pod import PODS
-from livesize.api.objects import Object, generation_of, lookup, name_of, namespace_of
-from livesize.api.quantity import format_memory
-from livesize.api.resources import container_resources, containers_of, is_vm, size_of
-from livesize.api.roles import Role
-from livesize.api.vm_size import vm_size_of
-from livesize.api.vm_status import statuses_of, vm_status_of
-from livesize.apiserver.auth.identities import Identity, node_identity
-from livesize.apiserver.auth.tokens import issue_token, write_tokens
-from livesize.apiserver.server import ApiServer, ApiServerConfig
+from livesize.api.objects import generation_of, name_of
 from livesize.cli.app import cli
-from livesize.client.informer import Delta, Informer
-from livesize.client.kubeconfig import write_kubeconfig
-from livesize.machinery.context import system_context
-from livesize.machinery.queue import WorkQueue, run_workers
-from livesize.store.memory import MemoryStore
-
-NODE = "n1"
-LARGEST_CPU_MILLI = 4000
-UNTOUCHED_CPU_MILLI = 3999  # the node never answers a resize to this size
-EVIL_CPU_MILLI = 3998  # and answers one to this with words that would write on a screen
-EVIL = "\x1b[2Jowned\r\u202e"
-
-
-class SmallNode:
-    """Binds pods to itself, starts them in words only, and answers every resize at once."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self._client = server.client(node_identity(NODE))
-        self._admin = server.client(Identity("test", Role.ADMIN))
-        context = system_context()
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(context)
-        self._informer = Informer(self._admin, PODS, context=context, on_change=self._changed)
-
-    async def run(self) -> None:
-        await self._admin.create(
-            NODES,
-            {
-                "kind": "Node",
-                "apiVersion": "v1",
-                "metadata": {"name": NODE},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-            },
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._informer.run())
-            group.create_task(run_workers(self._queue, self._look, 1))
-
-    def _changed(self, delta: Delta) -> None:
-        self._queue.add((namespace_of(delta.object), name_of(delta.object)))
-
-    async def _look(self, key: tuple[str, str]) -> None:
-        pod = self._informer.get(*key)
-        if pod is None:
-            return
-        if lookup(pod, "metadata", "deletionTimestamp"):
-            await self._client.delete(PODS, key[1], key[0], grace_period_seconds=0)
-        elif not lookup(pod, "spec", "nodeName"):
-            await self._bind(pod)
-        elif not statuses_of(pod):
-            patch = {"status": _status(pod)}
-            await self._client.patch(PODS, key[1], patch, namespace=key[0], subresource="status")
-        elif lookup(pod, "status", "resizeState", "phase") == "Requested":
-            await self._answer(pod)
-
-    async def _bind(self, pod: Object) -> None:
-        body = {
-            "kind": "Binding",
-            "apiVersion": "v1",
-            "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
-            "target": {"kind": "Node", "name": NODE},
-        }
-        await self._admin.post(PODS, name_of(pod), namespace_of(pod), "binding", body)
-
-    async def _answer(self, pod: Object) -> None:
-        wanted = [size.requests.cpu_milli or 0 for size in container_resources(pod).values()]
-        if UNTOUCHED_CPU_MILLI in wanted:
-            return
-        answers: list[Object] = [
-            {
-                "request": {"requestStatus": "Accepted"},
-                "allocated": [size_of(container) for container in containers_of(pod)],
-            },
-            {"request": {"requestStatus": "Done"}, "status": _status(pod)},
-        ]
-        if max(wanted) > LARGEST_CPU_MILLI:
-            request = {"requestStatus": "Rejected"}
-            sentence = f"the node has {LARGEST_CPU_MILLI}m of cpu in all"
-            answers = [{"request": request, "phase": "Infeasible", "message": sentence}]
-        if EVIL_CPU_MILLI in wanted:
-            request = {"requestStatus": "Rejected"}
-            answers = [{"request": request, "phase": "Deferred", "message": EVIL}]
-        for answer in answers:
-            body = {
-                "kind": "Resizing",
-                "apiVersion": "v1",
-                "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
-                "generation": generation_of(pod),
-                **answer,
-            }
-            await self._client.post(PODS, name_of(pod), namespace_of(pod), "resizing", body)
-
-
-NO_IMAGE = "image guest is not on this machine; `livesize guest build` makes a guest to try"
-
-
-def _state(pod: Object) -> Object:
-    if name_of(pod) == "imageless":
-        return {"waiting": {"reason": "ErrImageNeverPull", "message": NO_IMAGE}}
-    return {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-
-
-def _status(pod: Object) -> Object:
-    statuses = [
-        {
-            "name": container["name"],
-            "ready": True,
-            "restartCount": 0,
-            "image": container.get("image", ""),
-            "imageID": "",
-            "state": _state(pod),
-            "resources": container.get("resources", {}),
-        }
-        for container in containers_of(pod)
-    ]
-    shared = {"phase": "Running", "observedGeneration": generation_of(pod)}
-    if not is_vm(pod):
-        return {**shared, "containerStatuses": statuses}
-    size = vm_size_of(pod)
-    guest = {
-        "vcpusPlugged": size.vcpus,
-        "vcpusOnline": size.vcpus,
-        "memoryPlugged": format_memory(size.memory_bytes),
-        "memorySeen": format_memory(size.memory_bytes - 50 * 2**20),
-    }
-    return {**shared, "virtualMachineStatus": {**vm_status_of(statuses[0]), "guest": guest}}
-
-
-class Running:
-    """Server and node in a thread with a loop of their own, so that commands can run here."""
-
-    def __init__(self, folder: Path) -> None:
-        self.kubeconfig = folder / "kubeconfig"
-        self._folder = folder
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
-        self._loop = uvloop.new_event_loop()
-        self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=self._serve)
-
-    def start(self) -> None:
-        self._thread.start()
-        assert self._ready.wait(10)
-        if self._failure is not None:
-            raise self._failure
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-
-    def _serve(self) -> None:
-        try:
-            self._loop.run_until_complete(self._main())
-        except BaseException as failure:
-            self._failure = failure
-            raise
-        finally:
-            self._ready.set()
-            self._loop.close()
-
-    async def _main(self) -> None:
-        token, entry = issue_token("admin", Role.ADMIN)
-        write_tokens(self._folder / "tokens", [entry])
-        config = ApiServerConfig(self._folder / "tls", self._folder / "tokens", port=0)
-        async with ApiServer(config, MemoryStore(), context=system_context()).running() as server:
-            ca_pem = server.ca_path.read_bytes()
-            write_kubeconfig(self.kubeconfig, server.url, ca_pem, token, "admin")
-            async with asyncio.TaskGroup() as group:
-                node = group.create_task(SmallNode(server).run())
-                self._ready.set()
-                await self._stop.wait()
-                node.cancel()
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    made = Running(tmp_path_factory.mktemp("server"))
-    made.start()
-    yield made
-    made.stop()
-
-
-class Shell:
-    def __init__(self, kubeconfig: Path) -> None:
-        self.kubeconfig = kubeconfig
-
-    def run(self, line: str, stdin: str | None = None) -> Result:
-        environment = {"LIVESIZE_KUBECONFIG": str(self.kubeconfig)}
-        return CliRunner().invoke(cli, line.split(), input=stdin, env=environment)
-
-    def ok(self, line: str, stdin: str | None = None) -> str:
-        answer = self.run(line, stdin)
-        assert answer.exit_code == 0, answer.output
-        return answer.stdout
-
-    def fails(self, line: str, stdin: str | None = None) -> str:
-        """Exit code 1 and one sentence, which is returned."""
-        answer = self.run(line, stdin)
-        assert answer.exit_code == 1, answer.output
-        assert answer.stderr.startswith("livesize: ")
-        assert answer.stderr.count("\n") == 1
-        return answer.stderr
-
-    def pod(self, name: str) -> Object:
-        pod: Object = json.loads(self.ok(f"get pod/{name} -o json"))
-        return pod
-
-    def start(self, name: str, cpu: str = "500m", limit: str = "500m", **labels: str) -> None:
-        self.begin(name, manifest(name, cpu, limit, **labels))
-
-    def begin(self, name: str, text: str) -> None:
-        self.ok("apply -f -", text)
-        for _ in range(500):
-            if statuses_of(self.pod(name)):
-                return
-        raise AssertionError(f"{name} does not run")
-
-
-def manifest(name: str, cpu: str = "500m", limit: str = "500m", **labels: str) -> str:
-    memory = {"memory": "64Mi"}
-    resources = {"requests": {"cpu": cpu, **memory}, "limits": {"cpu": limit, **memory}}
-    container = {"name": "app", "image": "img:1", "resources": resources}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
-    return yaml.safe_dump(pod)
-
-
-def vm_manifest(name: str) -> str:
-    vm = {"kernel": {"image": "guest"}, "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"virtualMachine": vm, "terminationGracePeriodSeconds": 0},
-    }
-    return yaml.safe_dump(pod)
-
-
-@pytest.fixture
-def shell(running: Running) -> Iterator[Shell]:
-    made = Shell(running.kubeconfig)
-    yield made
-    names = made.ok("get pods -o name").split()
-    if names:
-        made.ok(f"delete {' '.join(names)} --now")
+from unit.cli.small_system import (
+    EVIL_CPU_MILLI,
+    NO_IMAGE,
+    NODE,
+    UNTOUCHED_CPU_MILLI,
+    Shell,
+    manifest,
+    vm_manifest,
+)
 
 
 def test_apply_creates_then_leaves_alone_then_changes(shell: Shell) -> None:
@@ -307,7 +52,7 @@ def test_what_a_node_says_does_not_write_on_the_screen(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, waits: str
 ) -> None:
     terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("livesize.cli.resize.command.sys", terminal)
+    monkeypatch.setattr("livesize.cli.resize.pod.sys", terminal)
     shell.start("evil")
     said = shell.run(f"resize pod/evil --cpu {EVIL_CPU_MILLI}m{waits}")
     shown = [*said.stdout.splitlines(), *said.stderr.splitlines()]

@@ -13,17 +13,27 @@ import pytest
 from click.testing import CliRunner
 
 from livesize.api.duration import parse_duration
+from livesize.api.kinds.deployment import DEPLOYMENTS
 from livesize.api.kinds.lease import LEASES
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY
+from livesize.api.kinds.resource import Resource
+from livesize.api.kinds.stateful_set import STATEFUL_SETS
 from livesize.api.objects import Object, name_of, namespace_of
 from livesize.cli.apply import parse_manifests, placed
 from livesize.cli.connection import CommandFailure
 from livesize.cli.output import Table, column_widths, format_row, print_table
 from livesize.cli.tables import format_age, pod_status, resize_word, table_of
-from livesize.cli.targets import CommandTarget, find_resource, parse_pod, parse_targets
+from livesize.cli.targets import (
+    CommandTarget,
+    find_resource,
+    parse_pod,
+    parse_resizable,
+    parse_resizable_kinds,
+    parse_targets,
+)
 from livesize.main.entry import cli
 
 
@@ -59,10 +69,44 @@ def test_targets_that_mean_nothing(words: list[str]) -> None:
         parse_targets(words)
 
 
-def test_only_a_pod_is_resized() -> None:
-    assert parse_pod("db") == parse_pod("pod/db") == parse_pod("po/db") == "db"
-    with pytest.raises(click.UsageError, match="only pods"):
-        parse_pod("node/n1")
+def test_only_a_pod_is_entered() -> None:
+    names = [parse_pod(word, "entered") for word in ("db", "pod/db", "po/db")]
+    assert names == ["db", "db", "db"]
+    with pytest.raises(click.UsageError, match="only pods can be entered"):
+        parse_pod("node/n1", "entered")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["db"], [(PODS, "db")]),
+        (["statefulset"], [(PODS, "statefulset")]),
+        (
+            ["sts/db", "deploy/web", "pod/a"],
+            [(STATEFUL_SETS, "db"), (DEPLOYMENTS, "web"), (PODS, "a")],
+        ),
+        (["sts", "db", "web"], [(STATEFUL_SETS, "db"), (STATEFUL_SETS, "web")]),
+        (["sts/db", "statefulset/db"], [(STATEFUL_SETS, "db")]),
+    ],
+    ids=["a pod", "a pod with the name of a kind", "several", "of one kind", "twice the same"],
+)
+def test_what_is_resized(words: list[str], expected: list[tuple[Resource, str]]) -> None:
+    found = parse_resizable(words)
+    assert [(target.resource, *target.names) for target in found] == expected
+
+
+@pytest.mark.parametrize("words", [["rs/web"], ["node/n1"], ["sts/"], ["nodes", "n1"], []])
+def test_what_has_no_size_of_its_own(words: list[str]) -> None:
+    with pytest.raises(click.UsageError):
+        parse_resizable(words)
+
+
+def test_a_selector_goes_with_kinds() -> None:
+    assert parse_resizable_kinds([]) == [STATEFUL_SETS, DEPLOYMENTS]
+    assert parse_resizable_kinds(["pods,deploy"]) == [PODS, DEPLOYMENTS]
+    for words in (["sts/db"], ["pods", "db"], ["rs"]):
+        with pytest.raises(click.UsageError):
+            parse_resizable_kinds(words)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +403,12 @@ def test_kinds_are_completed_and_without_a_server_nothing_breaks(
     [
         *(["get"], ["get", "gadgets"], ["resize"], ["resize", "pod/db"], ["delete", "pods"]),
         ["resize", "node/n1", "--cpu", "1"],
+        ["resize", "--cpu", "1"],
+        ["resize", "sts/db", "--cpu", "1", "--undo"],
+        ["resize", "pod/db", "--undo"],
+        ["resize", "sts/db", "pod/db", "--cpu", "1", "--action", "InPlaceResize"],
+        ["resize", "sts/db", "--cpu", "1", "--action", "Never"],
+        ["resize", "sts/db", "-l", "app=db", "--cpu", "1"],
         ["resize", "pod/db", "--cpu", "much"],
         ["resize", "pod/db", "--cpu", "1", "--limit-cpu", "2"],
         ["resize", "pod/db", "--cpu", "1", "--timeout", "soon"],
@@ -398,7 +448,7 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 def test_every_command_has_help_with_examples() -> None:
     context = click.Context(cli)
-    for name in ("apply", "completion", "delete", "doctor", "get", "resize", "version"):
+    for name in ("apply", "completion", "delete", "describe", "doctor", "get", "resize", "version"):
         command = cli.get_command(context, name)
         assert command is not None
         assert "Examples:" in (command.help or "")

@@ -8,16 +8,15 @@ import pytest
 
 from livesize.api.objects import Object
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
+from livesize.api.resize_progress import ResizeProgress, actual_sizes, report_of
 from livesize.api.validation.pod import validate_pod_spec
-from livesize.controllers.resize_deadline.plan import Evict, LeaveAlone, Revert, Wait, plan_deadline
-from livesize.controllers.resize_deadline.progress import (
+from livesize.controllers.resize_deadline.began import (
     BEGAN,
     ResizeBegan,
-    actual_sizes,
     began_of,
     format_began,
-    progress_of,
 )
+from livesize.controllers.resize_deadline.plan import Evict, LeaveAlone, Revert, Wait, plan_deadline
 
 AFTER = {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 BACK = {"requests": {"cpu": "1"}, "limits": {"cpu": "1", "memory": None}}
@@ -120,9 +119,9 @@ RUNNING = {"name": "app", "allocatedResources": {"cpu": "1"}, "resources": FORME
     ("status", "progress"),
     [
         pytest.param({}, "settled", id="not started"),
-        pytest.param({"containerStatuses": [RUNNING]}, "unfinished", id="asked, not judged"),
+        pytest.param({"containerStatuses": [RUNNING]}, "unjudged", id="asked, not judged"),
         pytest.param(
-            {"containerStatuses": [RUNNING], "observedGeneration": 2}, "unfinished", id="not yet"
+            {"containerStatuses": [RUNNING], "observedGeneration": 2}, "unjudged", id="not yet"
         ),
         pytest.param(
             {"containerStatuses": [RUNNING], "observedGeneration": 3},
@@ -134,13 +133,13 @@ RUNNING = {"name": "app", "allocatedResources": {"cpu": "1"}, "resources": FORME
                 "containerStatuses": [{**RUNNING, "allocatedResources": {"cpu": "2000m"}}],
                 "observedGeneration": 2,
             },
-            "unfinished",
+            "unjudged",
             id="limits alone",
         ),
         pytest.param({"conditions": conditions("Infeasible")}, "infeasible", id="never"),
         pytest.param(
             {"conditions": [{**conditions("Infeasible")[0], "observedGeneration": 2}]},
-            "unfinished",
+            "unjudged",
             id="an older request never fitted",
         ),
         pytest.param(
@@ -152,7 +151,16 @@ RUNNING = {"name": "app", "allocatedResources": {"cpu": "1"}, "resources": FORME
 )
 def test_how_far_a_resize_is_in_the_words_of_kubernetes(status: Object, progress: str) -> None:
     seen = {**pod("Revert", generation=3), "status": status}
-    assert progress_of(seen).value == progress
+    assert report_of(seen).progress.value == progress
+
+
+@pytest.mark.parametrize("phase", ["Deferred", "Infeasible", "Error"])
+def test_what_keeps_a_resize_is_told_with_its_reason_and_its_time(phase: str) -> None:
+    said = {"message": "no room", "lastTransitionTime": "2026-01-31T12:00:00Z"}
+    seen = {"status": {"conditions": [{**conditions(phase)[0], **said}]}}
+    report = report_of(seen)
+    assert report.progress is ResizeProgress[phase.upper()]
+    assert (report.message, report.since) == ("no room", "2026-01-31T12:00:00Z")
 
 
 def test_sizes_as_the_node_reports_them() -> None:

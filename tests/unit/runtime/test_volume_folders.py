@@ -131,6 +131,15 @@ async def test_no_link_in_a_volume_leads_out_of_it(volumes: FolderVolumes, tmp_p
     assert part.endswith("/parts/app-0")
 
 
+async def test_a_file_is_changed_in_place(volumes: FolderVolumes) -> None:
+    """A running container has the very file."""
+    path = Path(await volumes.prepare_file(UID, "etc-hosts", b"a longer text", 0o644))
+    with path.open("rb") as seen:
+        await volumes.prepare_file(UID, "etc-hosts", b"shorter", 0o644)
+        assert seen.read() == b"shorter"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
 async def test_a_file_that_a_container_has_blown_up_is_written_anew_without_being_read(
     volumes: FolderVolumes,
 ) -> None:

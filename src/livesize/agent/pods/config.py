@@ -11,6 +11,7 @@ from livesize.agent.volumes.environment import expanded
 from livesize.api.hashes import container_hash, container_hash_without_resources
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_limits, to_kernel
 from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.peer_names import HostsLine, hostname_of, peer_lines, subdomain_of
 from livesize.api.qos import qos_class
 from livesize.api.resources import (
     containers_of,
@@ -99,10 +100,6 @@ def pod_config(pod: Object, limits: KernelLimits) -> PodConfig:
             for one in lookup(pod, "spec", "securityContext", "sysctls", default=[])
         ),
     )
-
-
-def hostname_of(pod: Object) -> str:
-    return lookup(pod, "spec", "hostname") or name_of(pod)
 
 
 def sized(container: Object, size: Object) -> Object:
@@ -221,15 +218,17 @@ def _security(pod: Object, container: Object, field: str) -> object:
 
 
 HOSTS_PATH = "/etc/hosts"
-_HEAD = "# Made by Livesize: the pod itself, and the entries of its spec.hostAliases.\n"
+_HEAD = "# Made by Livesize: the pod itself, its peers, and the entries of its spec.hostAliases.\n"
 
 
-def hosts_file(pod: Object, hostname: str) -> str:
+def hosts_file(pod: Object) -> str:
     """Empty: it names none, and its containers have the file that the runtime makes."""
-    aliases = lookup(pod, "spec", "hostAliases", default=[])
-    if not aliases:
+    aliases, service = lookup(pod, "spec", "hostAliases", default=[]), subdomain_of(pod)
+    if not aliases and not service:
         return ""
     address = lookup(pod, "status", "podIP") or "127.0.1.1"
-    lines = [("127.0.0.1", "localhost"), ("::1", "localhost"), (address, hostname)]
+    own: list[HostsLine] = [(address, hostname_of(pod))]
+    lines: list[HostsLine] = [("127.0.0.1", "localhost"), ("::1", "localhost")]
+    lines += peer_lines(pod, address) if service else own
     lines += [(one["ip"], *(one.get("hostnames") or ())) for one in aliases]
     return _HEAD + "".join("\t".join(line) + "\n" for line in lines)

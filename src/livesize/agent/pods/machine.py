@@ -33,6 +33,7 @@ from livesize.agent.shape import Shape
 from livesize.agent.vm.shape import VmShape
 from livesize.agent.volumes.pod_volumes import PodVolumes
 from livesize.api.objects import Object, evolve, lookup, uid_of
+from livesize.api.peer_names import subdomain_of
 from livesize.api.reasons import EventReason
 from livesize.api.resources import containers_of, init_containers_of, is_vm, sidecars_of
 from livesize.runtime.interface import ContainerConfig, Mount, PodView
@@ -64,6 +65,7 @@ class PodMachine:
         self._record = record
         self._shape = shape
         self._lifecycle = LifecycleHooks(dependencies)
+        self._hosts = ""  # what its hosts file says
 
     @property
     def grace_seconds(self) -> float:
@@ -118,14 +120,30 @@ class PodMachine:
     ) -> ContainerConfig:
         """With the files that are the pod's own, beside its volumes."""
         more = await self._termination_messages.mount(pod, container, config.attempt)
-        hosts = hosts_file(pod, config.hostname)
-        if hosts and all(one.target != HOSTS_PATH for one in config.mounts):
-            store = self._dependencies.volumes
-            file = await store.prepare_file(uid_of(pod), "etc-hosts", hosts.encode(), 0o644)
+        file = await self._write_hosts(pod)
+        if file and all(one.target != HOSTS_PATH for one in config.mounts):
             more = (*more, Mount(file, HOSTS_PATH))
         every = (*config.mounts, *more)  # one within another comes after it
         mounts = sorted(every, key=lambda one: len(PurePosixPath(one.target).parts))
         return msgspec.structs.replace(config, mounts=tuple(mounts))
+
+    async def refresh_hosts(self) -> None:
+        """The peers of a pod come and go while it runs: its containers see the file change."""
+        if not subdomain_of(self._record.pod) or is_vm(self._record.pod):
+            return
+        pod = self._with_addresses()
+        if hosts_file(pod) != self._hosts:
+            await self._write_hosts(pod)
+
+    async def _write_hosts(self, pod: Object) -> str:
+        """The path of the pod's own hosts file; empty: it needs none."""
+        hosts = hosts_file(pod)
+        if not hosts:
+            return ""
+        store = self._dependencies.volumes
+        path = await store.prepare_file(uid_of(pod), "etc-hosts", hosts.encode(), 0o644)
+        self._hosts = hosts
+        return path
 
     def mounts_memory(self, name: str) -> bool:
         return self._volumes.mounts_memory(self._record.pod, _container(self._record.pod, name))

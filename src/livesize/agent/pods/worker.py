@@ -283,6 +283,7 @@ class PodWorker:
             await self._start(start)
         await self._driver.post_refusal()
         await self._volumes.refresh(self._record.pod, self._allocation())
+        await self._machine.refresh_hosts()
         too_full = await self._volumes.overfull(self._record.pod)
         if too_full:
             return await self._fail(EventReason.EVICTED, too_full)

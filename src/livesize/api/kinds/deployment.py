@@ -184,7 +184,7 @@ def _validate_strategy(strategy: Object) -> list[FieldError]:
 DEPLOYMENT = Kind(
     DEPLOYMENTS,
     shape=Deployment,
-    strategy="workload",
+    strategy="held-workload",
     defaults=default_deployment,
     validate=validate_deployment,
     validate_update=validate_deployment_update,

@@ -191,6 +191,12 @@ def _usage(claim: Object, _names: Iterable[str]) -> Usage:
     return used
 
 
+_ROLES = {
+    roles.Role.NODE: {"": roles.READ},
+    # Stateful sets make claims for their pods.
+    roles.Role.CONTROLLER: {"": roles.COLLECT | roles.CREATE},
+}
+
 CLAIM = Kind(
     PERSISTENT_VOLUME_CLAIMS,
     shape=PersistentVolumeClaim,
@@ -202,7 +208,7 @@ CLAIM = Kind(
     status=StatusWrites.SUBRESOURCE,
     quota=QuotaRule(_usage),
     node_scope=NodeScope.USED_BY_PODS,
-    roles=roles.combine(roles.EDITED, roles.STATUS, {roles.Role.NODE: {"": roles.READ}}),
+    roles=roles.combine(roles.EDITED, roles.STATUS, _ROLES),
     columns=(
         NAME,
         Column("Status", leaving_or_phase),

@@ -282,7 +282,7 @@ def _validate_claims(claims: list[Object]) -> list[FieldError]:
 STATEFUL_SET = Kind(
     STATEFUL_SETS,
     shape=StatefulSet,
-    strategy="workload",
+    strategy="held-workload",
     defaults=default_stateful_set,
     validate=validate_stateful_set,
     validate_update=validate_stateful_set_update,

@@ -97,13 +97,8 @@ class PodSpec(Message, refuses_unknown=True):
     )
     securityContext = object_of(PodSecurityContext, 14, keeps_zero=True)
     imagePullSecrets = list_of(LocalObjectReference, 15, key="name")
-    hostname = string(16, support=CONFIG)
-    subdomain = string(
-        17,
-        support=StoredOnly(
-            "names a pod in the cluster's DNS, of which there is none; every StatefulSet sets it"
-        ),
-    )
+    hostname = string(16, support=used("api.peer_names"))
+    subdomain = string(17, support=used("api.peer_names"))
     affinity = object_of(Affinity, 18, keeps_zero=True)
     schedulerName = string(19, support=used("scheduler.snapshot"))
     initContainers = list_of(Container, 20, key="name")

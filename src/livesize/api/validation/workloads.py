@@ -21,6 +21,7 @@ from livesize.api.validation.resize_annotations import (
 from livesize.api.validation.selectors import validate_selector
 from livesize.api.validation.shares import validate_counts
 from livesize.api.validation.unsupported import validate_supported
+from livesize.api.workload_resize import ANNOTATIONS, PARALLELISM, parallelism_of
 from livesize.api.workloads import selects, template_of
 
 TEMPLATE = "spec.template"
@@ -116,7 +117,13 @@ def _with_volumes(template: Object, names: Iterable[str]) -> Object:
 
 def _validate_annotations(workload: Object) -> list[FieldError]:
     """Of the workload itself; those of its template are validated with it."""
+    parallelism = lookup(workload, *ANNOTATIONS, PARALLELISM)
+    errors: list[FieldError] = []
+    if parallelism is not None and parallelism_of(workload) is None:
+        field, detail = f"metadata.annotations[{PARALLELISM}]", "must be a positive integer"
+        errors.append(FieldError(FieldErrorKind.INVALID, field, detail, parallelism))
     return [
+        *errors,
         *validate_resize_annotations(workload, never=False),
         *validate_annotated_policies(workload, template_of(workload)),
     ]

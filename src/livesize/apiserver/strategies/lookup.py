@@ -9,11 +9,12 @@ from livesize.api.kinds.resource import Resource
 from livesize.apiserver.strategies.pod import PodStrategy
 from livesize.apiserver.strategies.storage import ClaimStrategy, VolumeStrategy
 from livesize.apiserver.strategies.strategy import Strategy
-from livesize.apiserver.strategies.workload import WorkloadStrategy
+from livesize.apiserver.strategies.workload import HeldWorkloadStrategy, WorkloadStrategy
 
 STRATEGIES: Mapping[str, Strategy] = {
     "": Strategy(),
     "claim": ClaimStrategy(),
+    "held-workload": HeldWorkloadStrategy(),
     "pod": PodStrategy(),
     "volume": VolumeStrategy(),
     "workload": WorkloadStrategy(),

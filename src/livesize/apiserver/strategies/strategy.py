@@ -74,6 +74,10 @@ class Strategy:
         """What a PUT has sent, with what clients that do not know of it leave out."""
         return sent
 
+    def adjusted(self, _stored: Object, new: Object, _identity: Identity) -> Object:
+        """The changed object, with its defaults, before it is validated."""
+        return new
+
     def remembered(self, _stored: Object, new: Object) -> Object:
         """The changed object as it is committed."""
         return new

@@ -17,6 +17,7 @@ from livesize.api.vm_size import keep_vm_fixed
 from livesize.api.workloads import template_of
 from livesize.apiserver.admission.mutation import keep_priority
 from livesize.apiserver.object_metadata import prepare_update, with_generation
+from livesize.apiserver.strategies.lookup import strategy_of
 from livesize.apiserver.subresources.change import (
     SentChange,
     folded,
@@ -29,6 +30,7 @@ def update_object(change: SentChange) -> Object:
     resource = change.target.resource
     new = prepare_update(change.target, change.stored, change.incoming)
     new = default_object(resource, new)
+    new = strategy_of(resource).adjusted(change.stored, new, change.identity)
     refuse_invalid(change.target, validate_update(resource, new, change.stored))
     return with_generation(resource, change.stored, new)
 

@@ -1,79 +1,53 @@
-"""`livesize resize`: asks through pods/resize, and with --wait shows that it happened."""
+"""`livesize resize`: asks pods and workloads for a size, and with --wait shows that it happened."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod_resource import PODS
-from livesize.api.objects import Object, generation_of
-from livesize.api.patch import PatchType
-from livesize.api.resources import ResourceName, container_resources
-from livesize.api.write_options import WriteOptions
-from livesize.cli.completion import complete_pod
+from livesize.api.kinds.resource import Resource
+from livesize.api.list_watch import Selection
+from livesize.api.objects import name_of
+from livesize.api.requested_action import SPELLINGS
+from livesize.api.resources import ResourceName
+from livesize.cli.completion import complete_resizable
 from livesize.cli.connection import (
     CommandFailure,
     default_namespace,
     kubeconfig_option,
     namespace_option,
+    refusal_sentence,
     run_with_client,
+    unreachable_sentence,
 )
-from livesize.cli.output import Format, print_table, print_value
+from livesize.cli.output import Format, list_object, print_table, print_value
 from livesize.cli.plain_text import plain_lines
-from livesize.cli.resize.follower import ResizeFollower
-from livesize.cli.resize.plan import (
-    RequestedSize,
-    ResizePatch,
-    ResizeRefusal,
-    describe,
-    parse_requested_size,
-    plan_patch,
-    undo_options,
+from livesize.cli.resize.plan import RequestedSize, ResizeRefusal, parse_requested_size
+from livesize.cli.resize.pod import resize_pod
+from livesize.cli.resize.request import Interrupted, ResizeCommand, ResizeFailure, ResizeOutcome
+from livesize.cli.targets import (
+    CommandTarget,
+    Duration,
+    label_of,
+    parse_resizable,
+    parse_resizable_kinds,
 )
-from livesize.cli.resize.progress import ResizeDone, ResizeRefused, ResizeWaiting, verdict_is_known
-from livesize.cli.resize.report import change_table, progress_line, verdict_words
-from livesize.cli.targets import Duration, parse_pod
-from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
 
-_CONFLICT = 409
-_TRIES = 10
-_VERDICT_SECONDS = 0.2
-
-
-class Interrupted(CommandFailure):
-    """Ctrl-C, as a shell tells it."""
-
-    exit_code = 130
-
-
-class ResizeCommand(msgspec.Struct, frozen=True):
-    """The command, read."""
-
-    name: str
-    namespace: str
-    container: str
-    sizes: dict[ResourceName, RequestedSize]
-    form: Format
-    patience_seconds: float | None  # None: do not wait
-    dry_run: bool
-
-    @property
-    def label(self) -> str:
-        return f"pod/{self.name}"
+_MOST_AT_ONCE = 20
 
 
 @click.command()
-@click.argument("pod", metavar="pod/NAME", shell_complete=complete_pod)
+@click.argument("targets", nargs=-1, metavar="KIND/NAME...", shell_complete=complete_resizable)
 @namespace_option
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="app=db,tier!=test")
 @click.option("-c", "--container", default="", help="Which container; needed if there are several.")
 @click.option("--cpu", default="", metavar="X|REQUEST:LIMIT", help="2, 500m, +500m, 500m:1")
 @click.option("--memory", default="", metavar="X|REQUEST:LIMIT", help="4Gi, -64Mi, 256Mi:512Mi")
@@ -81,6 +55,13 @@ class ResizeCommand(msgspec.Struct, frozen=True):
 @click.option("--limit-cpu", default="", metavar="X")
 @click.option("--request-memory", default="", metavar="X")
 @click.option("--limit-memory", default="", metavar="X")
+@click.option("--undo", is_flag=True, help="Of a workload: back to the sizes before the last ones.")
+@click.option(
+    "--action",
+    type=click.Choice(list(SPELLINGS)),
+    help="Of a workload: what may be done to its pods; written on it as resizeAction.  [default:"
+    " what stands on it, else InPlaceResizePreferred]",
+)
 @click.option("--wait/--no-wait", default=False, show_default=True, help="Until it has happened.")
 @click.option("--timeout", "patience", type=Duration(), default="60s", show_default=True)
 @click.option(
@@ -91,12 +72,18 @@ class ResizeCommand(msgspec.Struct, frozen=True):
 )
 @click.option("--dry-run", is_flag=True, help="Let the server check it; change nothing.")
 @kubeconfig_option
-def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
-    """Change CPU and memory of a running pod, container or virtual machine, without restarting it.
+def resize(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options: Any) -> None:
+    """Change CPU and memory of running pods, containers or virtual machines, without restarting
+    them. Of a StatefulSet or a Deployment the template is changed, and the pods that run are
+    resized in place.
 
     A single size keeps the shape of the container: the limit where there is one, and the request
     too where it was the same. A sign makes it a change of what is asked for now: +64Mi is 64Mi
     more, -500m half a CPU less.
+
+    What becomes of a workload's pods is said by --action, or by what stands on the workload. Where
+    nothing does, this command asks for InPlaceResizePreferred: a pod is recreated only if it cannot
+    be resized where it is. InPlaceResize never recreates; Restart recreates all of them.
 
     \b
     Examples:
@@ -105,24 +92,49 @@ def resize(pod: str, namespace: str, kubeconfig: str, **options: Any) -> None:
       livesize resize pod/db --memory +512Mi
       livesize resize pod/db --limit-memory 1Gi --dry-run
       livesize resize pod/vm1 --cpu 4 --memory 2Gi --wait
+      livesize resize statefulset/db --cpu 2 --memory 4Gi --wait
+      livesize resize sts/db deploy/web --memory 1Gi --action InPlaceResize
+      livesize resize statefulset/db --undo --wait
+      livesize resize -l app=web --cpu 2 --dry-run
+      livesize resize pods -l app=web --cpu +250m
     """
     sizes = {resource: _requested_size(resource, options) for resource in ResourceName}
-    request = ResizeCommand(
-        name=parse_pod(pod),
-        namespace=default_namespace(kubeconfig, namespace),
-        container=options["container"],
-        sizes={resource: size for resource, size in sizes.items() if size != RequestedSize()},
-        form=Format(options["output"]),
-        patience_seconds=options["patience"] if options["wait"] else None,
-        dry_run=options["dry_run"],
-    )
-    if not request.sizes:
+    given = {resource: size for resource, size in sizes.items() if size != RequestedSize()}
+    labels, undo, action = options["labels"], options["undo"], SPELLINGS.get(options["action"])
+    if undo and given:
+        raise click.UsageError("--undo brings former sizes back: give no other")
+    if not given and not undo:
         raise click.UsageError("say what to change: --cpu, --memory, or one of their sides")
+    kinds = parse_resizable_kinds(targets) if labels else []
+    named = [] if labels else parse_resizable(targets)
+    if (undo or action) and PODS in (*kinds, *(target.resource for target in named)):
+        raise click.UsageError("--undo and --action are for workloads, not for pods")
+    namespace = default_namespace(kubeconfig, namespace)
 
-    async def work(client: HttpClient) -> None:
-        await _resize(client, request)
+    def request(target: CommandTarget) -> ResizeCommand:
+        return ResizeCommand(
+            resource=target.resource,
+            name=target.names[0],
+            namespace=namespace,
+            container=options["container"],
+            sizes=given,
+            form=Format(options["output"]),
+            patience_seconds=options["patience"] if options["wait"] else None,
+            dry_run=options["dry_run"],
+            undo=undo,
+            action=action,
+        )
 
-    run_with_client(kubeconfig, work)
+    async def work(client: HttpClient) -> int:
+        found = await _select(client, kinds, namespace, labels) if labels else named
+        requests = [request(target) for target in found]
+        if len(requests) == 1:
+            await _resize_one(client, requests[0])
+            return 0
+        return await _resize_several(client, requests, kubeconfig)
+
+    if code := run_with_client(kubeconfig, work):
+        raise SystemExit(code)
 
 
 def _requested_size(resource: ResourceName, options: dict[str, Any]) -> RequestedSize:
@@ -134,119 +146,94 @@ def _requested_size(resource: ResourceName, options: dict[str, Any]) -> Requeste
     return size
 
 
-async def _resize(client: HttpClient, request: ResizeCommand) -> None:
-    began = SystemClock().monotonic()
-    before, patch, answer = await _ask(client, request)
-    if request.dry_run:
-        _show(request, patch, before, answer, f"would be resized ({describe(patch)})")
-    elif request.patience_seconds is None:
-        if generation_of(answer) == generation_of(before):
-            _show(request, patch, before, answer, "has this size already")
-            return
-        after, verdict = await _verdict(client, patch, answer)
-        _show(request, patch, before, after, f"asked for {describe(patch)}; {verdict}")
-    else:
-        after, note = await _wait(client, request, patch, before, answer)
-        seconds = SystemClock().monotonic() - began
-        _show(request, patch, before, after, note or f"resized in {seconds:.2f} s")
+async def _select(
+    client: HttpClient, kinds: Sequence[Resource], namespace: str, labels: str
+) -> list[CommandTarget]:
+    from livesize.client.pages import list_all
+
+    found = []
+    for kind in kinds:
+        listing = await list_all(client, kind, Selection(namespace=namespace, labels=labels))
+        found += [CommandTarget(kind, (name,)) for name in sorted(map(name_of, listing.items))]
+    if not found:
+        words = " or ".join(kind.plural for kind in kinds)
+        raise CommandFailure(
+            f"there are no {words} with labels {labels} in namespace {namespace};"
+            f" `livesize get {','.join(kind.plural for kind in kinds)}` shows what there is"
+        )
+    return found
 
 
-async def _ask(client: HttpClient, request: ResizeCommand) -> tuple[Object, ResizePatch, Object]:
-    """The pod before, what was sent, and the pod as the server has it then. A change of what is
-    there is worked out anew where somebody else has changed the pod meanwhile."""
-    for left in reversed(range(_TRIES)):
-        before = await client.get(PODS, request.name, request.namespace)
-        patch = plan_patch(before, request.container, request.sizes)
-        if isinstance(patch, ResizeRefusal):
-            raise CommandFailure(f"{request.label}: {patch.sentence}")
-        try:
-            answer = await client.patch(
-                PODS,
-                request.name,
-                patch.body(),
-                namespace=request.namespace,
-                patch_type=PatchType.STRATEGIC,
-                subresource="resize",
-                options=WriteOptions(dry_run=request.dry_run),
-            )
-        except StatusError as refusal:
-            if refusal.code != _CONFLICT or not patch.version or not left:
-                raise
-        else:
-            return before, patch, answer
-    raise AssertionError("the last try answers or raises")
+async def _resize(client: HttpClient, request: ResizeCommand) -> ResizeOutcome:
+    if request.resource == PODS:
+        return await resize_pod(client, request)
+    from livesize.cli.resize.workload import resize_workload
+
+    return await resize_workload(client, request)
 
 
-async def _verdict(client: HttpClient, patch: ResizePatch, answer: Object) -> tuple[Object, str]:
-    """The node mostly answers within a few milliseconds: what it says by then, and the pod as it
-    is then."""
-    following = ResizeFollower(client, SystemClock(), answer, patch)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_VERDICT_SECONDS):
-            await following.run(_nothing, until=verdict_is_known)
-    return following.pod, verdict_words(following.progress)
-
-
-def _nothing(_waiting: ResizeWaiting) -> None:
-    """Steps on the way are not told."""
-
-
-async def _wait(
-    client: HttpClient, request: ResizeCommand, patch: ResizePatch, before: Object, answer: Object
-) -> tuple[Object, str]:
-    """The pod as it is when the resize is done, and what else there is to say."""
-    following = ResizeFollower(client, SystemClock(), answer, patch)
-    on_terminal = sys.stderr.isatty()
-
-    def tell(waiting: ResizeWaiting) -> None:
-        if on_terminal:
-            click.echo(plain_lines(progress_line(request.label, waiting)), err=True)
-
+async def _resize_one(client: HttpClient, request: ResizeCommand) -> None:
     try:
-        async with asyncio.timeout(request.patience_seconds):
-            await following.run(tell)
-    except TimeoutError:
-        late = f"not resized after {request.patience_seconds:g} s"
-        raise CommandFailure(_standing(request, following, patch, before, late)) from None
-    except asyncio.CancelledError:  # Ctrl-C ends the whole command
-        stopped = "no longer waited for"
-        raise Interrupted(_standing(request, following, patch, before, stopped)) from None
-    match following.progress:
-        case ResizeRefused(sentence):
-            raise CommandFailure(f"{request.label} was not resized: {sentence}")
-        case ResizeDone(note):
-            return following.pod, note
-        case ResizeWaiting():
-            raise AssertionError("following ended while it was waiting")
+        _show([await _resize(client, request)], request.form)
+    except ResizeFailure as failure:
+        _show_tables(failure, request.form)
+        raise
 
 
-def _standing(
-    request: ResizeCommand, following: ResizeFollower, patch: ResizePatch, before: Object, why: str
-) -> str:
-    """Where a resize stands that is not waited for any more, and the way back."""
-    state = "unknown"
-    if isinstance(following.progress, ResizeWaiting):
-        state = progress_line(request.label, following.progress)
-    undo = undo_options(patch, container_resources(before)[patch.container])
-    return (
-        f"{why}: {state}. It is still asked for, and goes on by itself; look with"
-        f" `livesize get {request.label} -w`,"
-        f" or go back with `livesize resize {request.label} {undo}`"
-    )
+async def _resize_several(
+    client: HttpClient, requests: Sequence[ResizeCommand], kubeconfig: str
+) -> int:
+    """Each of them for itself: what one cannot do keeps no other from it. The exit code."""
+    from livesize.client.http import ServerUnreachableError
+    from livesize.client.kubeconfig import find_kubeconfig
+
+    form, turns = requests[0].form, asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def settle(request: ResizeCommand) -> ResizeOutcome | CommandFailure:
+        try:
+            async with turns:
+                return await _resize(client, request)
+        except CommandFailure as failure:
+            return failure
+        except ServerUnreachableError as error:
+            return CommandFailure(unreachable_sentence(error))
+        except StatusError as refusal:
+            return CommandFailure(refusal_sentence(refusal, find_kubeconfig(kubeconfig)))
+        except asyncio.CancelledError:
+            label = label_of(request.resource, request.name)
+            return Interrupted(f"{label}: stopped before it was asked, or before the answer came")
+
+    tasks: list[asyncio.Task[ResizeOutcome | CommandFailure]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(settle(request)) for request in requests]
+    except asyncio.CancelledError:  # Ctrl-C: each of them has said how it stands
+        pass
+    settled = [task.result() for task in tasks]
+    _show([one for one in settled if isinstance(one, ResizeOutcome)], form)
+    failures = [one for one in settled if isinstance(one, CommandFailure)]
+    for failure in failures:
+        _show_tables(failure, form)
+        failure.show()
+    return max((failure.exit_code for failure in failures), default=0)
 
 
-def _show(
-    request: ResizeCommand, patch: ResizePatch, before: Object, after: Object, what: str
-) -> None:
-    match request.form:
+def _show_tables(failure: CommandFailure, form: Format) -> None:
+    if isinstance(failure, ResizeFailure) and form in (Format.TABLE, Format.WIDE):
+        for table in failure.tables:
+            print_table(table)
+
+
+def _show(outcomes: Sequence[ResizeOutcome], form: Format) -> None:
+    match form:
         case Format.JSON | Format.YAML:
-            print_value(after, request.form)
+            objects = [outcome.after for outcome in outcomes]
+            print_value(objects[0] if len(objects) == 1 else list_object(objects), form)
         case Format.NAME:
-            click.echo(request.label)
+            for outcome in outcomes:
+                click.echo(outcome.request.label)
         case Format.TABLE | Format.WIDE:
-            click.echo(plain_lines(f"{request.label} {what}"))
-            containers = [patch.container]
-            if request.form is Format.WIDE:
-                containers = list(container_resources(after))
-            for container in containers:
-                print_table(change_table(container, before, after))
+            for outcome in outcomes:
+                click.echo(plain_lines(f"{outcome.request.label} {outcome.sentence}"))
+                for table in outcome.tables:
+                    print_table(table)

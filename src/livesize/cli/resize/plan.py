@@ -79,10 +79,11 @@ def parse_requested_size(word: str, request: str, limit: str) -> RequestedSize |
 
 
 def plan_patch(
-    pod: Object, container: str, sizes: Mapping[ResourceName, RequestedSize]
+    pod: Object, container: str, sizes: Mapping[ResourceName, RequestedSize], what: str = "pod"
 ) -> ResizePatch | ResizeRefusal:
-    """The patch that gives ``container`` these sizes; empty: the only one that is no sidecar."""
-    chosen = _choose(resizable_of(pod) if container else containers_of(pod), container)
+    """The patch that gives ``container`` these sizes; empty: the only one that is no sidecar.
+    ``what``: a pod, or the template of one."""
+    chosen = choose_container(pod, container, what)
     if isinstance(chosen, ResizeRefusal):
         return chosen
     requests: Object = {}
@@ -104,16 +105,17 @@ def plan_patch(
     return ResizePatch(chosen["name"], given, is_vm(pod), of_sidecar, version)
 
 
-def _choose(containers: list[Object], name: str) -> Object | ResizeRefusal:
+def choose_container(pod: Object, name: str, what: str) -> Object | ResizeRefusal:
+    containers = resizable_of(pod) if name else containers_of(pod)
     names = ", ".join(str(container.get("name")) for container in containers)
     if not name:
         if len(containers) == 1:
             return containers[0]
-        return ResizeRefusal(f"the pod has several containers: say which with -c ({names})")
+        return ResizeRefusal(f"the {what} has several containers: say which with -c ({names})")
     for container in containers:
         if container.get("name") == name:
             return container
-    return ResizeRefusal(f"the pod has no container {name!r}; it has {names}")
+    return ResizeRefusal(f"the {what} has no container {name!r}; it has {names}")
 
 
 def _is_change(size: RequestedSize) -> bool:
@@ -224,7 +226,7 @@ def _canonical(size: RequestedSize) -> RequestedSize | ResizeRefusal:
 def describe(patch: ResizePatch) -> str:
     """The patch in words: cpu request 2, cpu limit 2."""
     parts = [
-        f"{resource} {side.removesuffix('s')} {quantity}"
+        f"{resource} {side.removesuffix('s')} {'none' if quantity is None else quantity}"
         for side in ("requests", "limits")
         for resource, quantity in patch.resources.get(side, {}).items()
     ]

@@ -25,6 +25,8 @@ from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.sizes import container_sizes
 
+OVERTAKEN = "somebody else asked for another size meanwhile; theirs counts now"
+
 
 class ResizeDone(msgspec.Struct, frozen=True, tag=True):
     """It has happened. ``note`` says so where nothing had to be applied."""
@@ -51,9 +53,8 @@ Progress: TypeAlias = ResizeDone | ResizeWaiting | ResizeRefused
 
 def progress_of(pod: Object, generation: int, patch: ResizePatch) -> Progress:
     """How far the change made at ``generation`` is."""
-    if not _still_wanted(pod, patch):
-        sentence = "somebody else asked for another size meanwhile; theirs counts now"
-        return ResizeRefused(sentence, infeasible=False)
+    if not still_wanted(pod, patch):
+        return ResizeRefused(OVERTAKEN, infeasible=False)
     ended = _nothing_to_apply(pod)
     return ended or _pending(pod, generation, patch) or _applied(pod, generation, patch)
 
@@ -121,11 +122,11 @@ def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> Progress | None:
     """An earlier request for the other resource may be what is refused: each is judged alone."""
     sizes = container_sizes(pod)[patch.container]
     asked = parse_amounts(patch.resources.get("requests"))
-    if sizes.allocated is None or asked == NOTHING or not _covers(sizes.allocated, asked):
+    if sizes.allocated is None or asked == NOTHING or not covers(sizes.allocated, asked):
         return None
     actual = Resources() if sizes.actual is None else sizes.actual
     limits = parse_amounts(patch.resources.get("limits"))
-    if _covers(actual.requests, asked) and _covers(actual.limits, limits):
+    if covers(actual.requests, asked) and covers(actual.limits, limits):
         return ResizeDone(f"has this size; what was asked before is still refused: {refusal}")
     return ResizeWaiting("InProgress")
 
@@ -135,16 +136,17 @@ def _observed(pod: Object) -> int:
     return int(lookup(pod, "status", "observedGeneration", default=generation_of(pod)))
 
 
-def _still_wanted(pod: Object, patch: ResizePatch) -> bool:
+def still_wanted(pod: Object, patch: ResizePatch) -> bool:
+    """The pod, or the template, asks for what the patch says."""
     desired = container_resources(pod).get(patch.container)
     if desired is None:
         return False
-    return _covers(desired.requests, parse_amounts(patch.resources.get("requests"))) and _covers(
+    return covers(desired.requests, parse_amounts(patch.resources.get("requests"))) and covers(
         desired.limits, parse_amounts(patch.resources.get("limits"))
     )
 
 
-def _covers(desired: Amounts, requested: Amounts) -> bool:
+def covers(desired: Amounts, requested: Amounts) -> bool:
     """What the patch says is what is desired; what it does not say may be anything."""
     wanted = {resource: requested.amount(resource) for resource in ResourceName}
     return all(

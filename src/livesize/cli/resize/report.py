@@ -16,6 +16,8 @@ _WORDS = {
     "Error": "being applied, but held up",
     "Held": "waiting for memory to be freed",
     "NotRunning": "allocated; done when it runs",
+    "Queued": "its turn has not come",
+    "Unscheduled": "recreated; no node has taken it yet",
 }
 
 

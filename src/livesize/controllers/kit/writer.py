@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any, Generic, TypeVar
 
 from livesize.api.errors import StatusError
+from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, name_of, namespace_of, uid_of, version_of
 from livesize.api.patch import PatchType
@@ -18,6 +19,8 @@ from livesize.client.interface import Client
 from livesize.controllers.kit.caches import Caches
 from livesize.controllers.kit.expectations import Expectations
 from livesize.machinery.recorder import EventRecorder
+
+_CONFLICT, _TOO_MANY = 409, 429
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -133,6 +136,25 @@ class ApiWriter:
         return await self._log.client.post(
             resource, name_of(about), namespace_of(about), subresource, body
         )
+
+    async def evict(self, pod: Object) -> bool:
+        """As every client may. False: not now, because a disruption budget protects it, or several
+        do; or because it is another pod by now."""
+        eviction = {
+            "kind": "Eviction",
+            "apiVersion": "policy/v1",
+            "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
+            "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
+        }
+        with self._log.expectations.writing(PODS):
+            try:
+                await self.post(PODS, pod, "eviction", eviction)
+            except StatusError as refusal:
+                if refusal.code not in (_CONFLICT, _TOO_MANY):
+                    raise
+                return False
+            self._log.note_deletion(self._key, PODS, uid_of(pod))
+        return True
 
     def enqueue(self, key: Hashable) -> None:
         """Another key of this controller is due."""

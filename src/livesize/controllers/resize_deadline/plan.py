@@ -13,13 +13,13 @@ import msgspec
 
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import Deadline, OnDeadline, deadline_of
-from livesize.api.resources import same_size
-from livesize.controllers.resize_deadline.progress import (
+from livesize.api.resize_progress import (
     ResizeProgress,
     Sizes,
     progress_of,
     resizable_containers,
 )
+from livesize.api.resources import same_size
 
 _SIDES = ("requests", "limits")
 

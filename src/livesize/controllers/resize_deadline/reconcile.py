@@ -1,7 +1,7 @@
 """Follows pods whose resize has a deadline, and does what the plan says when it has passed.
 
-Reads and writes only what any Kubernetes API server serves (livesize.controllers.resize_deadline.
-progress), so that it runs on other people's clusters too.
+Reads and writes only what any Kubernetes API server serves (livesize.api.resize_progress), so that
+it runs on other people's clusters too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason
+from livesize.api.resize_progress import (
+    ResizeProgress,
+    Sizes,
+    actual_sizes,
+    desired_sizes,
+    progress_of,
+    report_of,
+)
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta
 from livesize.controllers.kit.loop import Controller
@@ -21,6 +29,14 @@ from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import Watch
 from livesize.controllers.kit.writer import ApiWriter
+from livesize.controllers.resize_deadline.began import (
+    BEGAN,
+    ResizeBegan,
+    began_of,
+    format_began,
+    has_come_true,
+    is_noted,
+)
 from livesize.controllers.resize_deadline.plan import (
     Evict,
     LeaveAlone,
@@ -29,27 +45,12 @@ from livesize.controllers.resize_deadline.plan import (
     acting_deadline,
     plan_deadline,
 )
-from livesize.controllers.resize_deadline.progress import (
-    BEGAN,
-    ResizeBegan,
-    ResizeProgress,
-    Sizes,
-    actual_sizes,
-    began_of,
-    desired_sizes,
-    format_began,
-    has_come_true,
-    is_noted,
-    progress_of,
-    said_since,
-)
 from livesize.machinery.clock import Clock
 from livesize.machinery.context import Context
 from livesize.machinery.telemetry import get_logger
 
 _FORBIDDEN = 403
 _INVALID = 422
-_TOO_MANY = 429
 _ROUNDED_SECONDS = 1.0
 """Times are written in whole seconds, rounded down; no resize gets less than its deadline."""
 BUDGET_SECONDS = 5.0
@@ -130,7 +131,7 @@ class ResizeDeadlines:
             former = noted.desired if has_come_true(noted, pod) else noted.former
         if former is not None:
             return ResizeBegan(generation, now, former, desired)
-        return ResizeBegan(generation, said_since(pod) or now, actual_sizes(pod), desired)
+        return ResizeBegan(generation, report_of(pod).since or now, actual_sizes(pod), desired)
 
 
 def _is_over(pod: Object) -> bool:
@@ -165,23 +166,9 @@ async def _revert(pod: Object, patch: Object, write: ApiWriter) -> Result:
 
 
 async def _evict(pod: Object, write: ApiWriter) -> Result:
-    """As every client may: a disruption budget that protects the pod is heeded."""
-    eviction = {
-        "kind": "Eviction",
-        "apiVersion": "policy/v1",
-        "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
-        "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
-    }
-    try:
-        await write.post(PODS, pod, "eviction", eviction)
-    except StatusError as refusal:
-        if refusal.code == _TOO_MANY:
-            return Again(BUDGET_SECONDS)
-        if refusal.code != 409:  # another pod of this name
-            raise
-    else:
-        why = "the resize was not done in time; the pod goes"
-        _tell(pod, EventReason.RESIZE_EVICTED, why, write)
+    if not await write.evict(pod):
+        return Again(BUDGET_SECONDS)
+    _tell(pod, EventReason.RESIZE_EVICTED, "the resize was not done in time; the pod goes", write)
     return Done()
 
 

@@ -14,12 +14,15 @@ from livesize.controllers.claims.reconcile import claims_controller
 from livesize.controllers.deployment.reconcile import deployment_controller
 from livesize.controllers.disruption.reconcile import disruption_controller
 from livesize.controllers.garbage.reconcile import garbage_controller
+from livesize.controllers.headless_names.reconcile import headless_names_controller
+from livesize.controllers.in_place.reconcile import in_place_controller
 from livesize.controllers.kit.loop import Controller, run_controllers
 from livesize.controllers.kit.metrics import KitMetrics
 from livesize.controllers.node_lifecycle.reconcile import node_lifecycle_controller
 from livesize.controllers.quota.reconcile import quota_controller
 from livesize.controllers.replicaset.reconcile import replicaset_controller
 from livesize.controllers.resize_deadline.reconcile import resize_deadline_controller
+from livesize.controllers.statefulset.reconcile import stateful_set_controller
 from livesize.machinery.context import Context
 from livesize.main.settings.table import Part
 
@@ -31,10 +34,15 @@ CLUSTER: tuple[Callable[[Context], Controller[Any]], ...] = (
     claims_controller,
     replicaset_controller,
     deployment_controller,
+    stateful_set_controller,
+    headless_names_controller,
 )
 """What every Kubernetes cluster brings itself: they run on a Livesize API server only."""
 
-OURS: tuple[Callable[[Context], Controller[Any]], ...] = (resize_deadline_controller,)
+OURS: tuple[Callable[[Context], Controller[Any]], ...] = (
+    resize_deadline_controller,
+    in_place_controller,
+)
 """They read and write only what any Kubernetes API server serves, and run on every cluster."""
 
 

@@ -84,7 +84,7 @@ class FolderVolumes:
             self._make_private(pod_uid)
             path.parent.mkdir(exist_ok=True)
             if not _holds(path, content):
-                path.write_bytes(content)
+                _overwrite(path, content)
             path.chmod(mode)
 
         await self._in_thread(name, prepare)
@@ -275,6 +275,14 @@ def _open_or_make(folder: int, name: str, *, is_last: bool) -> int:
 def _empty(folder: Path) -> None:
     for path in folder.iterdir():
         remove_tree(path)
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """In place: running containers have this very file. None sees it empty."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(content)
+        file.truncate()
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -2,21 +2,18 @@
 
     PodResizePending, Infeasible      it never fits the node
     PodResizePending, Deferred        it waits for room
-    PodResizeInProgress               the node applies it, or failed to and tries again
+    PodResizeInProgress               the node applies it
+    PodResizeInProgress, Error        the node failed to, and tries again
     none of them, and the status is   the node has not judged it yet
     about an older generation with
     other sizes
 
-A controller needs two things that no field has: since when a resize is asked, and the sizes before
-it. It keeps both in the annotation ``livesize.dev/resize-began``, so that the next controller knows
-them, and takes the annotation off when the resize is done or its deadline is taken back. Whoever
-may write a pod may write that annotation too: one that makes no sense counts as none.
+Controllers read it here, so that they run on any cluster.
 """
 
 from __future__ import annotations
 
 import enum
-import json
 from typing import TypeAlias
 
 import msgspec
@@ -24,13 +21,7 @@ import msgspec
 from livesize.api.conditions import find_condition
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
-from livesize.api.resources import same_quantities, same_size, stays
-from livesize.api.schema.fields import schema_of
-from livesize.api.schema.resources import ResourceRequirements
-from livesize.api.schema.shapes import check_shape
-from livesize.api.times import parse_time
-
-BEGAN = "livesize.dev/resize-began"
+from livesize.api.resources import same_quantities, stays
 
 Sizes: TypeAlias = dict[str, Object]
 """By container: {requests, limits}."""
@@ -38,29 +29,41 @@ Sizes: TypeAlias = dict[str, Object]
 
 class ResizeProgress(enum.Enum):
     SETTLED = "settled"
-    UNFINISHED = "unfinished"
+    UNJUDGED = "unjudged"
+    IN_PROGRESS = "in progress"
+    ERROR = "error"
+    DEFERRED = "deferred"
     INFEASIBLE = "infeasible"
 
 
-class ResizeBegan(msgspec.Struct, frozen=True):
-    """``time``: when the controller saw the request; ``former``: the sizes before it, and
-    ``desired``: those it asks for."""
+class ReportedResize(msgspec.Struct, frozen=True):
+    """``message`` and ``since`` (a time as text): the node's own; empty where it says nothing."""
 
-    generation: int
-    time: str
-    former: Sizes
-    desired: Sizes = {}
+    progress: ResizeProgress
+    message: str = ""
+    since: str = ""
+
+
+SETTLED = ReportedResize(ResizeProgress.SETTLED)
+UNJUDGED = ReportedResize(ResizeProgress.UNJUDGED)
+
+
+def report_of(pod: Object) -> ReportedResize:
+    pending = _true_condition(pod, ConditionType.POD_RESIZE_PENDING)
+    if pending is not None:
+        if _is_outdated(pending, pod):
+            return UNJUDGED
+        never = pending.get("reason") == Reason.INFEASIBLE
+        return _said(pending, ResizeProgress.INFEASIBLE if never else ResizeProgress.DEFERRED)
+    applying = _true_condition(pod, ConditionType.POD_RESIZE_IN_PROGRESS)
+    if applying is not None:
+        failed = applying.get("reason") == Reason.ERROR
+        return _said(applying, ResizeProgress.ERROR if failed else ResizeProgress.IN_PROGRESS)
+    return UNJUDGED if _awaits_verdict(pod) else SETTLED
 
 
 def progress_of(pod: Object) -> ResizeProgress:
-    pending = _true_condition(pod, ConditionType.POD_RESIZE_PENDING)
-    if pending is not None:
-        about = pending.get("observedGeneration") or generation_of(pod)
-        never = pending.get("reason") == Reason.INFEASIBLE and about == generation_of(pod)
-        return ResizeProgress.INFEASIBLE if never else ResizeProgress.UNFINISHED
-    if _true_condition(pod, ConditionType.POD_RESIZE_IN_PROGRESS) or _awaits_verdict(pod):
-        return ResizeProgress.UNFINISHED
-    return ResizeProgress.SETTLED
+    return report_of(pod).progress
 
 
 def resizable_containers(pod: Object) -> list[tuple[str, Object]]:
@@ -85,45 +88,14 @@ def actual_sizes(pod: Object) -> Sizes:
     }
 
 
-def said_since(pod: Object) -> str:
-    """Since when the node says what it says of the resize; empty where it says nothing."""
-    for kind in (ConditionType.POD_RESIZE_PENDING, ConditionType.POD_RESIZE_IN_PROGRESS):
-        condition = _true_condition(pod, kind)
-        if condition is not None:
-            return str(condition.get("lastTransitionTime") or "")
-    return ""
+def _said(condition: Object, progress: ResizeProgress) -> ReportedResize:
+    since = condition.get("lastTransitionTime")
+    return ReportedResize(progress, str(condition.get("message") or ""), str(since or ""))
 
 
-def is_noted(pod: Object) -> bool:
-    return BEGAN in lookup(pod, "metadata", "annotations", default=())
-
-
-def began_of(pod: Object) -> ResizeBegan | None:
-    """As the annotation says; None without one, or where it makes no sense."""
-    if not is_noted(pod):
-        return None
-    try:
-        began = msgspec.json.decode(pod["metadata"]["annotations"][BEGAN], type=ResizeBegan)
-        parse_time(began.time)
-    except ValueError:
-        return None
-    sizes = (*began.former.values(), *began.desired.values())
-    return None if any(check_shape(_RESOURCES, size) for size in sizes) else began
-
-
-_RESOURCES = schema_of(ResourceRequirements)
-
-
-def has_come_true(began: ResizeBegan, pod: Object) -> bool:
-    """Whether the node reports all that was asked then."""
-    actual = actual_sizes(pod)
-    return bool(began.desired) and all(
-        name in actual and same_size(size, actual[name]) for name, size in began.desired.items()
-    )
-
-
-def format_began(began: ResizeBegan) -> str:
-    return json.dumps(msgspec.to_builtins(began), sort_keys=True, separators=(",", ":"))
+def _is_outdated(condition: Object, pod: Object) -> bool:
+    about = condition.get("observedGeneration")
+    return about is not None and about != generation_of(pod)
 
 
 def _awaits_verdict(pod: Object) -> bool:

@@ -1,0 +1,1 @@
+"""Tells the pods of headless services each other's addresses."""

@@ -1,0 +1,1 @@
+"""Keeps the pods of stateful sets: numbered, in order, each with its name and its claims."""
