@@ -245,7 +245,8 @@ def test_a_restart_is_a_rollout_or_waits_for_its_user(
 
 def test_under_on_delete_the_action_restart_resizes_no_running_pod() -> None:
     """Not even one that has the newest revision, and of which somebody requests another size."""
-    written = changed(workload("StatefulSet", "Restart", updateStrategy={"type": "OnDelete"}), LARGE)
+    on_delete = workload("StatefulSet", "Restart", updateStrategy={"type": "OnDelete"})
+    written = changed(on_delete, LARGE)
     asked = requested(pod("db-0", LARGE, "r2"), template("4"), condition("Deferred"))
     assert words(plan(written, [asked, *three("done", "done", "done")[1:]])) == []
 
