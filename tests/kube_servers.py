@@ -1,5 +1,5 @@
-"""A real Kubernetes API server for tests, on etcd: whoever has `kube-apiserver` has it
-(`scripts/build-kubernetes` builds one from Debian's sources)."""
+"""Programs of Kubernetes for tests: its API server, on etcd, and its controllers, on any API server
+(`scripts/build-kubernetes` builds them from Debian's sources)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,45 @@ class KubeServer(NamedTuple):
     token: str
 
 
-def find_kube_apiserver() -> str | None:
+def find_program(name: str) -> str | None:
     """On PATH, or beside this Python."""
-    beside = Path(sys.executable).with_name("kube-apiserver")
-    return shutil.which("kube-apiserver") or (str(beside) if beside.exists() else None)
+    beside = Path(sys.executable).with_name(name)
+    return shutil.which(name) or (str(beside) if beside.exists() else None)
+
+
+def build_program(name: str) -> None:
+    """Where it is not there yet."""
+    if find_program(name) is None:
+        script = Path(__file__).parents[1] / "scripts" / "build-kubernetes"
+        subprocess.run([script, name], check=True, timeout=3600)
+
+
+@contextlib.contextmanager
+def controller_manager(kubeconfig: Path, log: Path, *controllers: str) -> Iterator[None]:
+    program = find_program("kube-controller-manager")
+    assert program is not None
+    arguments = {
+        "kubeconfig": kubeconfig,
+        "controllers": ",".join(controllers),
+        "kube-api-content-type": "application/json",
+        "port": 0,
+        "secure-port": 0,
+    }
+    words = [f"--{name}={value}" for name, value in arguments.items()]
+    with log.open("wb") as output:
+        process = subprocess.Popen([program, *words], stdout=output, stderr=output)
+        try:
+            yield
+            assert process.poll() is None, log.read_text()[-2000:]
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager
 def kube_server(folder: Path) -> Iterator[KubeServer]:
     """It lets everybody who has the token do everything, and has no controllers."""
-    program = find_kube_apiserver()
+    program = find_program("kube-apiserver")
     assert program is not None
     (port,) = free_ports(1)
     key = folder / "service-accounts.key"
