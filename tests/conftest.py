@@ -1,11 +1,12 @@
-"""Loads our plugins for every test: tiers (which, when, how long) and leaks (nothing is left)."""
+"""Loads our plugins for every test: tiers (which, when, how long), leaks (nothing is left), virtual
+time."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tiers", "leaks", "containerd_folders"]
+pytest_plugins = ["pytester", "tiers", "leaks", "containerd_folders", "virtual_time"]
 
 # A busy machine is slow, not ill; what a daily run finds it finds again, and new ground is broken
 # by the long runs.

@@ -1,5 +1,5 @@
 """One node for random operations: an API server on a memory store, the fake machine, and agents
-that come and go, all in one event loop that runs only while somebody waits for it.
+that come and go, all in one event loop on virtual time that runs only while a test waits for it.
 
 The machine looks at the pod after every write (design 5.2): containers within their pod, promises
 within what the node has.
@@ -21,19 +21,15 @@ from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.resources import Amounts
 from livesize.api.roles import Role
-from livesize.apiserver.auth.identities import Identity
+from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.direct_client import DirectClient
-from livesize.apiserver.namespaces import ensure_lasting_namespaces
-from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.service import ApiService
-from livesize.machinery.clock import SystemClock
-from livesize.machinery.context import seeded_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
-from livesize.store.memory import MemoryStore
+from memory_service import MemoryService
 from unit.agent.world import NODE, quick_settings
+from virtual_time import ThreadlessLoop, virtual_context
 
 NAMESPACE = "default"
 WAIT_SECONDS = 10.0
@@ -69,19 +65,15 @@ class WatchedMachine(FakeMachine):
 
 class LivingNode:
     def __init__(self, folder: Path, cpu_milli: int) -> None:
-        self.clock = SystemClock()
-        self.context = seeded_context(1, self.clock)
+        self.context = virtual_context()
         self.machine = WatchedMachine(self)
         self.cpu_milli = cpu_milli
         self.bound = Amounts(cpu_milli, 4 * GIB)
         self.agent: Agent | None = None
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=ThreadlessLoop)
         self._checkpoint_path = folder / "checkpoint.db"
-        store = MemoryStore()
-        self._cache = ObjectsCache(store)
-        self._service = ApiService(store, self._cache, self.context)
-        self.user = self._client(Identity("user", Role.ADMIN))
-        self._background: list[asyncio.Task[None]] = []
+        self._server = MemoryService(self.context)
+        self.user = DirectClient(self._server.service, Identity("user", Role.ADMIN))
         self.wait(self._begin())
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -117,7 +109,10 @@ class LivingNode:
         listed = await self.user.list(PODS, Selection(NAMESPACE))
         return {pod["metadata"]["name"]: pod for pod in listed.items}
 
-    # What happens to the agent
+    # What happens to containers, and to the agent
+
+    async def end_container(self, uid: str, name: str) -> None:
+        self.machine.exit(uid, name, exit_code=1)
 
     async def restart_agent(self, cpu_milli: int) -> None:
         """As if it had been killed. It may find that the node has more, or less, than before."""
@@ -154,20 +149,13 @@ class LivingNode:
 
     # Within
 
-    def _client(self, identity: Identity) -> DirectClient:
-        return DirectClient(self._service, identity)
-
     async def _begin(self) -> None:
-        self._background.append(asyncio.create_task(self._cache.run()))
-        await self._cache.loaded.wait()
-        await ensure_lasting_namespaces(self._service)
+        await self._server.start()
         await self._start_agent()
 
     async def _end(self) -> None:
         await self._stop_agent()
-        for task in self._background:
-            task.cancel()
-        await asyncio.wait(self._background)
+        await self._server.stop()
 
     async def _start_agent(self) -> None:
         self._runtime = FakeRuntime(context=self.context, machine=self.machine)
@@ -180,7 +168,7 @@ class LivingNode:
             recheck_seconds=0.5,
             crash_backoff_maximum_seconds=0.01,
         )
-        node = self._client(Identity(f"system:node:{NODE}", Role.NODE, NODE))
+        node = DirectClient(self._server.service, node_identity(NODE))
         self.agent = Agent(
             node,
             self._runtime,

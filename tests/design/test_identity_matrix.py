@@ -7,7 +7,6 @@ use. Whoever is let in is answered 2xx, or 409 where the object is there already
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -140,13 +139,11 @@ def let_in_as_node(token: str, verb: str, resource: Resource) -> bool:
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
+async def rig(rig: Rig) -> Rig:
     for plural, (namespace, body) in OBJECTS.items():
         resource = next(one for one in REGISTRY.stored() if one.plural == plural)
         if plural != "pods":
-            answer = await made.request("POST", resource.path(namespace), body)
+            answer = await rig.request("POST", resource.path(namespace), body)
             assert answer.status == 201, answer.json
     volumes = [
         {"name": "s", "secret": {"secretName": "used"}},
@@ -154,12 +151,11 @@ async def rig() -> AsyncIterator[Rig]:
         {"name": "d", "persistentVolumeClaim": {"claimName": "used"}},
     ]
     ported = DECLARING["spec"]["containers"]
-    await made.add_pod("web", node="n1", volumes=volumes, containers=ported)
-    await made.add_pod("free")
-    resized = await made.patch("/api/v1/namespaces/default/pods/web/resize", BIGGER, "strategic")
+    await rig.add_pod("web", node="n1", volumes=volumes, containers=ported)
+    await rig.add_pod("free")
+    resized = await rig.patch("/api/v1/namespaces/default/pods/web/resize", BIGGER, "strategic")
     assert resized.status == 200
-    yield made
-    await made.stop()
+    return rig
 
 
 async def attempt(rig: Rig, token: str, verb: str, resource: Resource, subresource: str) -> Any:

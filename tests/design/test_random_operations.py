@@ -45,6 +45,7 @@ from livesize.runtime.interface import (
     PodGroup,
     RuntimeCallError,
 )
+from virtual_time import CLOCK
 
 NAMES = ("a", "b", "c", "d")
 CONTAINERS = ("one", "two", "three")
@@ -149,7 +150,7 @@ class Operations(RuleBasedStateMachine):
         if found is not None:
             self.history.append(f"ends {found}")
             self.exits[found] += 1
-            self.node.machine.exit(*found, exit_code=1)
+            self.node.wait(self.node.end_container(*found))
 
     @rule(pick=picks, which=picks, share=st.sampled_from([0, 40, 90]))
     def memory_is_held_or_freed(self, pick: int, which: int, share: int) -> None:
@@ -188,9 +189,9 @@ class Operations(RuleBasedStateMachine):
     # What must be true
 
     async def _settled(self) -> None:
-        deadline = self.node.clock.monotonic() + WAIT_SECONDS
+        deadline = CLOCK.monotonic() + WAIT_SECONDS
         while why := await self._unsettled():
-            assert self.node.clock.monotonic() < deadline, self.told(why)
+            assert CLOCK.monotonic() < deadline, self.told(why)
             assert not self.node._running.done(), self.told("the agent ended")
             await asyncio.sleep(0.002)
 

@@ -16,8 +16,8 @@ from livesize.guest_images.kernel import GuestKernel, fetch_kernel
 
 INSIDE = "tests/guest/inside_cpuset.py"
 NEEDED = (
-    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/unit/agent/world.py"),
-    "tests/virtual_time.py",
+    *("pyproject.toml", "tests/tiers.py", "tests/leaks.py", "tests/memory_service.py"),
+    "tests/unit/agent/world_api.py",
     *("tests/guest/boot.py", "tests/guest/report.py", INSIDE),
 )
 BOUNDS = Bounds(memory_mib=1024, limit_seconds=120, cpus=6)

@@ -1,7 +1,7 @@
 """Inside the guest, which has six CPUs: the static CPU policy, from the pod to the process.
 
-The whole agent with the process runtime on real control groups of version 2; only the API server
-is one in memory. What is looked at are the kernel's files and the processes themselves.
+The whole agent with the process runtime on real control groups of version 2, and the real API
+service on a memory store. What is looked at are the kernel's files and the processes themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from livesize.runtime.oci import BUILT_IN_IMAGE
 from livesize.runtime.process.runtime import ProcessRuntime
 from livesize.runtime.volumes.fake_mounts import FakeMounts
 from livesize.runtime.volumes.folders import FolderVolumes
-from unit.agent.world import NODE, MemoryApi
+from unit.agent.world_api import NODE, WorldApi
 
 pytestmark = pytest.mark.containers
 
@@ -60,12 +60,13 @@ class System:
         self._folder = folder
         self._root = root
         self._context = seeded_context(1, SystemClock())
-        self.api = MemoryApi()
+        self.api = WorldApi(self._context)
         self.points = Watched(self)
         self._stop: Callable[[], None] = lambda: None
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        await self.api.start()
         began = asyncio.Event()
         self._running = asyncio.create_task(self._run(began))
         await self.until(began.is_set, "the agent has begun")
@@ -82,7 +83,7 @@ class System:
         supply = make_supply(runtime.cpus(), ())
         settings = AgentSettings(node_name=NODE, cpus=supply, recheck_seconds=1.0)
         agent = Agent(
-            self.api,
+            self.api.node_client,
             runtime,
             checkpoint,
             self._context,
@@ -111,13 +112,13 @@ class System:
         )
 
     async def resize(self, name: str, cpu: str) -> str:
-        self.api.resize(name, "app", cpu=cpu)
+        await self.api.resize(name, "app", cpu=cpu)
         judged = ("Done", "Infeasible", "Deferred")
         await self.until(lambda: self.api.phase(name) in judged, f"{name} is judged and done")
         return self.api.phase(name)
 
     async def remove(self, name: str) -> None:
-        self.api.mark_deleted(name)
+        await self.api.mark_deleted(name)
         await self.until(lambda: not self.api.has(name), f"{name} is gone")
 
     async def until(self, holds: Callable[[], object], what: str) -> None:

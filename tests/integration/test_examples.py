@@ -64,7 +64,7 @@ def tried(up: Up, example: str) -> Iterator[str]:
         assert done.returncode == 0, done.stdout
         yield done.stdout
     finally:
-        words = ("--ignore-not-found", "--now", "--timeout=60s")
+        words = ("--ignore-not-found", "--now", "--cascade=foreground", "--timeout=60s")
         up.kubectl("delete", "-f", str(EXAMPLES / example), *words)
 
 

@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from unit.agent.conftest import world
+from unit.apiserver.conftest import rig
 
-import pytest
-
-from unit.agent.world import World
-from unit.apiserver.conftest import Rig
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    yield made
-    await made.check_nothing_was_changed_in_place()
-    await made.stop()
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    yield made
-    await made.stop()
+__all__ = ["rig", "world"]

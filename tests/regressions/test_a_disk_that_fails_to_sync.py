@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.allocation.sqlite_file import SqliteFile, open_checkpoint
 from livesize.api.resize_state import resize_state
 from livesize.runtime.interface import PodGroup
-from unit.agent.world import World, container
+from unit.agent.world import FileWorld, container
 
 
 def entry(uid: str = "u") -> Allocation:
@@ -125,14 +125,21 @@ async def test_what_was_lost_is_written_again_by_itself(tmp_path: Path, disk: Di
 
 
 @pytest.fixture
-def slow_to_tell(world: World) -> World:
+async def world(tmp_path: Path) -> AsyncIterator[FileWorld]:
+    world = FileWorld(tmp_path)
+    yield world
+    await world.stop()
+
+
+@pytest.fixture
+def slow_to_tell(world: FileWorld) -> FileWorld:
     """As in production: what is applied at once is told as done only."""
     world.settings = msgspec.structs.replace(world.settings, accept_delay_seconds=5.0)
     return world
 
 
 async def test_a_refusal_after_a_lost_promise_is_told_in_the_end(
-    slow_to_tell: World, disk: Disk
+    slow_to_tell: FileWorld, disk: Disk
 ) -> None:
     world = slow_to_tell
     await world.start()
@@ -140,16 +147,16 @@ async def test_a_refusal_after_a_lost_promise_is_told_in_the_end(
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
     disk.fails = 1
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await asyncio.sleep(0.03)
-    world.api.resize("db", "app", cpu="99999")
+    await world.api.resize("db", "app", cpu="99999")
     await asyncio.sleep(0.03)
     world.machine.release_writes(PodGroup(uid))
     await world.phase("db", "Infeasible")
 
 
 async def test_a_promise_that_could_not_be_written_is_not_told_by_a_refusal(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.start()
     await world.api.run_pod("db", container())
@@ -161,28 +168,31 @@ async def test_a_promise_that_could_not_be_written_is_not_told_by_a_refusal(
 
     with monkeypatch.context() as patched:
         patched.setattr(SqliteFile, "_put", full)
-        world.api.resize("db", "app", cpu="1")
-        world.api.resize("db", "app", cpu="99999")
+        with world.client.deaf():
+            await world.api.resize("db", "app", cpu="1")
+            await world.api.resize("db", "app", cpu="99999")
         await asyncio.sleep(0.1)
         told = resize_state(world.api.pod("db")).get("allocated", [])
         assert [one["requests"]["cpu"] for one in told] == ["500m"], "it never was in the file"
     await world.phase("db", "Infeasible")
 
 
-async def test_that_a_resize_began_is_told_though_its_report_failed(slow_to_tell: World) -> None:
+async def test_that_a_resize_began_is_told_though_its_report_failed(
+    slow_to_tell: FileWorld,
+) -> None:
     world = slow_to_tell
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await asyncio.sleep(0.02)
-    world.api.is_down = True
+    world.client.is_down = True
     world.machine.release_writes(PodGroup(uid))
     await world.until(lambda: world.quota_us(uid) == 100_000, "applied")
     await asyncio.sleep(0.02)
-    world.api.resize("db", "app", cpu="2")
-    world.api.is_down = False
+    await world.api.resize("db", "app", cpu="2")
+    world.client.is_down = False
     await world.phase("db", "Done")
     await world.until(
         lambda: world.api.event_reasons("db").count("ResizeStarted") >= 2, "both have begun"

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 
-import apsw
 import msgspec
 import pytest
 
-from livesize.agent.allocation.sqlite_file import SqliteFile
 from livesize.agent.settings import AgentSettings
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = [f"db-{number}" for number in range(10)]
 
@@ -31,10 +32,6 @@ def world(world: World) -> World:
     return world
 
 
-def full(*_: object) -> None:
-    raise apsw.FullError("database or disk is full")
-
-
 def test_a_resize_waits_two_seconds_at_most_for_its_next_try() -> None:
     assert AgentSettings(node_name="n").resize_backoff_maximum_seconds <= 2
 
@@ -44,28 +41,25 @@ async def test_resizes_go_on_when_the_api_servers_disk_has_room(world: World) ->
     for name in PODS:
         await world.api.run_pod(name, container())
         await world.running(name)
+    world.client.is_down = True
     for name in PODS:
-        world.api.resize(name, "app", cpu="400m")
-    world.api.is_down = True
+        await world.api.resize(name, "app", cpu="400m")
     uids = [world.api.pod(name)["metadata"]["uid"] for name in PODS]
     await world.until(lambda: all(world.quota_us(uid) == 40_000 for uid in uids), "all applied")
     await asyncio.sleep(0.05)  # and told in vain
-    world.api.is_down = False
+    world.client.is_down = False
     for name in PODS:
         await world.phase(name, "Done")
 
 
-async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_pods_and_resizes_go_on_when_the_nodes_disk_has_room(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container())
     await world.running("db")
-    with monkeypatch.context() as patched:
-        patched.setattr(SqliteFile, "_put", full)
-        world.api.resize("db", "app", cpu="400m")
-        await world.api.run_pod("new", container())
-        await world.until(lambda: world.api.has("new"), "it is there")
-        await asyncio.sleep(0.1)
+    world.disk.is_full = True
+    await world.api.resize("db", "app", cpu="400m")
+    await world.api.run_pod("new", container())
+    await asyncio.sleep(0.1)
+    world.disk.is_full = False
     await world.phase("db", "Done")
     await world.running("new")

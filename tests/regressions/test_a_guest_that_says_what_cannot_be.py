@@ -10,6 +10,9 @@ import pytest
 from livesize.api.objects import lookup
 from livesize.api.resize_state import resize_state
 from unit.agent.vm_world import VmWorld
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture
@@ -29,6 +32,6 @@ async def test_what_a_guest_says_that_cannot_be_is_said_in_its_status(world: VmW
     path = ("status", "virtualMachineStatus", "guest", "message")
     words = f"what the guest says cannot be, and is dropped: {why}"
     await world.until(lambda: lookup(world.api.pod("db"), *path) == words, words)
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     await world.until(lambda: words in resize_state(world.api.pod("db"))["message"], words)
     assert resize_state(world.api.pod("db"))["phase"] == "InProgress"

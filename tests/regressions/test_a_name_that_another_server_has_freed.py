@@ -10,6 +10,7 @@ from livesize.api.kinds.priority_class import PRIORITY_CLASSES
 from livesize.store.interface import Change
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import Rig
+from virtual_time import virtual_time
 
 NAME = f"{PRIORITY_CLASSES.path()}/c"
 CLASS = {"metadata": {"name": "c"}, "value": 5}
@@ -31,6 +32,7 @@ class LateStore(MemoryStore):
             yield batch
 
 
+@virtual_time
 async def test_it_is_free_for_all_at_once() -> None:
     store = LateStore()
     first, second = Rig(store), Rig(store)

@@ -7,6 +7,9 @@ import pytest
 from livesize.agent.probes.checks import Prober
 from livesize.api.objects import Object
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.mark.parametrize("handler", [

@@ -11,6 +11,9 @@ import pytest
 
 from livesize.agent.resize.attempt import ResizeAttempt
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ async def test_what_a_resize_has_made_goes_without_the_collector(tmp_path: Path)
     await world.api.run_pod("db", container())
     await world.running("db")
     for cpu in ("1", "500m", "2"):
-        world.api.resize("db", "app", cpu=cpu)
+        await world.api.resize("db", "app", cpu=cpu)
         await world.phase("db", "Done")
     await world.stop()
     left = [one for one in gc.get_objects() if isinstance(one, ResizeAttempt)]

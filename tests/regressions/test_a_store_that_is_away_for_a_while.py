@@ -11,6 +11,7 @@ from livesize.apiserver.keys import key_of
 from livesize.store.interface import Check, StoreUnavailableError, Write
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import Rig
+from virtual_time import virtual_time
 
 ROOT_CA = key_of(CONFIG_MAPS, "team", "kube-root-ca.crt")
 
@@ -26,6 +27,7 @@ class AwayStore(MemoryStore):
         return await super().commit(checks, writes)
 
 
+@virtual_time
 async def test_namespaces_are_looked_after_again_when_it_is_back() -> None:
     store = AwayStore()
     rig = Rig(store)
@@ -35,9 +37,8 @@ async def test_namespaces_are_looked_after_again_when_it_is_back() -> None:
     assert made.status == 201
     async with asyncio.timeout(5):
         while not store.refused:
-            await asyncio.sleep(0)
+            await rig.clock.sleep(0.1)
         store.away = False
         while rig.cache.get(CONFIG_MAPS, ROOT_CA) is None:
-            rig.clock.wake()
-            await asyncio.sleep(0)
+            await rig.clock.sleep(0.1)
     await rig.stop()

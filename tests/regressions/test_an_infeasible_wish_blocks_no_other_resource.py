@@ -9,6 +9,9 @@ from livesize.agent.admission.plan import Defer, Infeasible, refusal_message
 from livesize.api.objects import Object
 from livesize.api.resize_state import resize_state
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 
@@ -31,7 +34,7 @@ async def start(world: World) -> str:
 async def test_the_memory_of_the_same_request(world: World) -> None:
     uid = await start(world)
     pid = world.pid(uid)
-    world.api.resize("db", "app", cpu="64", memory="128Mi")
+    await world.api.resize("db", "app", cpu="64", memory="128Mi")
     await world.phase("db", "Infeasible")
     await world.until(lambda: world.memory_bytes(uid) == 128 * MIB, "it has its memory")
     assert allocated(world) == {"cpu": "500m", "memory": "128Mi"}
@@ -51,14 +54,14 @@ async def test_the_memory_of_the_same_request(world: World) -> None:
 
 async def test_the_memory_of_a_later_request_and_the_way_back(world: World) -> None:
     uid = await start(world)
-    world.api.resize("db", "app", cpu="64")
+    await world.api.resize("db", "app", cpu="64")
     await world.phase("db", "Infeasible")
     assert "what is allocated: app cpu 500m memory 64Mi" in state(world)["message"]
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.until(lambda: world.memory_bytes(uid) == 32 * MIB, "less memory")
     await world.phase("db", "Infeasible")
     assert state(world)["generation"] == state(world)["observedGeneration"] == 3
-    world.api.resize("db", "app", cpu="500m")
+    await world.api.resize("db", "app", cpu="500m")
     await world.phase("db", "Done")
     assert world.quota_us(uid) == 50_000
 
@@ -67,27 +70,27 @@ async def test_memory_that_has_to_wait_for_room(world: World) -> None:
     uid = await start(world)
     await world.api.run_pod("big", container(memory="3Gi"))
     await world.running("big")
-    world.api.resize("db", "app", cpu="64", memory="2Gi")
+    await world.api.resize("db", "app", cpu="64", memory="2Gi")
     await world.phase("db", "Infeasible")
     assert allocated(world)["memory"] == "64Mi"
-    world.api.mark_deleted("big")
+    await world.api.mark_deleted("big")
     await world.until(lambda: world.memory_bytes(uid) == 2048 * MIB, "there is room now")
     await world.until(lambda: allocated(world)["memory"] == "2Gi", "and the API knows")
 
 
 async def test_the_next_agent_finds_the_same(world: World) -> None:
     uid = await start(world)
-    world.api.resize("db", "app", cpu="64", memory="128Mi")
+    await world.api.resize("db", "app", cpu="64", memory="128Mi")
     await world.until(lambda: world.memory_bytes(uid) == 128 * MIB, "it has its memory")
     await world.phase("db", "Infeasible")
     await world.stop()
     [entry] = await world.checkpointed()
     assert entry.allocated[0]["requests"] == {"cpu": "500m", "memory": "128Mi"}
-    posts = len(world.api.posts)
+    posts = len(world.client.posts)
     await world.start()
     await asyncio.sleep(0.1)
     assert world.memory_bytes(uid) == 128 * MIB
-    assert len(world.api.posts) == posts, "nothing is said again"
+    assert len(world.client.posts) == posts, "nothing is said again"
 
 
 async def test_what_only_has_to_wait_stays_whole(world: World) -> None:
@@ -95,7 +98,7 @@ async def test_what_only_has_to_wait_stays_whole(world: World) -> None:
     uid = await start(world)
     await world.api.run_pod("big", container(cpu="3"))
     await world.running("big")
-    world.api.resize("db", "app", cpu="2", memory="128Mi")
+    await world.api.resize("db", "app", cpu="2", memory="128Mi")
     await world.phase("db", "Deferred")
     await asyncio.sleep(0.05)
     assert world.memory_bytes(uid) == 64 * MIB

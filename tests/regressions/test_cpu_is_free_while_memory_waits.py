@@ -9,6 +9,9 @@ from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.allocation.sqlite_file import open_checkpoint
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 SIZE = {"name": "app", "requests": {"cpu": "1"}}
@@ -21,11 +24,11 @@ async def test_a_neighbour_grows_into_the_cpu_of_a_shrink_whose_memory_is_held(
     await world.api.run_pod("db", container(cpu="3", memory="512Mi"))
     await world.api.run_pod("web", container(cpu="1"))
     uid, web = await world.running("db"), await world.running("web")
-    world.api.resize("web", "app", cpu="3")
+    await world.api.resize("web", "app", cpu="3")
     await world.phase("web", "Deferred")
 
     world.machine.use_memory(uid, "app", 256 * MIB)
-    world.api.resize("db", "app", cpu="1", memory="64Mi")
+    await world.api.resize("db", "app", cpu="1", memory="64Mi")
     await world.phase("db", "Error")
     await world.phase("web", "Done")
     assert (world.quota_us(uid), world.quota_us(web)) == (100_000, 300_000)
@@ -43,7 +46,7 @@ async def test_so_it_is_with_a_virtual_machine(tmp_path: Path) -> None:
     await world.start()
     uid = await world.run_vm("db", cpu="3", memory="2Gi")
     world.vm(uid).use_memory(1800 * MIB)
-    world.api.resize("db", "vm", cpu="1", memory="512Mi")
+    await world.api.resize("db", "vm", cpu="1", memory="512Mi")
     await world.phase("db", "Error")
     assert world.agent is not None
     entry = world.agent._admission.ledger.get(uid)
@@ -60,7 +63,7 @@ async def test_books_that_a_crash_leaves_are_put_right_by_the_next_agent(world: 
     await world.api.run_pod("db", container(cpu="3", memory="512Mi"))
     uid = await world.running("db")
     world.machine.use_memory(uid, "app", 256 * MIB)
-    world.api.resize("db", "app", cpu="1", memory="64Mi")
+    await world.api.resize("db", "app", cpu="1", memory="64Mi")
     await world.crashed()
     assert world.quota_us(uid) == 100_000
     await world.start()

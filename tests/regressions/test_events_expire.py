@@ -18,7 +18,7 @@ from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.service import ApiService
 from livesize.store.memory import MemoryStore
-from unit.apiserver.conftest import ADMIN, NOW, Rig
+from unit.apiserver.conftest import ADMIN, Rig
 from virtual_time import CLOCK, virtual_context, virtual_time
 
 
@@ -45,9 +45,8 @@ async def _names(rig: Rig) -> list[str]:
 
 
 async def _after(rig: Rig, seconds: float) -> list[str]:
-    rig.clock.seconds += seconds
     await _names(rig)  # the expirer has come to rest
-    rig.clock.wake()
+    await rig.clock.sleep(seconds)
     return await _names(rig)
 
 
@@ -62,7 +61,7 @@ async def test_an_event_goes_after_its_life(kept: Rig) -> None:
 async def test_an_event_that_is_said_again_lives_on(kept: Rig) -> None:
     await _say(kept, "again")
     await kept.patch(
-        "/api/v1/namespaces/default/events/again", {"lastTimestamp": format_time(NOW + 60)}
+        "/api/v1/namespaces/default/events/again", {"lastTimestamp": format_time(CLOCK.now() + 60)}
     )
     assert await _after(kept, 100) == ["again"]
     assert await _after(kept, 60) == []
@@ -76,7 +75,7 @@ async def test_a_client_cannot_make_an_event_last(kept: Rig, time: str) -> None:
 
 async def test_of_too_many_the_oldest_go_at_once(kept: Rig) -> None:
     for number in range(21):
-        kept.clock.seconds += 1
+        await kept.clock.sleep(1)
         await _say(kept, f"e{number:02}")
     assert await _names(kept) == [f"e{number:02}" for number in range(3, 21)]
 

@@ -10,6 +10,9 @@ import pytest
 from livesize.api.objects import Object, lookup
 from unit.agent.world import World, container
 from unit.apiserver.conftest import Rig, pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 OWN = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
@@ -53,10 +56,10 @@ async def test_every_condition_of_the_node_says_it(world: World) -> None:
     await world.api.run_pod("db", container())
     await world.running("db")
     assert generations(world, "db") == dict.fromkeys(OWN, 1)
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")
     assert generations(world, "db") == dict.fromkeys(OWN, 2)
-    world.api.edit("db", ("spec", "activeDeadlineSeconds"), 5000)
+    await world.api.edit("db", ("spec", "activeDeadlineSeconds"), 5000)
     await world.until(
         lambda: generations(world, "db") == dict.fromkeys(OWN, 3), "the node has seen it"
     )
@@ -71,7 +74,7 @@ async def test_a_verdict_brings_them_along_in_its_own_commit(
     await world.api.run_pod("db", container())
     await world.running("big")
     await world.running("db")
-    world.api.resize("db", "app", cpu=cpu)
+    await world.api.resize("db", "app", cpu=cpu)
     await world.phase("db", phase)
     assert generations(world, "db") == dict.fromkeys(OWN, 2)
 

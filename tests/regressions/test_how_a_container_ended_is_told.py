@@ -7,6 +7,9 @@ from typing import Any
 
 from livesize.api.objects import Object, uid_of
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 POLICY = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
 
@@ -34,7 +37,7 @@ async def test_a_restart_by_policy_is_the_last_state_too(world: World) -> None:
     await world.start()
     await _running(world, resizePolicy=POLICY)
     before = _status(world)["containerID"]
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.until(lambda: world.api.phase("db") == "Done", "it is resized")
     assert _status(world)["restartCount"] == 1
     assert _status(world)["lastState"]["terminated"]["containerID"] == before

@@ -15,6 +15,7 @@ import pytest
 from livesize.agent.vm.memory.facts import MemoryFacts, base_of
 from livesize.runtime.fake import FakeRuntime
 from livesize.runtime.vm import VmView
+from livesize.sim.loop import VirtualClock
 from unit.agent.vm_world import MIB, VmWorld
 
 STALE_BYTES = 32 * MIB
@@ -22,7 +23,7 @@ STALE_BYTES = 32 * MIB
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[VmWorld]:
+async def world(tmp_path: Path, virtual_clock: VirtualClock) -> AsyncIterator[VmWorld]:
     made = VmWorld(tmp_path)
     await made.start()
     yield made
@@ -45,7 +46,7 @@ async def test_a_word_from_before_a_shrink_holds_up_no_growth(
         return msgspec.structs.replace(view, guest=guest)
 
     monkeypatch.setattr(FakeRuntime, "vm", older_word)
-    world.api.resize("db", "vm", memory="768Mi")
+    await world.api.resize("db", "vm", memory="768Mi")
     await world.phase("db", "Done")
     assert world.vm(uid).plugged_bytes == 768 * MIB
 

@@ -21,6 +21,9 @@ from livesize.api.vm_size import MemoryBase
 from livesize.runtime.fake_vm import KERNEL_BYTES
 from unit.agent.test_vm_plan import facts, groups, limits, target
 from unit.agent.vm_world import MIB, VmWorld, start_with
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 LACKS = "it has no qemu-guest-agent that could bring them online"
 
@@ -51,14 +54,14 @@ async def failed_often(world: VmWorld) -> None:
 
 async def test_memory_that_stays_offline_is_brought_online_by_the_agent(world: VmWorld) -> None:
     uid = await stock_guest(world)
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Done")
     assert OnlineMemory() in world.history
     vm = world.vm(uid)
     assert vm.offline_bytes == 0
     seen = lookup(world.api.pod("db"), "status", "virtualMachineStatus", "guest", "memorySeen")
     assert seen == f"{1024 - KERNEL_BYTES // MIB}Mi"
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Done")
     assert vm.plugged_bytes == 512 * MIB
 
@@ -69,7 +72,7 @@ async def test_without_an_agent_it_is_in_progress_and_says_what_the_guest_lacks(
     uid = await stock_guest(world)
     vm = world.vm(uid)
     vm.has_agent = False
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.until(lambda: LACKS in state(world)["message"], "it says what the guest lacks")
     await failed_often(world)
     assert state(world)["phase"] == "InProgress"
@@ -87,7 +90,7 @@ async def test_a_restart_of_the_agent_and_of_the_guest_do_not_make_it_done(world
     uid = await stock_guest(world)
     vm = world.vm(uid)
     vm.has_agent = False
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.until(lambda: LACKS in state(world)["message"], "it says what the guest lacks")
     await world.stop()
     await world.start()
@@ -102,9 +105,9 @@ async def test_a_restart_of_the_agent_and_of_the_guest_do_not_make_it_done(world
 async def test_going_back_is_done_though_the_guest_never_had_it(world: VmWorld) -> None:
     uid = await stock_guest(world)
     world.vm(uid).has_agent = False
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.until(lambda: LACKS in state(world)["message"], "it says what the guest lacks")
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Done")
     assert world.vm(uid).plugged_bytes == 512 * MIB
 
@@ -115,7 +118,7 @@ async def test_nothing_is_brought_online_while_memory_is_given_back(world: VmWor
     uid = await world.run_vm("db", memory="1Gi")
     vm = world.vm(uid)
     vm.hold()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.until(lambda: "to go" in state(world)["message"], "it takes its time")
     await world.clock.sleep(5 * world.settings.progress_seconds)
     assert OnlineMemory() not in world.history
@@ -128,7 +131,7 @@ async def test_where_the_agent_may_run_nothing_it_is_said_that_a_shrink_may_be_r
 ) -> None:
     uid = await stock_guest(world)
     world.vm(uid).agent_may_exec = False
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Done")
     condition = find_condition(world.api.served("db"), "PodResized")
     assert condition is not None
@@ -142,7 +145,7 @@ async def test_a_guest_that_says_nothing_is_in_progress_and_says_what_it_lacks(
     await world.set(boot_seconds=0.0)
     uid = await world.run_vm("db")
     world.vm(uid).be_silent()
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     words = "install and start qemu-guest-agent in it"
     await world.until(lambda: words in state(world)["message"], words)
     await failed_often(world)

@@ -9,6 +9,9 @@ from livesize.agent.observation import PodSnapshot
 from livesize.agent.pods.status_reporter import StatusReporter
 from livesize.api.objects import Object, name_of
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 async def test_the_agent_starts_with_the_others(
@@ -23,6 +26,7 @@ async def test_the_agent_starts_with_the_others(
         return real(self, pod, already_runs=already_runs)
 
     monkeypatch.setattr(Judge, "admit", admit)
+    await world.api.start()
     await world.api.run_pod("odd", container())
     await world.api.run_pod("even", container())
     await world.start()

@@ -7,10 +7,14 @@ import asyncio
 import random
 from typing import Any
 
+from livesize.api.kinds.priority_class import PRIORITY_CLASSES
 from livesize.api.objects import evolve
 from livesize.api.resize_state import order_of_request, resize_state
 from unit.agent.world import World, container
 from unit.apiserver.conftest import Rig
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 NAMES = [f"pod-{number:02}" for number in range(12)]
@@ -26,9 +30,9 @@ async def test_requests_of_one_moment_are_judged_as_they_came(world: World) -> N
     came = list(NAMES)
     random.Random(4).shuffle(came)
     for name in came:
-        world.api.resize(name, "app", cpu="800m")
+        await world.api.resize(name, "app", cpu="800m")
     # Not about the resize, and later than all requests.
-    world.api.edit(came[0], ("metadata", "labels"), {"seen": "later"})
+    await world.api.edit(came[0], ("metadata", "labels"), {"seen": "later"})
     await world.start()
     for name in came[:4]:
         await world.phase(name, "Done")
@@ -43,28 +47,29 @@ async def test_what_was_deferred_keeps_its_place(world: World) -> None:
         await world.api.run_pod(name, container(cpu="100m", memory="1Mi"))
         await world.running(name)
     for name in ("b", "a"):
-        world.api.resize(name, "app", cpu="3")
+        await world.api.resize(name, "app", cpu="3")
         await world.phase(name, "Deferred")
     for _ in range(2):
         await world.stop()
         await world.start()
-    world.api.mark_deleted("big")
+    await world.api.mark_deleted("big")
     await world.phase("b", "Done")
     assert world.api.phase("a") == "Deferred"
 
 
 async def test_after_a_restart_a_deferred_one_goes_by_its_priority_too(world: World) -> None:
     await world.start()
+    await world.api.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 7})
     await world.api.run_pod("big", container(cpu="3"))
-    for name, priority in (("old", 0), ("important", 7)):
+    for name, priority in (("old", ""), ("important", "high")):
         one = container(cpu="100m", memory="1Mi")
-        await world.api.run_pod(name, one, priority=priority)
+        await world.api.run_pod(name, one, priorityClassName=priority)
         await world.running(name)
     for name in ("old", "important"):
-        world.api.resize(name, "app", cpu="3")
+        await world.api.resize(name, "app", cpu="3")
         await world.phase(name, "Deferred")
     await world.stop()
-    world.api.vanish("big")
+    await world.api.vanish("big")
     await world.start()
     await world.phase("important", "Done")
     assert world.api.phase("old") == "Deferred"

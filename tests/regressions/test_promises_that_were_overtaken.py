@@ -7,6 +7,9 @@ from livesize.api.objects import Object
 from livesize.api.resize_state import allocated_sizes
 from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 RESTARTS = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
 MIB = 1 << 20
@@ -26,8 +29,9 @@ async def test_what_is_allocated_is_told_with_the_refusal_of_what_came_after(wor
     await world.start()
     await world.api.run_pod("db", container(cpu="500m"))
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="1")
-    world.api.resize("db", "app", cpu="64")
+    with world.client.deaf():
+        await world.api.resize("db", "app", cpu="1")
+        await world.api.resize("db", "app", cpu="64")
     await world.phase("db", "Infeasible")
     await world.until(lambda: world.quota_us(uid) == 100_000, "the first is applied")
     assert allocated_cpu(world.api.pod("db")) == "1"
@@ -39,8 +43,9 @@ async def test_what_was_taken_back_at_once_leaves_no_room_taken(world: World) ->
     await world.start()
     await world.api.run_pod("db", container(cpu="500m"))
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="3")
-    world.api.resize("db", "app", cpu="500m")
+    with world.client.deaf():
+        await world.api.resize("db", "app", cpu="3")
+        await world.api.resize("db", "app", cpu="500m")
     await world.phase("db", "Done")
     assert world.agent is not None
     ledger = world.agent._admission.ledger
@@ -56,9 +61,9 @@ async def test_a_container_restarts_at_the_size_its_pod_was_made_ready_for(world
     await world.api.run_pod("db", container(memory="64Mi", resizePolicy=RESTARTS))
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.until(lambda: has_ended(world, uid), "it is stopped")
-    world.api.resize("db", "app", memory="256Mi")
+    await world.api.resize("db", "app", memory="256Mi")
     sizes: list[tuple[int, int]] = []
     group, real = ContainerGroup(uid, "app"), world.machine.apply
 

@@ -16,6 +16,9 @@ from system.groups import group_of
 from system.up import LIVESIZE, Up
 from system.up import container as up_container
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.mark.apiserver

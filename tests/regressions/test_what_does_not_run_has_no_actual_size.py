@@ -14,6 +14,9 @@ from livesize.runtime.fake import FAKE_IMAGE
 from livesize.runtime.interface import ContainerGroup, ContainerPhase
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 def both(cpu: str, memory: str) -> Object:
@@ -31,7 +34,7 @@ async def test_one_that_never_started(world: World) -> None:
     world.machine.image_names = ()
     await world.api.run_pod("db", container())
     await world.until(lambda: world.api.pod("db")["status"].get("containerStatuses"), "it waits")
-    world.api.resize("db", "app", cpu="1", memory="128Mi")
+    await world.api.resize("db", "app", cpu="1", memory="128Mi")
     await world.phase("db", "InProgress")
     await world.until(
         lambda: "app (ErrImage" in resize_state(world.api.pod("db"))["message"], "it says why"
@@ -42,7 +45,7 @@ async def test_one_that_never_started(world: World) -> None:
     await world.phase("db", "Done")
     assert world.quota_us(uid_of(world.api.pod("db"))) == 100_000
     assert "running" in status_of(world, "db")["state"]
-    assert world.api.told["db"] == ["None", "Requested", "InProgress", "Done"]
+    assert (await world.api.told("db")) == ["None", "Requested", "InProgress", "Done"]
 
 
 async def crash(world: World, uid: str, name: str, waits: Callable[[], bool]) -> None:
@@ -60,7 +63,7 @@ async def test_one_that_crashes_again_and_again(world: World) -> None:
     uid = await world.running("db")
     await crash(world, uid, "app", lambda: "waiting" in status_of(world, "db")["state"])
     assert status_of(world, "db")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "InProgress")
     await world.until(
         lambda: "app (CrashLoopBackOff)" in resize_state(world.api.pod("db"))["message"], "why"
@@ -76,7 +79,7 @@ async def test_another_that_does_not_run_holds_up_nothing(world: World) -> None:
     uid = uid_of(world.api.pod("db"))
     machine = world.machine
     await world.until(lambda: ContainerGroup(uid, "app") in machine.groups, "one of them runs")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")
     assert world.quota_us(uid) == 100_000
 
@@ -87,7 +90,7 @@ async def test_one_that_has_ended_for_good_is_not_waited_for(world: World) -> No
     uid = await world.running("db")
     world.machine.exit(uid, "app", 0)
     await world.until(lambda: "terminated" in status_of(world, "db")["state"], "it has ended")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")
 
 
@@ -96,7 +99,7 @@ async def test_room_that_was_given_up_is_others_before_it_runs(world: World) -> 
     world.machine.image_names = ()
     await world.api.run_pod("db", container(cpu="3"))
     await world.until(lambda: world.api.pod("db")["status"].get("containerStatuses"), "it waits")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "InProgress")
     assert world.agent is not None
     ledger = world.agent._admission.ledger

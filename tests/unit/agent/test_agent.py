@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
-import apsw
 import msgspec
 import pytest
 
@@ -21,6 +19,9 @@ from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import FAKE_IMAGE, Behaviour
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeCallError
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 
@@ -64,7 +65,7 @@ async def test_a_resize_reaches_the_groups_and_back(world: World, cpu: str, memo
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     pid = world.pid(uid)
-    world.api.resize("db", "app", cpu=cpu, memory=memory)
+    await world.api.resize("db", "app", cpu=cpu, memory=memory)
     await world.phase("db", "Done")
     wanted = {"cpu": cpu, "memory": memory}
     assert status_of(world, "db")["resources"] == {"requests": wanted, "limits": wanted}
@@ -75,7 +76,7 @@ async def test_a_resize_reaches_the_groups_and_back(world: World, cpu: str, memo
     assert [step["name"] for step in state["steps"]][:2] == ["checkpoint", "accept"]
     assert state["steps"][-1]["name"] == "actuated"
     assert world.api.pod("db")["status"]["observedGeneration"] == 2
-    assert world.api.told["db"] == ["None", "Requested", "InProgress", "Done"]
+    assert (await world.api.told("db")) == ["None", "Requested", "InProgress", "Done"]
     await world.until(
         lambda: {"ResizeStarted", "ResizeCompleted"} <= set(world.api.event_reasons("db")),
         "events are told",
@@ -88,14 +89,14 @@ async def test_no_room_now_is_deferred_and_goes_on_when_a_pod_leaves(world: Worl
     await world.api.run_pod("db", container())
     await world.running("big")
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="2")
     await world.phase("db", "Deferred")
     assert world.quota_us(uid) == 50_000
     pending = find_condition(world.api.served("db"), "PodResizePending")
     assert pending is not None
     assert pending["reason"] == "Deferred"
     assert "requested: 2000, used: 3000, capacity: 4000" in pending["message"]
-    world.api.mark_deleted("big")
+    await world.api.mark_deleted("big")
     await world.phase("db", "Done")
     assert world.quota_us(uid) == 200_000
     assert not world.api.has("big")
@@ -108,9 +109,9 @@ async def test_a_shrink_makes_room_for_a_deferred_resize(world: World) -> None:
     await world.api.run_pod("db", container())
     await world.running("big")
     await world.running("db")
-    world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="2")
     await world.phase("db", "Deferred")
-    world.api.resize("big", "app", cpu="1")
+    await world.api.resize("big", "app", cpu="1")
     await world.phase("big", "Done")
     await world.phase("db", "Done")
 
@@ -119,11 +120,11 @@ async def test_more_than_the_node_has_is_infeasible_and_touches_nothing(world: W
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="5")
+    await world.api.resize("db", "app", cpu="5")
     await world.phase("db", "Infeasible")
     assert world.quota_us(uid) == 50_000
     assert world.machine.writes == []
-    world.api.resize("db", "app", cpu="500m")
+    await world.api.resize("db", "app", cpu="500m")
     await world.phase("db", "Done")
 
 
@@ -134,7 +135,7 @@ async def test_a_shrink_below_what_is_used_waits_and_goes_on_when_memory_is_free
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.use_memory(uid, "app", 48 * MIB)
-    world.api.resize("db", "app", memory="32Mi", cpu="1")
+    await world.api.resize("db", "app", memory="32Mi", cpu="1")
     await world.phase("db", "Error")
     message = resize_state(world.api.pod("db"))["message"]
     assert message.startswith("app holds 48Mi, 16Mi to free: ")
@@ -156,7 +157,7 @@ async def test_going_back_from_a_shrink_that_cannot_finish_is_always_possible(
     await world.api.run_pod("db", container(cpu="500m", memory="3Gi"))
     uid = await world.running("db")
     world.machine.use_memory(uid, "app", 2048 * MIB)
-    world.api.resize("db", "app", memory="1Gi")
+    await world.api.resize("db", "app", memory="1Gi")
     await world.phase("db", "Error")
     await world.api.run_pod("late", container(memory="2Gi"))
     await world.until(
@@ -164,7 +165,7 @@ async def test_going_back_from_a_shrink_that_cannot_finish_is_always_possible(
         "memory still held is not given away",
     )
     assert world.api.pod("late")["status"]["reason"] == "OutOfmemory"
-    world.api.resize("db", "app", memory="3Gi")
+    await world.api.resize("db", "app", memory="3Gi")
     await world.phase("db", "Done")
     assert world.memory_bytes(uid) == 3 * 1024 * MIB
 
@@ -177,9 +178,9 @@ async def test_a_new_request_does_not_wait_for_the_backoff_of_the_last(world: Wo
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.use_memory(uid, "app", 48 * MIB)
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Error")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
 
 
@@ -200,10 +201,10 @@ async def test_only_the_newest_of_several_requests_counts(world: World) -> None:
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "InProgress")
-    world.api.resize("db", "app", cpu="2")
-    world.api.resize("db", "app", cpu="1500m")
+    await world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="1500m")
     await asyncio.sleep(0.02)
     world.machine.release_writes(PodGroup(uid))
     await world.until(lambda: world.api.phase("db") == "Done", "the newest is done")
@@ -215,80 +216,18 @@ async def test_only_the_newest_of_several_requests_counts(world: World) -> None:
         if group == ContainerGroup(uid, "app")
     ]
     assert quotas == [100_000, 150_000]
-    assert world.api.refused == [], "nothing was said about what nobody asks any more"
+    assert world.client.refused == [], "nothing was said about what nobody asks any more"
 
 
 async def test_an_api_outage_does_not_stop_a_resize_already_seen(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.is_down = True
-    world.api.resize("db", "app", cpu="1")
+    world.client.is_down = True
+    await world.api.resize("db", "app", cpu="1")
     await world.until(lambda: world.quota_us(uid) == 100_000, "applied while the API is away")
     assert world.api.phase("db") == "Requested"
-    world.api.is_down = False
-    await world.phase("db", "Done")
-
-
-class Disk:
-    """A disk that takes its time, or fails. It was slow before, so a thread waits for it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._free = threading.Event()
-        self.fails = False
-        monkeypatch.setattr("livesize.machinery.disk_pace.QUICK_SECONDS", -1.0)
-        monkeypatch.setattr("os.fdatasync", self._sync)
-
-    def release(self) -> None:
-        self._free.set()
-
-    def _sync(self, _descriptor: int) -> None:
-        assert threading.current_thread() is not threading.main_thread(), "the loop stands still"
-        assert self._free.wait(10)
-        if self.fails:
-            raise OSError(5, "Input/output error")
-
-
-async def test_the_machine_does_not_wait_for_the_disk_but_whoever_is_told_does(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.start()
-    await world.api.run_pod("db", container())
-    uid = await world.running("db")
-    disk, slow = Disk(monkeypatch), ContainerGroup(uid, "app")
-    world.machine.hold_writes(slow)  # what is done at once is told with Done (ADR 0065)
-    try:
-        world.api.resize("db", "app", cpu="1")
-        await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
-        with apsw.Connection(str(world.path)) as other:  # sees what a crash would leave
-            left = other.execute("SELECT entry ->> 'generation' FROM allocations").get
-        assert left == 2
-        await asyncio.sleep(0.05)
-        assert world.api.phase("db") == "Requested", "not told before it is on disk"
-    finally:
-        disk.release()
-    await world.phase("db", "InProgress")
-    world.machine.release_writes(slow)
-    await world.phase("db", "Done")
-
-
-async def test_a_promise_that_does_not_reach_the_disk_is_not_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.start()
-    await world.api.run_pod("db", container())
-    uid = await world.running("db")
-    disk = Disk(monkeypatch)
-    disk.fails = True
-    disk.release()
-    slow = ContainerGroup(uid, "app")
-    world.machine.hold_writes(slow)
-    world.api.resize("db", "app", cpu="1")
-    await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
-    await asyncio.sleep(0.1)  # it tries again and again
-    assert world.api.phase("db") == "Requested"
-    disk.fails = False
-    world.machine.release_writes(slow)
+    world.client.is_down = False
     await world.phase("db", "Done")
 
 
@@ -297,9 +236,9 @@ async def test_a_failed_write_is_tried_again_from_what_the_machine_says(world: W
     await world.api.run_pod("db", container("app"), container("side"))
     uid = await world.running("db")
     world.machine.fail_next_write(ContainerGroup(uid, "side"), RuntimeCallError("disk on fire"))
-    world.api.resize("db", "side", cpu="1")
+    await world.api.resize("db", "side", cpu="1")
     await world.phase("db", "Done")
-    errors = [post for post in world.api.posts if post["phase"] == "Error"]
+    errors = [post for post in world.client.posts if post["phase"] == "Error"]
     assert errors[0]["message"] == "disk on fire"
     groups = [group for group, _ in world.machine.writes]
     assert groups == [PodGroup(uid), ContainerGroup(uid, "side")]
@@ -313,7 +252,7 @@ async def test_drifted_limits_are_driven_back(world: World) -> None:
     before = world.machine.group(group).limits
     world.machine.set_limits(group, KernelLimits(512, 20_000, 16 * MIB))
     await world.until(lambda: world.machine.group(group).limits == before, "driven back")
-    assert world.api.posts == []
+    assert world.client.posts == []
 
 
 async def test_restart_container_policy_restarts_that_container_only(world: World) -> None:
@@ -322,10 +261,10 @@ async def test_restart_container_policy_restarts_that_container_only(world: Worl
     await world.api.run_pod("db", container("app", resizePolicy=policy), container("side"))
     uid = await world.running("db")
     side_pid, app_pid = world.pid(uid, "side"), world.pid(uid, "app")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")
     assert world.pid(uid, "app") == app_pid, "cpu changes live"
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert world.attempt(uid, "app") == 1
     assert world.pid(uid, "side") == side_pid
@@ -341,7 +280,7 @@ async def test_restart_only_restarts_the_whole_pod_once(world: World) -> None:
     app["resources"] = {**app["resources"], "resizePolicy": {"memory": "RestartOnly"}}
     await world.api.run_pod("db", app, container("side"))
     uid = await world.running("db")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert (world.attempt(uid, "app"), world.attempt(uid, "side")) == (1, 1)
 
@@ -352,7 +291,7 @@ async def test_writing_policy_or_allocated_restarts_nothing(world: World) -> Non
     uid = await world.running("db")
     pid = world.pid(uid)
     policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
-    world.api.edit("db", ("spec", "containers", 0, "resizePolicy"), policy)
+    await world.api.edit("db", ("spec", "containers", 0, "resizePolicy"), policy)
     await world.until(
         lambda: world.api.pod("db")["status"]["observedGeneration"] == 2, "the agent saw it"
     )
@@ -364,7 +303,7 @@ async def test_a_changed_image_restarts_the_container(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.edit("db", ("spec", "containers", 0, "image"), "other:2")
+    await world.api.edit("db", ("spec", "containers", 0, "image"), "other:2")
     await world.until(lambda: world.attempt(uid) == 1, "started again")
     await world.until(lambda: status_of(world, "db")["restartCount"] == 1, "reported")
 
@@ -432,9 +371,9 @@ async def test_a_new_pod_waits_for_one_that_is_leaving_instead_of_being_rejected
     world.machine.behaviours[("stubborn",)] = Behaviour(ignores_sigterm=True)
     await world.start()
     stubborn = container(cpu="3", command=["stubborn"])
-    await world.api.run_pod("old", stubborn, terminationGracePeriodSeconds=0.1)
+    await world.api.run_pod("old", stubborn, terminationGracePeriodSeconds=1)
     old = await world.running("old")
-    world.api.vanish("old")
+    await world.api.vanish("old")
     await world.api.run_pod("new", container(cpu="3"))
     await world.running("new")
     assert old not in world.machine.pods
@@ -453,7 +392,7 @@ async def test_a_deleted_pod_leaves_the_machine_then_the_api(world: World) -> No
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "the object is gone")
     assert uid not in world.machine.pods
 
@@ -475,13 +414,13 @@ async def test_a_resize_that_is_applied_at_once_is_told_in_one_commit(world: Wor
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.until(lambda: world.api.phase("db") == "Done", "the resize is done")
     assert world.quota_us(uid) == 100_000
-    assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
-    told = [one["reason"] for one in world.api.posts[0]["events"]]
+    assert [post["request"]["requestStatus"] for post in world.client.posts] == ["Done"]
+    told = [one["reason"] for one in world.client.posts[0]["events"]]
     assert told[-2:] == ["ResizeStarted", "ResizeCompleted"]
-    assert world.api.told["db"] == ["None", "Requested", "InProgress", "Done"], "in order"
+    assert (await world.api.told("db")) == ["None", "Requested", "InProgress", "Done"], "in order"
 
 
 async def test_that_an_overtaken_resize_began_is_told_all_the_same(world: World) -> None:
@@ -491,9 +430,9 @@ async def test_that_an_overtaken_resize_began_is_told_all_the_same(world: World)
     uid = await world.running("db")
     held = ContainerGroup(uid, "app")
     world.machine.hold_writes(held)
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.until(lambda: world.pod_quota_us(uid) == 100_000, "it has begun")
-    world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="2")
     agent = world.agent
     assert agent is not None
     ledger = agent._admission.ledger
@@ -516,7 +455,7 @@ async def test_an_agent_that_ends_in_the_middle_of_a_resize_leaves_nothing_to_co
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await asyncio.sleep(0.02)
     await world.stop()
     await asyncio.sleep(0.08)
@@ -530,7 +469,7 @@ async def test_a_resize_that_takes_longer_is_told_while_it_lasts(world: World) -
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     world.machine.hold_writes(PodGroup(uid))
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "InProgress")
     world.machine.release_writes(PodGroup(uid))
     await world.phase("db", "Done")

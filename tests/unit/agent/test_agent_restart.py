@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from livesize.agent.allocation.memory_file import MemoryDisk
 from livesize.api.objects import uid_of
 from livesize.api.resize_state import resize_state
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 POLICY = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
@@ -40,7 +42,7 @@ async def test_these_are_all_the_crash_points_of_a_resize(world: World) -> None:
     await world.start(crash)
     await world.api.run_pod("db", container())
     await world.running("db")
-    world.api.resize("db", "app", cpu="1", memory="128Mi")
+    await world.api.resize("db", "app", cpu="1", memory="128Mi")
     await world.phase("db", "Done")
     assert [point for point in crash.reached if point.startswith("resize/")] == LIVE
 
@@ -53,7 +55,7 @@ async def test_a_live_resize_completes_after_a_crash_and_restarts_nothing(
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     pid = world.pid(uid)
-    world.api.resize("db", "app", cpu="1", memory="128Mi")
+    await world.api.resize("db", "app", cpu="1", memory="128Mi")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")
@@ -71,7 +73,7 @@ async def test_a_restart_by_policy_happens_exactly_once_over_a_crash(
     await world.api.run_pod("db", app, container("side"), restartPolicy="OnFailure")
     uid = await world.running("db")
     side_pid = world.pid(uid, "side")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")
@@ -97,7 +99,7 @@ async def test_a_delete_completes_after_a_crash(world: World, point: str) -> Non
     await world.start(CrashAt(point))
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.crashed()
     await world.start()
     await world.until(lambda: not world.api.has("db"), "the object is gone")
@@ -106,9 +108,7 @@ async def test_a_delete_completes_after_a_crash(world: World, point: str) -> Non
     assert await world.checkpointed() == ()
 
 
-async def test_pods_are_admitted_at_allocated_before_resizes_are_judged(
-    world: World, tmp_path: Path
-) -> None:
+async def test_pods_are_admitted_at_allocated_before_resizes_are_judged(world: World) -> None:
     """ARK: "all Pods are admitted at their current ResourcesAllocated values, and resizes are
     handled after all existing Pods have been added". The checkpoint is lost, so that no pod counts
     before it is admitted anew."""
@@ -119,8 +119,8 @@ async def test_pods_are_admitted_at_allocated_before_resizes_are_judged(
     second = await world.running("second")
     pid = world.pid(second)
     await world.stop()
-    world.path = tmp_path / "empty.db"
-    world.api.resize("first", "app", cpu="3")
+    world.disk = MemoryDisk()
+    await world.api.resize("first", "app", cpu="3")
     await world.start()
     await world.phase("first", "Deferred")
     assert world.pid(second) == pid
@@ -133,7 +133,7 @@ async def test_a_pod_that_was_bound_meanwhile_comes_before_resizes_of_others(wor
     await world.api.run_pod("first", container(cpu="1"))
     await world.running("first")
     await world.stop()
-    world.api.resize("first", "app", cpu="3")
+    await world.api.resize("first", "app", cpu="3")
     await world.api.run_pod("second", container(cpu="2"))
     await world.start()
     await world.phase("first", "Deferred")
@@ -141,15 +141,15 @@ async def test_a_pod_that_was_bound_meanwhile_comes_before_resizes_of_others(wor
 
 
 async def test_a_lost_checkpoint_is_rebuilt_from_what_runs_and_what_the_api_says(
-    world: World, tmp_path: Path
+    world: World,
 ) -> None:
     await world.start()
     await world.api.run_pod("db", container(cpu="3"))
     uid = await world.running("db")
     pid = world.pid(uid)
     await world.stop()
-    world.path = tmp_path / "empty.db"
-    world.api.resize("db", "app", cpu="2")
+    world.disk = MemoryDisk()
+    await world.api.resize("db", "app", cpu="2")
     await world.start()
     await world.phase("db", "Done")
     assert (world.pid(uid), world.quota_us(uid)) == (pid, 200_000)
@@ -160,7 +160,7 @@ async def test_a_pod_deleted_while_no_agent_looked_is_taken_off_the_machine(worl
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     await world.stop()
-    world.api.vanish("db")
+    await world.api.vanish("db")
     await world.start()
     await world.until(lambda: uid not in world.machine.pods, "it is gone")
 
@@ -171,21 +171,21 @@ async def test_what_was_deferred_is_judged_again_and_said_only_once(world: World
     await world.api.run_pod("db", container())
     await world.running("big")
     await world.running("db")
-    world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="2")
     await world.phase("db", "Deferred")
     await world.stop()
     await world.start()
-    world.api.mark_deleted("big")
+    await world.api.mark_deleted("big")
     await world.phase("db", "Done")
     told = ["None", "Requested", "Deferred", "InProgress", "Done"]
-    assert world.api.told["db"] == told
+    assert (await world.api.told("db")) == told
 
 
 async def test_promises_are_durable_before_the_machine_is_touched(world: World) -> None:
     await world.start(CrashAt("resize/pod:cpu/before"))
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.crashed()
     assert world.quota_us(uid) == 50_000
     (entry,) = await world.checkpointed()

@@ -27,6 +27,9 @@ from livesize.controllers.claims.provision import ConsumerNode, build_volume
 from livesize.runtime.volumes.interface import ClaimFolder, HostPath
 from unit.agent.world import NODE, CrashAt, World, container
 from unit.controllers.storage_objects import claim, on_node, storage_class, volume
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 LABELS = {"kubernetes.io/hostname": NODE}
 KEPT = "/var/claims"
@@ -37,12 +40,13 @@ POD: Object = {
     "metadata": {"name": "db", "namespace": "default", "creationTimestamp": "2026-02-02"},
     "spec": {"nodeName": NODE, "securityContext": {"fsGroup": 7}},
 }
+BOUND = {"phase": "Bound"}
 NAMED: Object = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
 
 
 def bound(to: Object) -> Object:
     one = evolve(claim(), ("spec", "volumeName"), to["metadata"]["name"])
-    return evolve(one, ("status", "phase"), "Bound")
+    return evolve(one, ("status",), BOUND)
 
 
 def kept_for_data(**spec: Any) -> Object:
@@ -167,21 +171,32 @@ def mounting(**more: Any) -> Object:
 async def give(world: World, disk: Object) -> None:
     """What the controller does, as far as the node sees it."""
     await world.api.create(PERSISTENT_VOLUMES, disk)
-    asking = world.api.objects["persistentvolumeclaims", "default", "data"]
-    asking = evolve(asking, ("spec", "volumeName"), disk["metadata"]["name"])
-    asking = evolve(asking, ("status", "phase"), "Bound")
-    await world.api.update(PERSISTENT_VOLUME_CLAIMS, asking)
+    named, is_bound = {"spec": {"volumeName": disk["metadata"]["name"]}}, {"status": BOUND}
+    for subresource, patch in (("", named), ("status", is_bound)):
+        await world.api.patch(
+            PERSISTENT_VOLUME_CLAIMS, "data", patch, namespace="default", subresource=subresource
+        )
 
 
-async def provision(world: World) -> Path:
-    """Make the claim, and its volume as soon as there is a node that says where."""
+async def delete(world: World, disk: str) -> None:
+    """By a user; and what the controller does then."""
+    await world.api.delete(PERSISTENT_VOLUMES, disk)
+    unprotected = {"metadata": {"finalizers": [FOLDER_FINALIZER]}}
+    await world.api.patch(PERSISTENT_VOLUMES, disk, unprotected)
+
+
+async def provision(world: World, path: Path | None = None) -> Path:
+    """Make the claim, and its volume as soon as there is a node that says where, unless it is at
+    ``path``."""
     asking = await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim(), "default")
     await world.until(lambda: ("nodes", "", NODE) in world.api.objects, "the node is there")
     folders = lookup(world.api.node(), "metadata", "annotations", FOLDERS_AT)
     place = ConsumerNode(NodeFacts(NODE, LABELS), folders)
     disk = build_volume(asking, storage_class(), place)
+    if path is not None:
+        disk = evolve(disk, ("spec", "local", "path"), str(path))
     await give(world, disk)
-    return Path(disk["spec"]["local"]["path"])
+    return Path(folders) / disk["metadata"]["name"]
 
 
 async def test_a_pod_waits_for_its_claim_and_its_files_outlive_it(world: World) -> None:
@@ -197,7 +212,7 @@ async def test_a_pod_waits_for_its_claim_and_its_files_outlive_it(world: World) 
     path = await provision(world)
     uid = await world.running("db")
     (path / "file").write_text("kept")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "the pod is gone")
     assert uid not in world.machine.pods
     assert (path / "file").read_text() == "kept"
@@ -213,7 +228,7 @@ async def test_a_claim_that_is_bound_a_moment_later_costs_no_failure(world: Worl
     await world.start()
     await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim(), "default")
     await world.api.run_pod("db", mounting(), volumes=[NAMED])
-    await world.until(lambda: world.api.watched("persistentvolumeclaims"), "it waits")
+    await world.until(lambda: PERSISTENT_VOLUME_CLAIMS in world.client.watched, "it waits")
     folders = lookup(world.api.node(), "metadata", "annotations", FOLDERS_AT)
     asking = world.api.objects["persistentvolumeclaims", "default", "data"]
     disk = build_volume(asking, storage_class(), ConsumerNode(NodeFacts(NODE, LABELS), folders))
@@ -230,16 +245,14 @@ async def test_a_folder_goes_with_its_volume_whatever_happens(world: World, poin
     path = await provision(world)
     await world.api.run_pod("db", mounting(), volumes=[NAMED])
     await world.running("db")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "the pod is gone")
-    key = ("persistentvolumes", "", path.name)
-    await world.api.update(PERSISTENT_VOLUMES, evolve(world.api.objects[key], GOING, "now"))
+    await delete(world, path.name)
     if point:
         await world.crashed()
         await world.start()
-    await world.until(
-        lambda: not lookup(world.api.objects[key], "metadata", "finalizers"), "the node lets go"
-    )
+    key = ("persistentvolumes", "", path.name)
+    await world.until(lambda: key not in world.api.objects, "the node lets go")
     assert not path.exists()
     assert path.parent.exists()
 
@@ -248,10 +261,9 @@ async def test_a_folder_elsewhere_is_never_touched(world: World, tmp_path: Path)
     foreign = tmp_path / "outside"
     foreign.mkdir()
     await world.start()
-    path = await provision(world)
+    path = await provision(world, foreign)
+    await delete(world, path.name)
     key = ("persistentvolumes", "", path.name)
-    moved = evolve(world.api.objects[key], ("spec", "local", "path"), str(foreign))
-    await world.api.update(PERSISTENT_VOLUMES, evolve(moved, GOING, "now"))
     reason = "VolumeFailedDelete"
     await world.until(lambda: reason in world.api.event_reasons(path.name), "it says why not")
     assert foreign.exists()

@@ -26,6 +26,9 @@ from livesize.runtime.interface import (
     RuntimeCallError,
 )
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SUPPLY = CpuSupply((0, 1, 2, 3, 4, 5), (0,))
 LIMITS = KernelLimits(100, None, None)
@@ -64,16 +67,16 @@ async def test_exclusive_cpus_move_one_three_two_and_the_pool_around_them(world:
     db = await world.running("db")
     assert (cpus(world, db), cpus(world, shared)) == ((1,), (0, 2, 3, 4, 5))
 
-    world.api.resize("db", "app", cpu="3")
+    await world.api.resize("db", "app", cpu="3")
     await world.phase("db", "Done")
     assert (cpus(world, db), cpus(world, shared)) == ((1, 2, 3), (0, 4, 5))
 
-    world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="2")
     await world.phase("db", "Done")
     assert cpus(world, db) == (1, 2)
     await world.until(lambda: cpus(world, shared) == (0, 3, 4, 5), "the pool is wider again")
 
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: cpus(world, shared) == SUPPLY.usable, "all is shared again")
     assert bindings(world) == [
         (shared, (0, 2, 3, 4, 5)),  # left before it is given to db
@@ -99,7 +102,7 @@ async def test_what_can_never_be_is_infeasible_with_an_event(
     await world.start()
     await world.api.run_pod("db", container(cpu="1"))
     db = await world.running("db")
-    world.api.resize("db", "app", **words)
+    await world.api.resize("db", "app", **words)
     await world.phase("db", "Infeasible")
     assert message in lookup(world.api.pod("db"), "status", "resizeState", "message")
     await world.until(
@@ -112,12 +115,12 @@ async def test_cpu_of_pods_that_share_is_resized_in_whole_cpus_too(world: World)
     await world.start()
     await world.api.run_pod("small", container(cpu="500m"))
     small = await world.running("small")
-    world.api.resize("small", "app", cpu="600m")
+    await world.api.resize("small", "app", cpu="600m")
     await world.phase("small", "Infeasible")
-    world.api.resize("small", "app", cpu="500m", memory="32Mi")
+    await world.api.resize("small", "app", cpu="500m", memory="32Mi")
     await world.phase("small", "Done")
     assert world.memory_bytes(small) == 32 * 1024 * 1024
-    world.api.resize("small", "app", cpu="2")
+    await world.api.resize("small", "app", cpu="2")
     await world.phase("small", "Done")
     assert cpus(world, small) == (1, 2), "Guaranteed and whole: now it has them alone"
 
@@ -130,10 +133,10 @@ async def test_growth_waits_for_cpus_and_is_done_when_a_neighbour_gives_them_up(
     a = await world.running("a")
     await world.api.run_pod("b", container(cpu="3"))
     b = await world.running("b")
-    world.api.resize("a", "app", cpu="3")
+    await world.api.resize("a", "app", cpu="3")
     await world.phase("a", "Deferred")
     assert "free: 2, capacity: 5" in lookup(world.api.pod("a"), "status", "resizeState", "message")
-    world.api.resize("b", "app", cpu="1")
+    await world.api.resize("b", "app", cpu="1")
     await world.phase("a", "Done")
     assert (cpus(world, a), cpus(world, b)) == ((1, 2, 4), (3,))
 
@@ -166,7 +169,7 @@ async def test_an_agent_killed_in_the_middle_is_followed_by_one_that_finishes(
     await world.api.run_pod("db", container(cpu="2"))
     db = await world.running("db")
     points.point = point
-    world.api.resize("db", "app", cpu="4")
+    await world.api.resize("db", "app", cpu="4")
     await world.crashed()
     taken = set(cpus(world, db) or ())
     assert {1, 2} <= taken
@@ -212,8 +215,9 @@ async def test_cpus_go_from_one_container_to_another_on_a_full_node(world: World
     await world.api.run_pod("db", container("a", cpu="4"), container("b", cpu="1"))
     db = await world.running("db")
     assert (cpus(world, db, "a"), cpus(world, db, "b")) == ((1, 2, 3, 4), (5,))
-    world.api.resize("db", "a", cpu="2")
-    world.api.resize("db", "b", cpu="3")
+    with world.client.deaf():
+        await world.api.resize("db", "a", cpu="2")
+        await world.api.resize("db", "b", cpu="3")
     await world.phase("db", "Done")
     assert cpus(world, db, "a") == (1, 2)
     assert set(cpus(world, db, "b") or ()) == {3, 4, 5}
@@ -228,8 +232,9 @@ async def test_a_container_that_restarts_to_grow_has_all_its_cpus_when_it_is_don
         "db", container("a", cpu="4"), container("b", cpu="1", resizePolicy=policy)
     )
     db = await world.running("db")
-    world.api.resize("db", "a", cpu="2")
-    world.api.resize("db", "b", cpu="3")
+    with world.client.deaf():
+        await world.api.resize("db", "a", cpu="2")
+        await world.api.resize("db", "b", cpu="3")
     await world.phase("db", "Done")
     assert (cpus(world, db, "a"), cpus(world, db, "b")) == ((1, 2), (3, 4, 5))
     assert (world.attempt(db, "a"), world.attempt(db, "b")) == (0, 1)
@@ -280,9 +285,9 @@ async def test_going_back_before_it_was_applied_gives_all_of_it_back(world: Worl
     db = await world.running("db")
     for _ in range(100):
         world.machine.fail_next_write(ContainerGroup(db, "app"), RuntimeCallError("busy"))
-    world.api.resize("db", "app", cpu="3")
+    await world.api.resize("db", "app", cpu="3")
     await world.phase("db", "Error")
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")
     assert cpus(world, db) == (1,)
     await world.api.run_pod("all-the-rest", container(cpu="4"))
@@ -299,7 +304,7 @@ async def test_a_pool_that_cannot_be_narrowed_holds_up_the_growth(world: World) 
     group = ContainerGroup(shared, "app")
     for _ in range(5):
         world.machine.fail_next_write(group, RuntimeCallError("the kernel is busy"))
-    world.api.resize("db", "app", cpu="2")
+    await world.api.resize("db", "app", cpu="2")
     await world.until(lambda: "ResizeError" in world.api.event_reasons("db"), "it is told")
     await world.phase("db", "Done")
     assert (cpus(world, db), cpus(world, shared)) == ((1, 2), (0, 3, 4, 5))

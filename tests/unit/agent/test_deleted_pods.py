@@ -8,6 +8,9 @@ from livesize.api.objects import Object, lookup
 from livesize.runtime.fake import Behaviour
 from livesize.runtime.interface import PodGroup
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 STUBBORN = ("ignore",)
 
@@ -28,7 +31,7 @@ async def test_a_pod_deleted_by_force_ends_at_once_and_counts_until_then(world: 
     """Its process ran on for its whole grace, and nobody saw it."""
     await world.start()
     uid = await stubborn(world)
-    world.api.vanish("db")
+    await world.api.vanish("db")
     assert world.agent is not None
     ledger = world.agent._admission.ledger
     assert ledger.get(uid) is not None
@@ -41,9 +44,9 @@ async def test_a_pod_being_stopped_ends_at_once_when_its_object_is_forced_away(
 ) -> None:
     await world.start()
     uid = await stubborn(world)
-    world.api.mark_deleted("db", grace_seconds=600)
+    await world.api.mark_deleted("db", grace_seconds=600)
     await world.until(lambda: "Killing" in world.api.event_reasons("db"), "it is being stopped")
-    world.api.vanish("db")
+    await world.api.vanish("db")
     await world.until(lambda: uid not in world.machine.pods, "it is off the machine")
 
 
@@ -52,9 +55,9 @@ async def test_force_does_not_wait_for_a_hook_either(world: World) -> None:
     await world.start()
     hook = {"preStop": {"exec": {"command": ["hook"]}}}
     uid = await stubborn(world, lifecycle=hook)
-    world.api.mark_deleted("db", grace_seconds=600)
+    await world.api.mark_deleted("db", grace_seconds=600)
     await world.until(lambda: world.machine.commands, "the hook runs")
-    world.api.mark_deleted("db", grace_seconds=0)
+    await world.api.mark_deleted("db", grace_seconds=0)
     await world.until(lambda: uid not in world.machine.pods, "it is off the machine")
 
 
@@ -63,16 +66,16 @@ async def test_a_deleted_pod_that_a_finalizer_keeps_is_told_as_ended(world: Worl
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.finalize("db", "example.com/keep")
-    world.api.mark_deleted("db", grace_seconds=1)
-    await world.until(lambda: world.api.deletes == 1, "it was let go")
+    await world.api.finalize("db", "example.com/keep")
+    await world.api.mark_deleted("db", grace_seconds=1)
+    await world.until(lambda: world.client.deletes == 1, "it was let go")
     await asyncio.sleep(0.5)  # two looks of an idle worker
     pod = world.api.pod("db")
     (status,) = pod["status"]["containerStatuses"]
     assert pod["status"]["phase"] == "Failed"  # SIGTERM is no success
     assert lookup(status, "state", "terminated", "exitCode") == 143
     assert (status["ready"], ready(pod)) == (False, "False")
-    assert world.api.deletes == 1
+    assert world.client.deletes == 1
     assert uid not in world.machine.pods
     assert world.starts == 1
 
@@ -81,11 +84,11 @@ async def test_it_is_told_though_the_api_was_away_when_it_ended(world: World) ->
     await world.start()
     await world.api.run_pod("db", container())
     uid = await world.running("db")
-    world.api.finalize("db", "example.com/keep")
-    world.api.mark_deleted("db", grace_seconds=1)
-    world.api.is_down = True
+    await world.api.finalize("db", "example.com/keep")
+    world.client.is_down = True
+    await world.api.mark_deleted("db", grace_seconds=1)
     await world.until(lambda: uid not in world.machine.pods, "it is off the machine")
-    world.api.is_down = False
+    world.client.is_down = False
     await world.until(lambda: world.api.pod("db")["status"]["phase"] == "Failed", "it is told")
     (status,) = world.api.pod("db")["status"]["containerStatuses"]
     assert lookup(status, "state", "terminated", "exitCode") == 143
@@ -96,8 +99,8 @@ async def test_a_pod_deleted_with_nothing_wrong_has_succeeded(world: World) -> N
     await world.start()
     await world.api.run_pod("job", container(command=["job"]), restartPolicy="Always")
     await world.until(lambda: any(one.containers for one in world.machine.pods.values()), "it ran")
-    world.api.finalize("job", "example.com/keep")
-    world.api.mark_deleted("job", grace_seconds=1)
+    await world.api.finalize("job", "example.com/keep")
+    await world.api.mark_deleted("job", grace_seconds=1)
     await world.until(lambda: world.api.pod("job")["status"]["phase"] == "Succeeded", "it is told")
 
 
@@ -106,8 +109,8 @@ async def test_what_an_agent_finds_gone_from_the_machine_is_told_as_unknown(worl
     await world.api.run_pod("db", container())
     uid = await world.running("db")
     await world.stop()
-    world.api.finalize("db", "example.com/keep")
-    world.api.mark_deleted("db", grace_seconds=1)
+    await world.api.finalize("db", "example.com/keep")
+    await world.api.mark_deleted("db", grace_seconds=1)
     del world.machine.pods[uid]
     world.machine.groups.pop(PodGroup(uid))
     await world.start()
@@ -154,11 +157,11 @@ async def test_at_a_stop_pods_without_objects_are_ended_at_once_and_told_apart(
     agent = world.agent
     assert agent is not None
     world.machine.behaviours[STUBBORN] = Behaviour(ignores_sigterm=True)
-    world.api.mark_deleted("db", grace_seconds=600)
+    await world.api.mark_deleted("db", grace_seconds=600)
     await world.until(lambda: "Killing" in world.api.event_reasons("db"), "it is being stopped")
     assert agent.deleted_pods() == 1
     await world.stop()
-    world.api.vanish("db")
+    await world.api.vanish("db")
     agent._informer._objects.clear()
     async with asyncio.timeout(2):
         await agent.stop_workloads(asyncio.Event())
@@ -170,8 +173,8 @@ async def test_an_agent_that_was_told_of_no_pod_yet_calls_none_deleted(world: Wo
     await world.api.run_pod("db", container())
     await world.running("db")
     await world.stop()
-    world.api.is_down = True
+    world.client.is_down = True
     await world.start()
     assert world.agent is not None
     assert world.agent.deleted_pods() == 0
-    world.api.is_down = False
+    world.client.is_down = False

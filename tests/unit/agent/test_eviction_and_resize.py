@@ -13,6 +13,9 @@ from pathlib import Path
 from livesize.api.conditions import find_condition
 from livesize.runtime.interface import ContainerPhase
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 DISK = {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}}
@@ -29,9 +32,9 @@ async def test_a_pod_is_not_evicted_for_having_been_resized(world: World) -> Non
     mount = world.machine.configs[uid, "app"].mounts[0]
     (Path(mount.source) / "large").write_bytes(bytes(48 * MIB))
     world.machine.use_memory(uid, "app", 40 * MIB)
-    world.api.resize("db", "app", cpu="100m", memory="16Mi")
+    await world.api.resize("db", "app", cpu="100m", memory="16Mi")
     await world.phase("db", "Error")
-    world.api.resize("web", "app", memory="4032Mi")
+    await world.api.resize("web", "app", memory="4032Mi")
     await world.phase("web", "Done")
     await asyncio.sleep(0.3)  # volumes are measured every 0.1 s here
     for name in ("db", "web"):

@@ -13,15 +13,17 @@ from livesize.agent.pods.worker import PodWorker
 from livesize.api.objects import lookup
 from livesize.runtime.fake import Behaviour
 from unit.agent.vm_world import MIB, VmWorld
-from unit.agent.world import VirtualWorld, World, container
+from unit.agent.world import PatientWorld, World, container
 from virtual_time import CLOCK, virtual_time
+
+pytestmark = virtual_time
 
 HOUR_SECONDS = 3600.0
 
 
 async def wakes_in_an_hour(pods: int) -> int:
     """How often the event loop of an agent has something to do."""
-    world = VirtualWorld()
+    world = PatientWorld()
     await world.start()
     for number in range(pods):
         await world.api.run_pod(f"pod-{number}", container("app", cpu="10m", memory="8Mi"))
@@ -36,20 +38,18 @@ async def wakes_in_an_hour(pods: int) -> int:
     return len(wakes)
 
 
-@virtual_time
 async def test_fifty_idle_pods_wake_their_agent_no_more_often_than_one() -> None:
     few, many = await wakes_in_an_hour(1), await wakes_in_an_hour(50)
     assert many <= few + 10
 
 
-@virtual_time
 async def test_an_agent_reads_its_node_no_more_often_than_it_tells_its_status() -> None:
     """Every agent read its Node every ten seconds."""
-    world = VirtualWorld()
+    world = PatientWorld()
     await world.start()
     await CLOCK.sleep(120.0)
-    read, reads = world.api.get, []
-    world.api.get = lambda *of: reads.append(of) or read(*of)  # type: ignore[method-assign]
+    read, reads = world.client.get, []
+    world.client.get = lambda *of: reads.append(of) or read(*of)  # type: ignore[method-assign]
     await CLOCK.sleep(HOUR_SECONDS)
     assert len(reads) <= HOUR_SECONDS / world.settings.node_status_seconds
     await world.stop()

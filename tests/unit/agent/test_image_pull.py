@@ -11,6 +11,9 @@ from livesize.api.kinds.secret import SECRETS
 from livesize.api.objects import Object
 from livesize.runtime.fake import FAKE_IMAGE
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 PRIVATE = "registry.example/team/app:1"
 

@@ -10,6 +10,9 @@ from livesize.api.objects import Object, lookup
 from livesize.api.pod_summary import pod_status_text
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 PREPARE = ("prepare",)
@@ -120,7 +123,7 @@ async def test_a_sidecar_starts_first_stays_and_stops_last(world: World) -> None
     world.machine.exit(uid, "side", 0)
     await world.until(lambda: world.attempt(uid, "side") == 1, "the sidecar restarts")
     assert world.pid(uid, "app") == pids["app"]
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "gone")
     assert ended == ["side", "app", "side"]
 
@@ -154,7 +157,7 @@ async def test_the_pods_group_is_large_enough_for_every_moment(
     assert world.agent is not None
     used = world.agent._admission.ledger.used
     assert (used.cpu_milli, used.memory_bytes) == (quota_us // 100, memory_mib * MIB)
-    world.api.resize("db", "app", cpu="1")
+    await world.api.resize("db", "app", cpu="1")
     await world.phase("db", "Done")
     grown = 150_000 if not stays else 250_000
     assert world.pod_quota_us(uid) == grown

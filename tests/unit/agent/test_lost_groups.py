@@ -7,6 +7,9 @@ import asyncio
 from livesize.api.objects import lookup
 from livesize.runtime.interface import ContainerGroup, PodGroup, RuntimeEvent
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 async def test_a_pod_whose_groups_were_removed_is_started_again(world: World) -> None:

@@ -14,6 +14,9 @@ from livesize.api.kinds.node import NODES
 from livesize.api.objects import lookup
 from livesize.runtime.process.machine_facts import observe_machine
 from unit.agent.world import World
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 async def test_a_node_that_was_given_up_says_that_it_lives_with_its_next_heartbeat(

@@ -21,6 +21,9 @@ from livesize.api.vm_status import statuses_of
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 from unit.agent.vm_world import VmWorld
 from unit.agent.world import CrashAt, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SMALL = {"cpu": "1", "memory": "512Mi"}
 LARGE = {"cpu": "3", "memory": "1Gi"}
@@ -41,13 +44,13 @@ class Subject:
 
     async def start(self, **more: Any) -> None:
         if self.is_vm:
-            self.uid = await self.world.run_vm("db", **SMALL, **more)
+            self.uid = await self.world.run_vm("db", **SMALL, cpu_max="12", **more)
         else:
             await self.world.api.run_pod("db", container("app", **SMALL, **more))
             self.uid = await self.world.running("db")
 
-    def ask(self, **size: str) -> None:
-        self.world.api.resize("db", self.name, **size)
+    async def ask(self, **size: str) -> None:
+        await self.world.api.resize("db", self.name, **size)
 
     async def reaches(self, phase: str) -> None:
         await self.world.phase("db", phase)
@@ -91,7 +94,7 @@ async def subject(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 async def test_asked_accepted_done(subject: Subject, asked: dict[str, str]) -> None:
     await subject.start()
     pid = subject.world.pid(subject.uid, subject.name)
-    subject.ask(**asked)
+    await subject.ask(**asked)
     assert subject.state["phase"] == "Requested"
     resized = subject.condition("PodResized")
     assert resized is not None
@@ -101,7 +104,7 @@ async def test_asked_accepted_done(subject: Subject, asked: dict[str, str]) -> N
     assert subject.actual == wanted
     assert subject.state["allocated"] == [{"name": subject.name, **wanted}]
     assert subject.state["desired"] == [{"name": subject.name, **wanted}]
-    assert subject.world.api.told["db"] == ["None", "Requested", "InProgress", "Done"]
+    assert (await subject.world.api.told("db")) == ["None", "Requested", "InProgress", "Done"]
     resized = subject.condition("PodResized")
     assert resized is not None
     assert resized["status"] == "Done"
@@ -114,9 +117,9 @@ async def test_asked_accepted_done(subject: Subject, asked: dict[str, str]) -> N
 
 async def test_down_again(subject: Subject) -> None:
     await subject.start()
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Done")
-    subject.ask(**SMALL)
+    await subject.ask(**SMALL)
     await subject.reaches("Done")
     assert subject.actual == both(SMALL)
     assert subject.state["generation"] == 3
@@ -124,7 +127,7 @@ async def test_down_again(subject: Subject) -> None:
 
 async def test_history(subject: Subject) -> None:
     await subject.start()
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Done")
     steps = subject.state["steps"]
     names = [step["name"] for step in steps]
@@ -142,7 +145,7 @@ async def test_history(subject: Subject) -> None:
 
 async def test_events(subject: Subject) -> None:
     await subject.start()
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Done")
     wanted = {"Created", "Started", "ResizeStarted", "ResizeCompleted"}
     await subject.world.until(
@@ -160,7 +163,7 @@ async def test_events(subject: Subject) -> None:
 
 async def test_more_than_the_node_has_is_infeasible(subject: Subject) -> None:
     await subject.start()
-    subject.ask(cpu="9")
+    await subject.ask(cpu="9")
     await subject.reaches("Infeasible")
     pending = subject.condition("PodResizePending")
     assert pending is not None
@@ -176,7 +179,7 @@ async def test_more_than_the_node_has_is_infeasible(subject: Subject) -> None:
     await subject.world.until(
         lambda: "ResizeInfeasible" in subject.world.api.event_reasons("db"), "it is told"
     )
-    subject.ask(cpu="2")
+    await subject.ask(cpu="2")
     await subject.reaches("Done")
 
 
@@ -184,13 +187,13 @@ async def test_no_room_now_is_deferred_until_there_is(subject: Subject) -> None:
     await subject.start()
     await subject.world.api.run_pod("big", container("app", cpu="6"))
     await subject.world.running("big")
-    subject.ask(cpu="3")
+    await subject.ask(cpu="3")
     await subject.reaches("Deferred")
     assert subject.actual == both(SMALL)
     await subject.world.until(
         lambda: "ResizeDeferred" in subject.world.api.event_reasons("db"), "it is told"
     )
-    subject.world.api.mark_deleted("big")
+    await subject.world.api.mark_deleted("big")
     await subject.reaches("Done")
     assert subject.actual == both({**SMALL, "cpu": "3"})
 
@@ -199,9 +202,9 @@ async def test_a_deferred_one_gives_way_to_one_that_fits(subject: Subject) -> No
     await subject.start()
     await subject.world.api.run_pod("big", container("app", cpu="6"))
     await subject.world.running("big")
-    subject.ask(cpu="3")
+    await subject.ask(cpu="3")
     await subject.reaches("Deferred")
-    subject.ask(cpu="2")
+    await subject.ask(cpu="2")
     await subject.reaches("Done")
     assert subject.actual == both({**SMALL, "cpu": "2"})
     assert subject.condition("PodResizePending") is None
@@ -212,7 +215,7 @@ async def test_a_failing_machine_is_an_error_that_is_tried_again(subject: Subjec
     group = ContainerGroup(subject.uid, subject.name)
     for _ in range(8):
         subject.world.machine.fail_next_write(group, RuntimeCallError("the disk of groups is full"))
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Error")
     progress = subject.condition("PodResizeInProgress")
     assert progress is not None
@@ -226,8 +229,9 @@ async def test_a_failing_machine_is_an_error_that_is_tried_again(subject: Subjec
 
 async def test_only_the_newest_of_several_requests_counts(subject: Subject) -> None:
     await subject.start()
-    for cpu in ("2", "4", "3"):
-        subject.ask(cpu=cpu)
+    with subject.world.client.deaf():
+        for cpu in ("2", "4", "3"):
+            await subject.ask(cpu=cpu)
     await subject.reaches("Done")
     assert subject.actual == both({**SMALL, "cpu": "3"})
     assert subject.state["generation"] == 4
@@ -235,10 +239,10 @@ async def test_only_the_newest_of_several_requests_counts(subject: Subject) -> N
 
 async def test_a_restart_by_policy(subject: Subject) -> None:
     await subject.start(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "RestartContainer"}])
-    subject.ask(memory="1Gi")
+    await subject.ask(memory="1Gi")
     await subject.reaches("Done")
     assert subject.world.attempt(subject.uid, subject.name) == 0
-    subject.ask(cpu="3")
+    await subject.ask(cpu="3")
     await subject.reaches("Done")
     assert subject.world.attempt(subject.uid, subject.name) == 1
     assert subject.actual == both(LARGE)
@@ -248,9 +252,9 @@ async def test_the_way_back_from_an_error_is_open(subject: Subject) -> None:
     await subject.start()
     group = ContainerGroup(subject.uid, subject.name)
     subject.world.broken.add(group)
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Error")
-    subject.ask(**SMALL)
+    await subject.ask(**SMALL)
     subject.world.broken.clear()
     await subject.reaches("Done")
     assert subject.actual == both(SMALL)
@@ -263,27 +267,26 @@ async def test_an_unfinished_resize_does_not_hold_up_a_deletion(subject: Subject
     await subject.start()
     group = ContainerGroup(subject.uid, subject.name)
     subject.world.broken.add(group)
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Error")
-    subject.world.api.mark_deleted("db")
+    await subject.world.api.mark_deleted("db")
     await subject.world.until(lambda: not subject.world.api.has("db"), "it is gone")
     assert subject.uid not in subject.world.machine.pods
 
 
 async def test_a_finished_resize_is_left_alone_by_the_next_agent(subject: Subject) -> None:
     await subject.start()
-    subject.ask(**LARGE)
+    await subject.ask(**LARGE)
     await subject.reaches("Done")
     world = subject.world
     pid = world.pid(subject.uid, subject.name)
-    world.api.told.clear()
     world.history.clear()
     await world.stop()
     await world.start()
-    subject.ask(cpu="2")
+    await subject.ask(cpu="2")
     await subject.reaches("Done")
-    assert world.api.told["db"][-3:] == ["Requested", "InProgress", "Done"]
-    done = [post["generation"] for post in world.api.posts if post["phase"] == "Done"]
+    assert (await world.api.told("db"))[-3:] == ["Requested", "InProgress", "Done"]
+    done = [post["generation"] for post in world.client.posts if post["phase"] == "Done"]
     assert done == [2, 3], "nothing is said twice"
     assert world.pid(subject.uid, subject.name) == pid
     assert not [one for one in world.history if isinstance(one, tuple) and _is_memory(one[1])]
@@ -308,12 +311,12 @@ async def test_the_agent_dies_there_and_the_next_one_finishes(
     await subject.start()
     world, name = subject.world, subject.name
     if first != SMALL:
-        subject.ask(**first)
+        await subject.ask(**first)
         await subject.reaches("Done")
     pid = world.pid(subject.uid, name)
     await world.stop()
     await world.start(CrashAt(point.format(name)))
-    subject.ask(**second)
+    await subject.ask(**second)
     await world.crashed()
     await world.start()
     await subject.reaches("Done")
@@ -328,10 +331,10 @@ async def test_the_agent_dies_there_and_the_next_one_finishes(
 
 async def test_the_api_server_is_away_meanwhile(subject: Subject) -> None:
     await subject.start()
-    subject.world.api.resize("db", subject.name, **LARGE)
-    subject.world.api.is_down = True
+    subject.world.client.is_down = True
+    await subject.ask(**LARGE)
     uid, name = subject.uid, subject.name
     await subject.world.until(lambda: subject.world.quota_us(uid, name) == 300_000, "applied")
-    subject.world.api.is_down = False
+    subject.world.client.is_down = False
     await subject.reaches("Done")
     assert subject.actual == both(LARGE)

@@ -15,6 +15,9 @@ from livesize.api.objects import Object, lookup
 from livesize.api.runtime_features import RuntimeFeatures
 from livesize.runtime.fake_machine import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 LONG_AGO = "2020-01-01T00:00:00Z"
 GATE = "example.com/open"
@@ -44,7 +47,7 @@ async def test_a_pod_beyond_its_deadline_fails_and_stays_so(world: World) -> Non
     await world.start()
     await world.api.run_pod("db", container(), activeDeadlineSeconds=100)
     uid = await world.running("db")
-    world.api.edit("db", ("status", "startTime"), LONG_AGO)
+    await world.api.edit("db", ("status", "startTime"), LONG_AGO)
     await world.until(lambda: status_of(world, "phase") == "Failed", "it failed")
     assert status_of(world, "reason") == "DeadlineExceeded"
     assert status_of(world, "message").startswith("Pod was active on the node longer than")
@@ -63,8 +66,8 @@ async def test_a_deadline_set_later_counts_too(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container())
     await world.running("db")
-    world.api.edit("db", ("status", "startTime"), LONG_AGO)
-    world.api.edit("db", ("spec", "activeDeadlineSeconds"), 5)
+    await world.api.edit("db", ("status", "startTime"), LONG_AGO)
+    await world.api.edit("db", ("spec", "activeDeadlineSeconds"), 5)
     await world.until(lambda: status_of(world, "reason") == "DeadlineExceeded", "it failed")
 
 
@@ -83,17 +86,19 @@ async def test_a_pod_is_ready_when_its_gates_are_open(world: World) -> None:
     assert ready["message"] == (
         f'corresponding condition of pod readiness gate "{GATE}" does not exist.'
     )
-    said(world, "False")
+    await said(world, "False")
     words = f'the status of pod readiness gate "{GATE}" is not "True", but False'
     await world.until(lambda: ready_message(world) == words, "it says so")
-    said(world, "True")
+    await said(world, "True")
     await world.until(lambda: is_true(world.api.pod("db"), "Ready"), "it is ready")
     assert is_true(world.api.pod("db"), GATE), "the other's condition stays"
 
 
-def said(world: World, status: str) -> None:
+async def said(world: World, status: str) -> None:
     others = [one for one in status_of(world, "conditions") if one["type"] != GATE]
-    world.api.edit("db", ("status", "conditions"), [*others, {"type": GATE, "status": status}])
+    await world.api.edit(
+        "db", ("status", "conditions"), [*others, {"type": GATE, "status": status}]
+    )
 
 
 def ready_message(world: World) -> str:
@@ -137,7 +142,7 @@ async def test_hosts_of_a_running_pod_follow_its_peers(world: World) -> None:
     inode = hosts.stat().st_ino
     line = "10.0.0.2\tdb-1.dbs.default.svc.cluster.local\tdb-1.dbs.default\tdb-1.dbs\tdb-1\n"
     for peers, count in (('{"db-0":"10.0.0.1","db-1":"10.0.0.2"}', 1), ('{"db-0":"10.0.0.1"}', 0)):
-        world.api.edit("db", ("metadata", "annotations"), {"livesize.dev/peers": peers})
+        await world.api.edit("db", ("metadata", "annotations"), {"livesize.dev/peers": peers})
         await world.until(
             lambda count=count: hosts.read_text().count(line) == count, "the file follows"
         )

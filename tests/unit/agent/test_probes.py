@@ -26,8 +26,10 @@ from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.runtime.fake import Behaviour, FakeRuntime
 from livesize.runtime.interface import ContainerPhase
-from unit.agent.world import VirtualWorld, World, container
-from virtual_time import CLOCK, virtual_time
+from unit.agent.world import PatientWorld, World, container
+from virtual_time import CLOCK, real_time, virtual_time
+
+pytestmark = virtual_time
 
 CHECK = ("check",)
 READY = ("ready",)
@@ -102,6 +104,7 @@ async def port() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
+@real_time
 async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
     clock = SystemClock()
     prober = Prober(FakeRuntime(context=system_context()), clock, "uid", "app", "127.0.0.1")
@@ -113,8 +116,8 @@ async def test_pages_and_ports_are_really_asked_for(port: int) -> None:
 
 
 @pytest.fixture
-def quick() -> VirtualWorld:
-    return VirtualWorld()
+def quick() -> PatientWorld:
+    return PatientWorld()
 
 
 def asks(command: tuple[str, ...], **more: int) -> Object:
@@ -129,8 +132,7 @@ def is_ready(world: World) -> bool:
     return is_true(world.api.pod("db"), "Ready")
 
 
-@virtual_time
-async def test_readiness_comes_and_goes_and_restarts_nothing(quick: VirtualWorld) -> None:
+async def test_readiness_comes_and_goes_and_restarts_nothing(quick: PatientWorld) -> None:
     await quick.start()
     answers(quick, READY, well=False)
     await quick.api.run_pod("db", container(readinessProbe=asks(READY)))
@@ -144,8 +146,7 @@ async def test_readiness_comes_and_goes_and_restarts_nothing(quick: VirtualWorld
     assert quick.attempt(uid) == 0
 
 
-@virtual_time
-async def test_what_is_not_alive_restarts(quick: VirtualWorld) -> None:
+async def test_what_is_not_alive_restarts(quick: PatientWorld) -> None:
     await quick.start()
     answers(quick, CHECK, well=True)
     await quick.api.run_pod("db", container(livenessProbe=asks(CHECK)))
@@ -158,8 +159,7 @@ async def test_what_is_not_alive_restarts(quick: VirtualWorld) -> None:
     await quick.until(lambda: "Killing" in quick.api.event_reasons("db"), "it is told")
 
 
-@virtual_time
-async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: VirtualWorld) -> None:
+async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: PatientWorld) -> None:
     await quick.start()
     quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
     answers(quick, CHECK, well=True)
@@ -172,13 +172,12 @@ async def test_what_is_not_alive_has_the_grace_its_probe_says(quick: VirtualWorl
     uid = await quick.running("db")
     answers(quick, CHECK, well=False)
     await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
-    quick.api.mark_deleted("db", grace_seconds=0)
+    await quick.api.mark_deleted("db", grace_seconds=0)
     await quick.until(lambda: not quick.api.has("db"), "gone")
 
 
-@virtual_time
 async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(
-    quick: VirtualWorld,
+    quick: PatientWorld,
 ) -> None:
     await quick.start()
     quick.machine.behaviours["hang",] = Behaviour(ignores_sigterm=True)
@@ -191,12 +190,11 @@ async def test_a_probes_grace_counts_also_where_it_is_longer_than_the_pods(
     answers(quick, CHECK, well=False)
     await quick.until(lambda: "Killing" in quick.api.event_reasons("db"), "it is being stopped")
     assert quick.machine.pods[uid].containers["app"].phase is ContainerPhase.RUNNING
-    quick.api.vanish("db")
+    await quick.api.vanish("db")
     await quick.until(lambda: uid not in quick.machine.pods, "gone, without waiting for that")
 
 
-@virtual_time
-async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: VirtualWorld) -> None:
+async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: PatientWorld) -> None:
     await quick.start()
     answers(quick, CHECK, well=False)
     await quick.api.run_pod("db", container(livenessProbe=asks(CHECK)), restartPolicy="Never")
@@ -205,9 +203,8 @@ async def test_a_pod_that_never_restarts_fails_when_it_is_not_alive(quick: Virtu
     )
 
 
-@virtual_time
 async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(
-    quick: VirtualWorld,
+    quick: PatientWorld,
 ) -> None:
     await quick.start()
     answers(quick, ("begun",), well=False)
@@ -225,8 +222,7 @@ async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(
     assert quick.attempt(uid) == 0
 
 
-@virtual_time
-async def test_a_startup_probe_that_gives_up_restarts(quick: VirtualWorld) -> None:
+async def test_a_startup_probe_that_gives_up_restarts(quick: PatientWorld) -> None:
     await quick.start()
     answers(quick, CHECK, well=False)
     await quick.api.run_pod("db", container(startupProbe=asks(CHECK)))
@@ -234,8 +230,7 @@ async def test_a_startup_probe_that_gives_up_restarts(quick: VirtualWorld) -> No
     await quick.until(lambda: quick.attempt(uid) >= 1, "restarted")
 
 
-@virtual_time
-async def test_a_new_agent_takes_a_ready_container_for_ready(quick: VirtualWorld) -> None:
+async def test_a_new_agent_takes_a_ready_container_for_ready(quick: PatientWorld) -> None:
     await quick.start()
     answers(quick, READY, well=True)
     await quick.api.run_pod("db", container(readinessProbe=asks(READY)))
@@ -251,8 +246,7 @@ async def test_a_new_agent_takes_a_ready_container_for_ready(quick: VirtualWorld
     assert all(seen)
 
 
-@virtual_time
-async def test_a_failing_post_start_hook_ends_the_container(quick: VirtualWorld) -> None:
+async def test_a_failing_post_start_hook_ends_the_container(quick: PatientWorld) -> None:
     await quick.start()
     answers(quick, ("greet",), well=False)
     hook = {"postStart": {"exec": {"command": ["greet"]}}}
@@ -263,8 +257,7 @@ async def test_a_failing_post_start_hook_ends_the_container(quick: VirtualWorld)
     await quick.until(lambda: quick.attempt(uid) >= 1, "started again")
 
 
-@virtual_time
-async def test_a_pre_stop_hook_runs_before_the_end(quick: VirtualWorld) -> None:
+async def test_a_pre_stop_hook_runs_before_the_end(quick: PatientWorld) -> None:
     await quick.start()
     order: list[str] = []
     leave = quick.machine.exit
@@ -278,13 +271,12 @@ async def test_a_pre_stop_hook_runs_before_the_end(quick: VirtualWorld) -> None:
     hook = {"preStop": {"exec": {"command": ["bye"]}}}
     await quick.api.run_pod("db", container(lifecycle=hook))
     await quick.running("db")
-    quick.api.mark_deleted("db")
+    await quick.api.mark_deleted("db")
     await quick.until(lambda: not quick.api.has("db"), "gone")
     assert order == ["bye", "exit"]
 
 
-@virtual_time
-async def test_a_pre_stop_hook_runs_also_when_the_node_is_stopped(quick: VirtualWorld) -> None:
+async def test_a_pre_stop_hook_runs_also_when_the_node_is_stopped(quick: PatientWorld) -> None:
     await quick.start()
     hook = {"preStop": {"exec": {"command": ["bye"]}}}
     await quick.api.run_pod("db", container(lifecycle=hook))

@@ -11,6 +11,9 @@ from livesize.api.resize_state import resize_state
 from livesize.api.validation.hooks import validate_hooks
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 ASK, TELL = ("/bin/sh", "-c", "may I"), ("tell", "them")
 ANNOTATIONS = {
@@ -24,7 +27,7 @@ async def run(world: World) -> str:
     await world.start()
     await world.api.run_pod("db", container(), container("side"))
     uid = await world.running("db")
-    world.api.edit("db", ("metadata", "annotations"), ANNOTATIONS)
+    await world.api.edit("db", ("metadata", "annotations"), ANNOTATIONS)
     return uid
 
 
@@ -34,7 +37,7 @@ def steps(world: World) -> list[str]:
 
 async def test_a_shrink_asks_first_and_tells_in_the_end(world: World) -> None:
     uid = await run(world)
-    world.api.resize("db", "app", memory="32Mi", cpu="1")
+    await world.api.resize("db", "app", memory="32Mi", cpu="1")
     await world.phase("db", "Done")
     assert world.memory_bytes(uid) == 32 * 1024 * 1024
     sizes = {
@@ -51,7 +54,7 @@ async def test_a_shrink_asks_first_and_tells_in_the_end(world: World) -> None:
 
 async def test_a_growth_does_not_ask(world: World) -> None:
     await run(world)
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert [command for _, command, _ in world.machine.commands] == [TELL]
 
@@ -59,7 +62,7 @@ async def test_a_growth_does_not_ask(world: World) -> None:
 async def test_a_no_stops_the_shrink_until_it_is_a_yes(world: World) -> None:
     uid = await run(world)
     world.machine.behaviours[ASK] = Behaviour(exit_code=1, output="let me see\nstill in use\n")
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Error")
     state = resize_state(world.api.pod("db"))
     assert state["message"] == "the pre-shrink hook of container app says: still in use"
@@ -73,7 +76,7 @@ async def test_a_no_stops_the_shrink_until_it_is_a_yes(world: World) -> None:
 async def test_one_that_does_not_end_in_time_is_a_no(world: World) -> None:
     await run(world)
     world.machine.behaviours[ASK] = Behaviour()
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Error")
     assert "did not end within 0.2 s" in resize_state(world.api.pod("db"))["message"]
 
@@ -81,7 +84,7 @@ async def test_one_that_does_not_end_in_time_is_a_no(world: World) -> None:
 async def test_a_shrink_that_has_to_wait_asks_only_once(world: World) -> None:
     uid = await run(world)
     world.machine.use_memory(uid, "app", 48 * 1024 * 1024)
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Error")
     await world.until(
         lambda: "below current usage" in resize_state(world.api.pod("db"))["message"],
@@ -95,24 +98,24 @@ async def test_a_shrink_that_has_to_wait_asks_only_once(world: World) -> None:
 async def test_neither_a_newer_size_nor_the_end_waits_for_a_hook(world: World) -> None:
     uid = await run(world)
     slow = {**ANNOTATIONS, "livesize.dev/hook-timeout": "10m"}
-    world.api.edit("db", ("metadata", "annotations"), slow)
+    await world.api.edit("db", ("metadata", "annotations"), slow)
     world.machine.behaviours[ASK] = Behaviour()
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.until(lambda: world.machine.commands, "it is asked")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert world.memory_bytes(uid) == 128 * 1024 * 1024
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     asked = len(world.machine.commands)
     await world.until(lambda: len(world.machine.commands) > asked, "it is asked again")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "gone")
 
 
 async def test_after_a_resize_a_failure_is_an_event_only(world: World) -> None:
     await run(world)
     world.machine.behaviours[TELL] = Behaviour(exit_code=9)
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     await world.until(lambda: "FailedPostResizeHook" in world.api.event_reasons("db"), "told")
 
@@ -122,8 +125,8 @@ async def test_a_container_that_restarts_for_its_size_is_not_asked(world: World)
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     await world.api.run_pod("db", container(resizePolicy=policy))
     await world.running("db")
-    world.api.edit("db", ("metadata", "annotations"), ANNOTATIONS)
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.edit("db", ("metadata", "annotations"), ANNOTATIONS)
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Done")
     assert world.machine.commands == []
 

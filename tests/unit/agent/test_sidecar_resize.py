@@ -12,6 +12,9 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.runtime.fake import Behaviour
 from unit.agent.world import CrashAt, World, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 PREPARE = ("prepare",)
@@ -44,7 +47,7 @@ async def test_a_sidecar_is_resized_in_place_and_every_dialect_says_so(world: Wo
     pids = [world.pid(uid, name) for name in ("side", "app")]
     assert init_status(world, "side")["resources"] == sizes_of("500m", "64Mi")
     assert init_status(world, "side")["allocatedResources"] == {"cpu": "500m", "memory": "64Mi"}
-    world.api.resize("db", "side", cpu="1", memory="128Mi")
+    await world.api.resize("db", "side", cpu="1", memory="128Mi")
     asked = world.api.served("db")["spec"]
     assert asked["resizeRequest"]["newResources"] == [{"name": "side", **sizes_of("1", "128Mi")}]
     assert asked["initContainers"][0]["resourcesAllocated"] == {"cpu": "500m", "memory": "64Mi"}
@@ -78,7 +81,7 @@ async def test_its_group_and_the_pods_change_in_the_safe_order(
     await world.start()
     await world.api.run_pod("db", container(), initContainers=[sidecar()])
     await world.running("db")
-    world.api.resize("db", "side", cpu=cpu)
+    await world.api.resize("db", "side", cpu=cpu)
     await world.phase("db", "Done")
     assert [step for step in steps(world) if step.endswith(":cpu")][:2] == order
 
@@ -87,8 +90,9 @@ async def test_cpu_moves_from_a_container_to_its_sidecar(world: World) -> None:
     await world.start()
     await world.api.run_pod("db", container(), initContainers=[sidecar()])
     uid = await world.running("db")
-    world.api.resize("db", "app", cpu="250m")
-    world.api.resize("db", "side", cpu="750m")
+    with world.client.deaf():
+        await world.api.resize("db", "app", cpu="250m")
+        await world.api.resize("db", "side", cpu="750m")
     await world.phase("db", "Done")
     assert (world.quota_us(uid), world.quota_us(uid, "side")) == (25_000, 75_000)
     assert world.pod_quota_us(uid) == 100_000
@@ -100,10 +104,10 @@ async def test_its_policy_restarts_it_alone(world: World) -> None:
     await world.api.run_pod("db", container(), initContainers=[side])
     uid = await world.running("db")
     app = world.pid(uid)
-    world.api.resize("db", "side", cpu="1")
+    await world.api.resize("db", "side", cpu="1")
     await world.phase("db", "Done")
     assert world.attempt(uid, "side") == 0
-    world.api.resize("db", "side", memory="128Mi")
+    await world.api.resize("db", "side", memory="128Mi")
     await world.phase("db", "Done")
     assert (world.attempt(uid, "side"), world.pid(uid)) == (1, app)
     assert world.memory_bytes(uid, "side") == 128 * MIB
@@ -116,7 +120,7 @@ async def test_where_all_restart_a_sidecar_stops_last_and_starts_first(world: Wo
     app["resources"] = {**app["resources"], "resizePolicy": {"memory": "RestartOnly"}}
     await world.api.run_pod("db", app, initContainers=[sidecar("b-side"), sidecar("a-side")])
     await world.running("db")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     restarts = [step for step in steps(world) if step.startswith(("stop:", "start:"))]
     assert restarts == [
@@ -134,7 +138,7 @@ async def test_it_is_not_done_before_the_sidecar_has_it(world: World) -> None:
     await world.api.run_pod("db", container(), initContainers=[sidecar()])
     uid = await world.running("db")
     world.machine.use_memory(uid, "side", 48 * MIB)
-    world.api.resize("db", "side", memory="32Mi")
+    await world.api.resize("db", "side", memory="32Mi")
     await world.phase("db", "Error")
     assert "below current usage" in resize_state(world.api.pod("db"))["message"]
     assert init_status(world, "side")["resources"]["limits"]["memory"] == "64Mi"
@@ -150,7 +154,7 @@ async def test_a_sidecar_that_does_not_fit_is_refused(world: World, cpu: str, ph
     await world.api.run_pod("db", container(), initContainers=[sidecar()])
     uid = await world.running("db")
     await world.running("big")
-    world.api.resize("db", "side", cpu=cpu)
+    await world.api.resize("db", "side", cpu=cpu)
     await world.phase("db", phase)
     assert world.quota_us(uid, "side") == 50_000
 
@@ -163,7 +167,7 @@ async def test_a_resize_before_the_containers_run_reaches_the_sidecar(world: Wor
     await world.until(lambda: "first" in _machine_names(world), "the init container runs")
     uid = world.api.pod("db")["metadata"]["uid"]
     assert world.pod_quota_us(uid) == 150_000
-    world.api.resize("db", "side", cpu="1")
+    await world.api.resize("db", "side", cpu="1")
     await world.phase("db", "Done")
     assert (world.quota_us(uid, "side"), world.pod_quota_us(uid)) == (100_000, 200_000)
     assert init_status(world, "first")["allocatedResources"] == {"cpu": "1", "memory": "32Mi"}
@@ -175,7 +179,7 @@ async def test_after_a_crash_in_the_middle_a_sidecar_gets_the_rest(world: World)
     await world.start(points)
     await world.api.run_pod("db", container(), initContainers=[sidecar()])
     uid = await world.running("db")
-    world.api.resize("db", "side", cpu="1", memory="128Mi")
+    await world.api.resize("db", "side", cpu="1", memory="128Mi")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")
@@ -188,7 +192,7 @@ async def test_a_sidecar_that_ended_starts_again_at_its_new_size(world: World) -
     await world.start()
     await world.api.run_pod("db", container(), initContainers=[sidecar()])
     uid = await world.running("db")
-    world.api.resize("db", "side", cpu="1")
+    await world.api.resize("db", "side", cpu="1")
     await world.phase("db", "Done")
     world.machine.exit(uid, "side", 1)
     await world.until(lambda: world.attempt(uid, "side") == 1, "it runs again")

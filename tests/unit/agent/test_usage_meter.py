@@ -17,6 +17,8 @@ from livesize.runtime.process.machine_facts import observe_usage
 from unit.agent.world import World, container
 from virtual_time import CLOCK, virtual_context, virtual_time
 
+pytestmark = virtual_time
+
 LIMITS = KernelLimits(cpu_weight=512, cpu_quota_us=None, memory_limit_bytes=None)
 SECOND = 10**9
 
@@ -50,7 +52,6 @@ class Bench:
         await CLOCK.sleep(for_seconds)
 
 
-@virtual_time
 async def test_the_rate_between_two_heartbeats() -> None:
     bench = Bench()
     await bench.start()
@@ -65,7 +66,6 @@ async def test_the_rate_between_two_heartbeats() -> None:
     assert second.node == Usage(SECOND // 2, 4096, 10.0)
 
 
-@virtual_time
 async def test_what_has_just_begun_or_ended_is_left_out() -> None:
     bench = Bench()
     await bench.start()
@@ -79,7 +79,6 @@ async def test_what_has_just_begun_or_ended_is_left_out() -> None:
     assert (await bench.meter.measure()).pods == {}
 
 
-@virtual_time
 async def test_what_cannot_be_read_is_left_out_and_stops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -99,7 +98,6 @@ async def test_what_cannot_be_read_is_left_out_and_stops_nothing(
     assert (await bench.meter.measure()).node == Usage(SECOND // 10, 2**20, 10.0)
 
 
-@virtual_time
 async def test_a_heartbeat_carries_the_usage_and_keeps_other_annotations() -> None:
     bench = Bench()
     await bench.start()

@@ -27,6 +27,9 @@ from livesize.runtime.fake_vm import KERNEL_BYTES
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.vm import Accelerator
 from unit.agent.vm_world import MIB, VmWorld, have, start_with, virtual_machine
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 BOOT = "00000000-0000-0000-0000-{:012}"
 
@@ -73,7 +76,7 @@ async def test_a_resize_of_a_vm_without_its_image_says_what_it_waits_for(world: 
     images, world.machine.vm_image_names = world.machine.vm_image_names, ()
     await world.api.run_pod("db", virtualMachine=virtual_machine("1", "512Mi"))
     await world.until(lambda: world.vm_state("db") == "Waiting", "it lacks its image")
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     cause = "vm (ErrImageNeverPull: image guest.vmlinuz is not on this machine)"
     await world.until(
         lambda: resize_state(world.api.pod("db")).get("message", "").endswith(cause),
@@ -102,7 +105,7 @@ async def test_a_resize_reaches_groups_domain_and_guest(
 ) -> None:
     uid = await world.run_vm("db", cpu="2", memory="1Gi")
     pid = world.pid(uid, "vm")
-    world.api.resize("db", "vm", cpu=cpu, memory=memory)
+    await world.api.resize("db", "vm", cpu=cpu, memory=memory)
     await world.phase("db", "Done")
     vm = world.vm(uid)
     assert (vm.online_vcpus, vm.persistent_vcpus) == (vcpus, vcpus)
@@ -123,12 +126,12 @@ async def test_a_guest_that_follows_soon_is_told_in_one_commit(
     await world.set(accept_delay_seconds=0.001, progress_seconds=5.0, guest_seconds=5.0)
     uid = await world.run_vm("db", memory="512Mi")
     world.vm(uid).hold()
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.until(lambda: have(1024 * MIB) in world.history, "it was asked")
     await asyncio.sleep(0.01)
     world.vm(uid).release()
     await world.phase("db", "Done")
-    assert [post["request"]["requestStatus"] for post in world.api.posts] == ["Done"]
+    assert [post["request"]["requestStatus"] for post in world.client.posts] == ["Done"]
 
 
 def base(plugged: int) -> MemoryBase:
@@ -140,7 +143,7 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
     pod, vm = PodGroup(uid), ContainerGroup(uid, "vm")
     overhead = world.overhead_bytes(uid)
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Done")
     assert world.history == [
         (pod, SetMemory(1024 * MIB + overhead)),
@@ -151,7 +154,7 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
         WriteNote(VmNote()),
     ]
     world.history.clear()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Done")
     assert world.history == [
         WriteNote(VmNote(512 * MIB, base(1024))),
@@ -162,9 +165,9 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
         (pod, SetMemory(512 * MIB + overhead)),
     ]
     world.history.clear()
-    world.api.resize("db", "vm", cpu="3")
+    await world.api.resize("db", "vm", cpu="3")
     await world.phase("db", "Done")
-    world.api.resize("db", "vm", cpu="1")
+    await world.api.resize("db", "vm", cpu="1")
     await world.phase("db", "Done")
     assert world.history == [
         (pod, SetCpu(3072, 300_000)),
@@ -183,7 +186,7 @@ async def test_with_kvm_vcpus_are_really_unplugged(tmp_path: Path) -> None:
     world = VmWorld(tmp_path, accelerator=Accelerator.KVM)
     await world.start()
     uid = await world.run_vm("db", cpu="4")
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     await world.phase("db", "Done")
     assert UnplugVcpus(2) in world.history
     assert (world.vm(uid).plugged_vcpus, world.vm(uid).online_vcpus) == (2, 2)
@@ -195,7 +198,7 @@ async def test_a_shrink_goes_as_far_as_is_safe_and_goes_on_when_memory_is_freed(
 ) -> None:
     uid = await world.run_vm("db", cpu="1", memory="2Gi")
     world.vm(uid).use_memory(1000 * MIB - KERNEL_BYTES)
-    world.api.resize("db", "vm", cpu="2", memory="512Mi")
+    await world.api.resize("db", "vm", cpu="2", memory="512Mi")
     await world.phase("db", "Error")
     assert world.vm(uid).plugged_bytes == 1064 * MIB
     message = resize_state(world.api.pod("db"))["message"]
@@ -214,9 +217,9 @@ async def test_a_shrink_goes_as_far_as_is_safe_and_goes_on_when_memory_is_freed(
 async def test_going_back_from_a_shrink_that_cannot_finish(world: VmWorld) -> None:
     uid = await world.run_vm("db", memory="2Gi")
     world.vm(uid).use_memory(1000 * MIB - KERNEL_BYTES)
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Error")
-    world.api.resize("db", "vm", memory="2Gi")
+    await world.api.resize("db", "vm", memory="2Gi")
     await world.phase("db", "Done")
     assert world.vm(uid).plugged_bytes == 2048 * MIB
 
@@ -227,9 +230,9 @@ async def test_a_newer_request_does_not_wait_for_a_guest_that_does_not_move(
     await world.set(guest_seconds=60.0)
     uid = await world.run_vm("db", memory="2Gi")
     world.vm(uid).hold()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "InProgress")
-    world.api.resize("db", "vm", memory="2Gi")
+    await world.api.resize("db", "vm", memory="2Gi")
     await world.phase("db", "Done")
     assert world.vm(uid).requested_bytes == 2048 * MIB
 
@@ -238,7 +241,7 @@ async def test_a_refusing_domain_gets_its_groups_narrowed_again(world: VmWorld) 
     """F49: "the cgroup rolled back with the error raised if the domain fails"."""
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
     world.refuses = {SetRequested: "no", PlugVcpus: "no CPU"}
-    world.api.resize("db", "vm", cpu="2", memory="1Gi")
+    await world.api.resize("db", "vm", cpu="2", memory="1Gi")
     await world.phase("db", "Error")
     await world.until(
         lambda: (
@@ -255,7 +258,7 @@ async def test_a_refusing_domain_gets_its_groups_narrowed_again(world: VmWorld) 
 async def test_cpu_that_fails_does_not_hold_up_memory(world: VmWorld) -> None:
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
     world.refuses = {PlugVcpus: "no CPU today"}
-    world.api.resize("db", "vm", cpu="2", memory="1Gi")
+    await world.api.resize("db", "vm", cpu="2", memory="1Gi")
     await world.until(lambda: world.vm(uid).plugged_bytes == 1024 * MIB, "memory has grown")
     await world.phase("db", "Error")
     assert "no CPU today" in resize_state(world.api.pod("db"))["message"]
@@ -292,12 +295,12 @@ async def test_what_somebody_changed_by_hand_is_driven_back(world: VmWorld, what
 
     await world.until(in_step, "all three are at what is allocated")
     world.violations.clear()  # of what was done by hand
-    assert world.api.posts == [], "nobody asked, so nobody is told"
+    assert world.client.posts == [], "nobody asked, so nobody is told"
 
 
 async def test_after_a_reboot_of_the_guest_its_vcpus_are_as_allocated(world: VmWorld) -> None:
     uid = await world.run_vm("db", cpu="4")
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     await world.phase("db", "Done")
     world.vm(uid).reboot()
     assert world.vm(uid).online_vcpus == 4
@@ -311,7 +314,7 @@ async def test_after_a_reboot_of_the_guest_its_vcpus_are_as_allocated(world: VmW
 
 async def test_a_vm_that_was_killed_starts_again_at_its_allocated_size(world: VmWorld) -> None:
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
-    world.api.resize("db", "vm", cpu="2", memory="1Gi")
+    await world.api.resize("db", "vm", cpu="2", memory="1Gi")
     await world.phase("db", "Done")
     world.machine.exit(uid, "vm", 137)
     await world.until(lambda: vm_status(world).get("restartCount") == 1, "it is started again")
@@ -326,7 +329,7 @@ async def test_a_vm_killed_in_the_middle_of_a_resize_comes_back_at_the_new_size(
 ) -> None:
     uid = await world.run_vm("db", memory="2Gi")
     world.vm(uid).use_memory(1900 * MIB - KERNEL_BYTES)
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Error")
     world.machine.exit(uid, "vm", 137)
     await world.phase("db", "Done")
@@ -338,7 +341,7 @@ async def test_a_vm_killed_in_the_middle_of_a_resize_comes_back_at_the_new_size(
 async def test_a_vm_restarts_by_policy_exactly_once(world: VmWorld) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     uid = await world.run_vm("db", memory="512Mi", resizePolicy=policy)
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Done")
     assert world.attempt(uid, "vm") == 1
     assert world.vm(uid).size.memory_bytes == 1024 * MIB
@@ -350,7 +353,7 @@ async def test_a_restarted_agent_finds_the_vm_and_leaves_it_alone(world: VmWorld
     pid = world.pid(uid, "vm")
     await world.stop()
     await world.start()
-    world.api.resize("db", "vm", cpu="3")
+    await world.api.resize("db", "vm", cpu="3")
     await world.phase("db", "Done")
     assert (world.pid(uid, "vm"), world.attempt(uid, "vm")) == (pid, 0)
     assert world.history[:2] == [
@@ -375,7 +378,7 @@ async def test_a_guest_at_rest_is_not_told_of_again_and_again(world: VmWorld) ->
 
 async def test_a_vm_is_deleted(world: VmWorld) -> None:
     uid = await world.run_vm("db")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "the object is gone")
     assert uid not in world.machine.pods
 

@@ -15,6 +15,9 @@ from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.runtime.interface import ContainerGroup
 from unit.agent.vm_world import VmWorld, virtual_machine
 from unit.agent.world import CrashAt, container
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SUPPLY = CpuSupply((0, 1, 2, 3, 4, 5), (0,))
 ALL = SUPPLY.usable
@@ -68,14 +71,14 @@ async def test_a_vm_has_its_cpus_alone_one_for_each_vcpu(world: VmWorld) -> None
 
 async def test_vcpus_that_stay_never_move(world: VmWorld) -> None:
     uid = await world.run_vm("db", cpu="1")
-    world.api.resize("db", "vm", cpu="3")
+    await world.api.resize("db", "vm", cpu="3")
     await world.phase("db", "Done")
     grown = VmPins(((1,), (2,), (3,)), (1, 2, 3))
     assert (bound(world, uid), pins(world, uid)) == ((1, 2, 3), grown)
     assert moves(world) == [SetCpus((1, 2, 3)), PlugVcpus(3), PinVcpus(grown)]
 
     world.history.clear()
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     await world.phase("db", "Done")
     left = VmPins(((1,), (2,), (1, 2)), (1, 2))  # the third is plugged in, and switched off
     assert (bound(world, uid), pins(world, uid)) == ((1, 2), left)
@@ -91,7 +94,7 @@ async def test_a_vm_that_shares_follows_the_pool(world: VmWorld) -> None:
     rest = (0, 3, 4, 5)
     assert bound(world, uid) == rest, "before somebody else has them"
     await world.until(lambda: pins(world, uid) == VmPins((rest, rest), rest), "the domain follows")
-    world.api.mark_deleted("alone")
+    await world.api.mark_deleted("alone")
     await world.until(lambda: pins(world, uid) == VmPins((ALL, ALL), ALL), "all is shared again")
     assert world.api.event_reasons("web").count("ResizeError") == 0
 
@@ -110,7 +113,7 @@ async def test_an_agent_killed_in_the_middle_is_followed_by_one_that_finishes(
     uid = await world.run_vm("db", cpu="1")
     await world.stop()
     await world.start(CrashAt(point))
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")

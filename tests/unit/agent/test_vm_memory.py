@@ -34,6 +34,9 @@ from livesize.api.vm_changes import (
 )
 from livesize.api.vm_size import VmSize
 from unit.agent.vm_world import MIB, VmWorld
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 SIZE = VmSize(1, 768 * MIB, 4, 2050 * MIB, 512 * MIB)
 
@@ -174,12 +177,12 @@ def aliases(world: VmWorld, uid: str) -> list[str]:
 async def test_another_technology_grows_and_shrinks_by_devices(world: VmWorld) -> None:
     uid = await world.run_vm("db", memory="512Mi")
     assert aliases(world, uid) == ["ua-dimm0"]
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Done")
     assert aliases(world, uid) == ["ua-dimm0", "ua-dimm1", "ua-dimm2"]
     assert PlugDevice("ua-dimm1", 256 * MIB, definition=Definition.PERSISTENT) in world.history
     assert world.group_bytes(uid) == (1024 * MIB, 1024 * MIB)
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Done")
     assert aliases(world, uid) == ["ua-dimm0"], "up and down again: the same devices"
     assert world.vm(uid).view().persistent_memory_bytes == 512 * MIB
@@ -188,7 +191,7 @@ async def test_another_technology_grows_and_shrinks_by_devices(world: VmWorld) -
 
 async def test_its_refusal_names_the_nearest_sizes_and_touches_nothing(world: VmWorld) -> None:
     uid = await world.run_vm("db", memory="512Mi")
-    world.api.resize("db", "vm", memory="600Mi")
+    await world.api.resize("db", "vm", memory="600Mi")
     await world.phase("db", "Error")
     message = resize_state(world.api.pod("db"))["message"]
     assert f"the nearest sizes are {512 * MIB} and {768 * MIB} bytes" in message
@@ -201,9 +204,9 @@ async def test_it_waits_for_a_change_under_way_and_then_follows_the_newest(
 ) -> None:
     uid = await world.run_vm("db", memory="1Gi")
     world.vm(uid).hold()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.until(lambda: UnplugDevice("ua-dimm1") in world.history, "it was asked")
-    world.api.resize("db", "vm", memory="768Mi")
+    await world.api.resize("db", "vm", memory="768Mi")
 
     def waits() -> bool:
         return "does not let go" in str(resize_state(world.api.pod("db")).get("message"))

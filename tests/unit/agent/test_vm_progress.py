@@ -21,6 +21,9 @@ from livesize.api.resize_state import resize_state
 from livesize.api.vm_changes import PlugVcpus, SetRequested
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from unit.agent.vm_world import GIB, MIB, VmWorld
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ async def test_a_long_change_says_how_far_it_is(
     uid = await world.run_vm("db", memory=before)
     vm = world.vm(uid)
     vm.hold()
-    world.api.resize("db", "vm", memory=after)
+    await world.api.resize("db", "vm", memory=after)
     for plugged, message in told:
         await says(world, message)
         assert state(world)["phase"] == "InProgress"
@@ -101,7 +104,7 @@ async def test_vcpus_that_come_slowly_are_counted(world: VmWorld) -> None:
     await world.set(guest_seconds=60.0)
     uid = await world.run_vm("db", cpu="1")
     world.vm(uid).hold()
-    world.api.resize("db", "vm", cpu="3")
+    await world.api.resize("db", "vm", cpu="3")
     await says(world, "cpu: 1 CPUs of 3, 2 to go")
     world.vm(uid).release()
     await world.phase("db", "Done")
@@ -111,7 +114,7 @@ async def test_a_guest_that_does_not_move_is_not_told_of_again(world: VmWorld) -
     await world.set(guest_seconds=60.0)
     uid = await world.run_vm("db", memory="2Gi")
     world.vm(uid).hold()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await says(world, "memory: 2Gi of 512Mi, 1536Mi to go")
     version = world.api.pod("db")["metadata"]["resourceVersion"]
     await asyncio.sleep(0.15)  # several looks
@@ -121,7 +124,7 @@ async def test_a_guest_that_does_not_move_is_not_told_of_again(world: VmWorld) -
 async def test_an_error_stays_one_until_something_moves(world: VmWorld) -> None:
     uid = await world.run_vm("db", memory="2Gi")
     world.vm(uid).hold()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Error")
     seen = {state(world)["phase"]}
     for _ in range(100):
@@ -140,14 +143,14 @@ async def test_progress_that_cannot_be_posted_stops_nothing(world: VmWorld) -> N
     uid = await world.run_vm("db", memory="2Gi")
     vm = world.vm(uid)
     vm.hold()
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "InProgress")
-    world.api.is_down = True
+    world.client.is_down = True
     vm.move_memory(512 * MIB)
     await asyncio.sleep(0.1)
     vm.release()
     await world.until(lambda: world.group_bytes(uid) == (512 * MIB, 512 * MIB), "it is applied")
-    world.api.is_down = False
+    world.client.is_down = False
     await world.phase("db", "Done")
 
 
@@ -187,7 +190,7 @@ async def test_a_resize_of_a_guest_that_still_boots_waits_for_it(
     world: VmWorld, cpu: str, memory: str
 ) -> None:
     uid = await world.run_silent_vm("db", cpu="2", memory="1Gi")
-    world.api.resize("db", "vm", cpu=cpu, memory=memory)
+    await world.api.resize("db", "vm", cpu=cpu, memory=memory)
     await says(world, NOT_HEARD)
     assert state(world)["phase"] == "InProgress"
     seen: set[str] = set()
@@ -210,7 +213,7 @@ async def test_a_resize_of_a_guest_that_still_boots_waits_for_it(
 async def test_the_newest_request_counts_once_the_guest_is_heard(world: VmWorld) -> None:
     uid = await world.run_silent_vm("db")
     for cpu in ("4", "2"):
-        world.api.resize("db", "vm", cpu=cpu)
+        await world.api.resize("db", "vm", cpu=cpu)
         await says(world, NOT_HEARD)
         assert state(world)["phase"] == "InProgress"
     world.vm(uid).speak()
@@ -221,7 +224,7 @@ async def test_the_newest_request_counts_once_the_guest_is_heard(world: VmWorld)
 
 async def test_an_agent_that_dies_while_the_guest_boots_goes_on_waiting(world: VmWorld) -> None:
     uid = await world.run_silent_vm("db")
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await says(world, NOT_HEARD)
     await world.stop()
     (entry,) = await world.checkpointed()
@@ -235,7 +238,7 @@ async def test_an_agent_that_dies_while_the_guest_boots_goes_on_waiting(world: V
 async def test_of_a_guest_that_is_never_heard_it_is_said_what_it_lacks(world: VmWorld) -> None:
     await world.set(boot_seconds=0.3)
     uid = await world.run_silent_vm("db")
-    world.api.resize("db", "vm", cpu="2")
+    await world.api.resize("db", "vm", cpu="2")
     await says(world, NOT_HEARD)
     words = (
         "cpu: 2 CPUs are plugged in; the guest does not say whether it uses 2 CPUs:"
@@ -263,7 +266,7 @@ async def test_a_change_under_way_is_marked_safe_until_it_is_done(
     uid = await world.run_vm("db", memory=before)
     assert mark(world) is None
     world.vm(uid).hold()
-    world.api.resize("db", "vm", memory=after)
+    await world.api.resize("db", "vm", memory=after)
     await world.until(lambda: mark(world), "it is marked")
     condition = mark(world)
     assert condition is not None
@@ -280,7 +283,7 @@ async def test_a_change_under_way_is_marked_safe_until_it_is_done(
 async def test_a_refused_change_is_not_marked(world: VmWorld) -> None:
     await world.run_vm("db", memory="512Mi")
     world.refuses = {SetRequested: "no"}
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Error")
     assert mark(world) is None, "its groups were narrowed again"
     world.refuses = {}
@@ -299,7 +302,7 @@ async def test_a_group_narrowed_before_the_mark_keeps_the_domain_as_it_is(
             world.machine.set_limits(pod, small)
 
     monkeypatch.setattr(world, "check", narrow)
-    world.api.resize("db", "vm", memory="1Gi")
+    await world.api.resize("db", "vm", memory="1Gi")
     await world.phase("db", "Error")
     assert "memory may not be changed yet" in state(world)["message"]
     assert world.vm(uid).requested_bytes == 512 * MIB
@@ -315,16 +318,16 @@ async def test_cpu_goes_through_while_memory_is_under_way(world: VmWorld) -> Non
     uid = await world.run_vm("db", cpu="1", memory="2Gi")
     vm = world.vm(uid)
     vm.use_memory(1000 * MIB)
-    world.api.resize("db", "vm", memory="512Mi")
+    await world.api.resize("db", "vm", memory="512Mi")
     await world.phase("db", "Error")  # it has gone as far as it can
     assert vm.note.memory_bytes_being_updated == 512 * MIB
     status = world.api.pod("db")["status"]["virtualMachineStatus"]
     assert status["resourceUpdateInProgress"] is True
     assert status["memoryLimitInBytesBeingUpdated"] == 512 * MIB
-    world.api.resize("db", "vm", cpu="3")
+    await world.api.resize("db", "vm", cpu="3")
     await world.until(lambda: vm.online_vcpus == 3, "the guest has its CPUs")
     assert vm.note.memory_bytes_being_updated == 512 * MIB, "memory is still under way"
-    world.api.resize("db", "vm", memory="1536Mi")
+    await world.api.resize("db", "vm", memory="1536Mi")
     await world.phase("db", "Done")
     assert vm.plugged_bytes == 1536 * MIB
     status = world.api.pod("db")["status"]["virtualMachineStatus"]

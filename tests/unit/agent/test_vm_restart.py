@@ -13,6 +13,9 @@ from livesize.api.vm_changes import VmNote
 from livesize.runtime.vm import Accelerator
 from unit.agent.vm_world import MIB, VmWorld
 from unit.agent.world import CrashAt
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 GROW = [
     *("checkpoint", "accept"),
@@ -66,7 +69,7 @@ async def test_these_are_all_the_crash_points(
     world, crash = VmWorld(tmp_path), CrashAt()
     await world.start(crash)
     await world.run_vm("db", *before)
-    world.api.resize("db", "vm", cpu=after[0], memory=after[1])
+    await world.api.resize("db", "vm", cpu=after[0], memory=after[1])
     await world.phase("db", "Done")
     await world.stop()
     assert [one for one in crash.reached if one.startswith("resize/")] == points(steps)
@@ -79,7 +82,7 @@ async def test_growth_completes_after_a_crash(tmp_path: Path, point: str) -> Non
     world = VmWorld(tmp_path)
     await world.start(CrashAt(point))
     uid = await world.run_vm("db", cpu="1", memory="512Mi")
-    world.api.resize("db", "vm", cpu="3", memory="1Gi")
+    await world.api.resize("db", "vm", cpu="3", memory="1Gi")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")
@@ -92,7 +95,7 @@ async def test_a_shrink_completes_after_a_crash(tmp_path: Path, point: str) -> N
     world = VmWorld(tmp_path)
     await world.start(CrashAt(point))
     uid = await world.run_vm("db", cpu="3", memory="1Gi")
-    world.api.resize("db", "vm", cpu="1", memory="512Mi")
+    await world.api.resize("db", "vm", cpu="1", memory="512Mi")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")
@@ -112,7 +115,7 @@ async def test_a_random_walk_with_crashes_ends_where_it_was_told_to(
     vcpus, memory = 1, 512
     for _ in range(25):
         vcpus, memory = source.randint(1, 6), 2 * source.randint(128, 1000)
-        world.api.resize("db", "vm", cpu=str(vcpus), memory=f"{memory}Mi")
+        await world.api.resize("db", "vm", cpu=str(vcpus), memory=f"{memory}Mi")
         match source.randrange(4):
             case 0:
                 await world.stop()

@@ -25,6 +25,9 @@ from livesize.runtime.interface import (
 )
 from livesize.runtime.volumes.interface import FileTree, VolumeFile
 from unit.agent.world import CrashAt, World, container, quick_settings
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1024 * 1024
 POD: Object = {
@@ -193,7 +196,7 @@ async def test_a_container_waits_for_its_config_map_and_starts_when_it_is_there(
         CONFIG_MAPS, "settings", {"data": {"colour": "green"}}, namespace="default"
     )
     await world.until(lambda: file.read_text() == "green", "the file follows its object")
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.until(lambda: not world.api.has("db"), "gone")
     assert not file.exists()
 
@@ -213,11 +216,11 @@ async def test_a_restart_does_not_need_the_api_server(world: World) -> None:
     source = {"secretKeyRef": {"name": "keys", "key": "pin"}}
     await world.api.run_pod("db", container(env=[{"name": "PIN", "valueFrom": source}]))
     uid = await world.running("db")
-    world.api.is_down = True
+    world.client.is_down = True
     world.machine.exit(uid, "app", 1)
     await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
     assert config_of(world, uid).env == (("PIN", "42"),)
-    world.api.is_down = False
+    world.client.is_down = False
 
 
 async def test_a_volume_in_memory_grows_before_the_pod_and_shrinks_after_it(world: World) -> None:
@@ -230,12 +233,12 @@ async def test_a_volume_in_memory_grows_before_the_pod_and_shrinks_after_it(worl
     def steps() -> list[str]:
         return [step["name"] for step in resize_state(world.api.pod("db"))["steps"]]
 
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert world.mounts.points[path] == 128 * MIB
     assert steps().index("volume:cache:size") < steps().index("pod:memory")
     (path / "held").write_bytes(bytes(40 * MIB))
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Error")
     assert (
         "volume cache: size (33554432) below what it holds"
@@ -252,7 +255,7 @@ async def test_a_size_limit_stays_whatever_the_pod_gets(world: World) -> None:
     fixed = {"name": "cache", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}}
     await world.api.run_pod("db", container(**MOUNT), volumes=[fixed])
     await world.running("db")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert world.mounts.points[memory_path(world)] == 8 * MIB
 
@@ -284,7 +287,7 @@ async def test_files_in_memory_are_cleared_when_a_resize_restarts_the_container(
     uid = await run_with_memory_volume(world, prepared=prepared)
     file = memory_path(world) / "left"
     file.write_text("by the first")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert view_of(world, uid).attempt == 1
     assert not file.exists()
@@ -312,7 +315,7 @@ async def test_a_live_resize_leaves_files_in_memory_alone(world: World) -> None:
     await world.running("db")
     file = memory_path(world) / "kept"
     file.write_text("in use")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.phase("db", "Done")
     assert file.read_text() == "in use"
 
@@ -322,7 +325,7 @@ async def test_files_in_memory_do_not_hold_up_the_shrink_that_clears_them(world:
     them does not run any more."""
     uid = await run_with_memory_volume(world, prepared=False)
     (memory_path(world) / "held").write_bytes(bytes(40 * MIB))
-    world.api.resize("db", "app", memory="32Mi")
+    await world.api.resize("db", "app", memory="32Mi")
     await world.phase("db", "Done")
     assert view_of(world, uid).attempt == 1
     assert world.mounts.points[memory_path(world)] == 32 * MIB
@@ -346,7 +349,7 @@ async def test_a_container_that_its_worker_starts_for_a_resize_is_cleared_too(
         raise RuntimeCallError("the answer was lost")
 
     monkeypatch.setattr(FakeRuntime, "stop_container", stop_and_fail)
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.until(lambda: view_of(world, uid).attempt == 1, "restarted")
     assert not file.exists()
     assert world.api.phase("db") != "Done"
@@ -361,7 +364,7 @@ async def test_an_agent_that_dies_after_the_stop_clears_before_the_start(
     uid = await world.running("db")
     file = memory_path(world) / "left"
     file.write_text("by the first")
-    world.api.resize("db", "app", memory="128Mi")
+    await world.api.resize("db", "app", memory="128Mi")
     await world.crashed()
     await world.start()
     await world.phase("db", "Done")
@@ -402,7 +405,7 @@ async def test_volumes_of_a_pod_that_went_while_no_agent_looked_are_removed(worl
     folder = Path(config_of(world, uid).mounts[0].source)
     assert folder.is_dir()
     await world.stop()
-    world.api.vanish("db")
+    await world.api.vanish("db")
     del world.machine.pods[uid]  # only the volumes are left of it
     await world.start()
     await world.until(lambda: not folder.exists(), "cleared away")
@@ -416,7 +419,7 @@ async def test_an_agent_that_dies_while_it_clears_away_leaves_nothing(
     await world.api.run_pod("db", container(**MOUNT), volumes=[CACHE])
     await world.running("db")
     folder = memory_path(world)
-    world.api.mark_deleted("db")
+    await world.api.mark_deleted("db")
     await world.crashed()
     await world.start()
     await world.until(lambda: not world.api.has("db"), "gone")

@@ -11,15 +11,12 @@ from typing import Any
 
 import msgspec
 
-from livesize.agent.agent import Agent
-from livesize.agent.allocation.sqlite_file import open_checkpoint
 from livesize.agent.vm.sizes import overhead_of
 from livesize.api.group_changes import GroupChange
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_changes import SetRequested, VmChange
-from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.fake_vm import FakeVm
 from livesize.runtime.interface import (
@@ -31,7 +28,6 @@ from livesize.runtime.interface import (
     RuntimeEvent,
 )
 from livesize.runtime.vm import Accelerator
-from livesize.runtime.volumes.folders import FolderVolumes
 from unit.agent.world import World
 from vms.sizes import persist, request
 
@@ -42,6 +38,8 @@ GIB = 1024 * MIB
 class VmWorld(World):
     """``history``: every change of a domain and of a group, in order. ``refuses``: kinds of
     changes that a domain refuses, with what it says. ``broken``: groups that cannot be written."""
+
+    has_vms = True
 
     def __init__(
         self,
@@ -62,21 +60,8 @@ class VmWorld(World):
         self.refuses: dict[type, str] = {}
         self.broken: set[Group] = set()
 
-    async def start(self, points: CrashPoints = NO_CRASH_POINTS) -> None:
-        self._runtime = runtime = WatchedRuntime(self)
-        await runtime.open()
-        self._checkpoint = await open_checkpoint(self.path)
-        self.agent = Agent(
-            self.api,
-            runtime,
-            self._checkpoint,
-            self.context,
-            self.settings,
-            points,
-            vms=runtime,
-            volumes=FolderVolumes(self.path.parent / "volumes", self.mounts),
-        )
-        self._task = asyncio.create_task(self.agent.run())
+    def _make_runtime(self) -> FakeRuntime:
+        return WatchedRuntime(self)
 
     async def set(self, **settings: float) -> None:
         """Before anything runs: another agent, with other settings."""
@@ -99,9 +84,11 @@ class VmWorld(World):
         self.machine.boot_vm = boot  # type: ignore[method-assign]
         return uid
 
-    async def run_vm(self, name: str, cpu: str = "1", memory: str = "512Mi", **more: Any) -> str:
+    async def run_vm(
+        self, name: str, cpu: str = "1", memory: str = "512Mi", cpu_max: str = "6", **more: Any
+    ) -> str:
         """Create a VM on the node and wait until its guest is heard; return its uid."""
-        vm = virtual_machine(cpu, memory)
+        vm = virtual_machine(cpu, memory, cpu_max)
         policy = {"resizePolicy": more.pop("resizePolicy")} if "resizePolicy" in more else {}
         await self.api.run_pod(name, virtualMachine={**vm, **policy}, **more)
         await self.running(name)
@@ -153,11 +140,11 @@ class VmWorld(World):
                 self.violations.append(f"{group}: {quota} for {vm.online_vcpus} vCPUs")
 
 
-def virtual_machine(cpu: str, memory: str) -> Object:
+def virtual_machine(cpu: str, memory: str, cpu_max: str = "6") -> Object:
     size = {"cpu": cpu, "memory": memory}
     return {
         "kernel": {"image": "guest.vmlinuz", "initrd": "guest.initrd"},
-        "cpu": {"max": "6"},
+        "cpu": {"max": cpu_max},
         "memory": {"max": "4Gi", "boot": "256Mi"},
         "resources": {"requests": size, "limits": size},
     }

@@ -15,24 +15,22 @@ import pytest
 
 from livesize.api.kinds.node import NODES
 from livesize.api.kinds.pod import PODS
-from livesize.api.kinds.registry import REGISTRY
 from livesize.api.objects import Object
 from livesize.api.patch import PatchType
 from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity, node_identity
 from livesize.apiserver.http.app import App
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.namespaces import ensure_lasting_namespaces, run_namespaces
-from livesize.apiserver.objects_cache import ObjectsCache
-from livesize.apiserver.records import encode, stored_bytes
+from livesize.apiserver.namespaces import run_namespaces
 from livesize.apiserver.request_types import Target
-from livesize.apiserver.service import ApiService
 from livesize.apiserver.streaming.endpoints import Endpoints
 from livesize.apiserver.streaming.streams import NodeStreams
 from livesize.machinery.context import Context
+from livesize.sim.loop import VirtualClock
 from livesize.store.memory import MemoryStore
+from memory_service import MemoryService
+from virtual_time import CLOCK
 
-NOW = 1_700_000_000.0
 ADMIN = Identity("root", Role.ADMIN)
 IDENTITIES = {
     "admin": ADMIN,
@@ -44,31 +42,6 @@ IDENTITIES = {
     "n1": node_identity("n1"),
     "n2": node_identity("n2"),
 }
-
-
-class HandClock:
-    """Stands still; who sleeps is woken by ``wake``."""
-
-    def __init__(self) -> None:
-        self.seconds = NOW
-        self._sleeping: list[asyncio.Future[None]] = []
-
-    def now(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._sleeping.append(future)
-        await future
-
-    def wake(self) -> None:
-        sleeping, self._sleeping = self._sleeping, []
-        for future in sleeping:
-            if not future.done():
-                future.set_result(None)
 
 
 class CountingIds:
@@ -137,16 +110,14 @@ class Stream:
             await asyncio.wait([self.task])
 
 
-class Rig:
+class Rig(MemoryService):
     """Everything of the API server but sockets."""
 
     def __init__(self, store: MemoryStore | None = None, **cache_settings: Any) -> None:
-        self.store = store or MemoryStore()
-        self.cache = ObjectsCache(self.store, **cache_settings)
-        self.clock = HandClock()
+        self.clock = CLOCK
         self.ids = CountingIds()
         self.context = Context(self.clock, random.Random(1), self.ids)
-        self.service = ApiService(self.store, self.cache, self.context)
+        super().__init__(self.context, store, **cache_settings)
         self.ready = True
         self.app = App(
             self.service,
@@ -159,24 +130,14 @@ class Rig:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self._tasks.append(asyncio.create_task(self.cache.run()))
-        await self.cache.loaded.wait()
-        await ensure_lasting_namespaces(self.service)
+        await super().start()
         self._tasks.append(asyncio.create_task(run_namespaces(self.service, clock=self.clock)))
-
-    async def check_nothing_was_changed_in_place(self) -> None:
-        """Objects are shared and immutable: each still says what was encoded and stored."""
-        for resource in REGISTRY.stored():
-            for record in self.cache.records(resource):
-                assert encode(record.served) == record.encoded
-                entry = await self.store.get(record.key)
-                assert entry is not None
-                assert stored_bytes(record.stored) == entry.value
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().stop()
 
     def _scope(self, method: str, path: str, query: dict[str, str], headers: dict[str, str]) -> Any:
         return {
@@ -286,7 +247,7 @@ def pod(name: str = "web", *, requests: Any = None, limits: Any = None, **spec: 
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def rig(virtual_clock: VirtualClock) -> AsyncIterator[Rig]:
     made = Rig()
     await made.start()
     yield made

@@ -26,6 +26,7 @@ from livesize.apiserver.auth.tokens import (
     read_tokens,
     write_tokens,
 )
+from livesize.apiserver.http.watch_stream import CREDENTIAL_SECONDS
 
 NODE = node_identity("n1")
 
@@ -101,8 +102,8 @@ def pod_on(node: str) -> dict[str, Any]:
     return {"metadata": {"name": "x"}, "spec": {"nodeName": node}}
 
 
-def node(name: str, **more: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": more.get("labels", {})}, "spec": more}
+def node(name: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
 
 
 ATTEMPTS: list[tuple[str, Access, Any, Any, bool]] = [
@@ -115,6 +116,9 @@ ATTEMPTS: list[tuple[str, Access, Any, Any, bool]] = [
     ("another node", Access("patch", NODES, "", "", "n2"), node("n2"), node("n2"), False),
     ("its labels", Access("patch", NODES, "", "", "n1"), node("n1"),
      node("n1", labels={"a": "b"}), False),
+    ("its architecture", Access("patch", NODES, "", "", "n1"),
+     node("n1", labels={"kubernetes.io/arch": "x86_64", "disk": "fast"}),
+     node("n1", labels={"kubernetes.io/arch": "amd64", "disk": "fast"}), True),
     ("its taints", Access("patch", NODES, "", "", "n1"), node("n1", taints=[{"key": "a"}]),
      node("n1"), False),
     ("its lease", Access("update", LEASES, "", "kube-node-lease", "n1"), {}, {}, True),
@@ -185,12 +189,12 @@ async def test_a_watch_ends_when_its_token_is_revoked(
 ) -> None:
     stream = await rig.watch("/api/v1/namespaces/default/pods", token="viewer")
     other = await rig.watch("/api/v1/namespaces/default/pods", token="editor")
-    rig.clock.wake()
+    await rig.clock.sleep(CREDENTIAL_SECONDS)
     await rig.add_pod("web")
     assert (await stream.next())["type"] == "ADDED"
     # The rig's tokens are the names in this table.
     monkeypatch.delitem(type(rig.app._authenticator).identify.__globals__["IDENTITIES"], "viewer")
-    rig.clock.wake()
+    await rig.clock.sleep(CREDENTIAL_SECONDS)
     (last,) = await stream.rest()
     assert (last["type"], last["object"]["code"]) == ("ERROR", 401)
     assert (await other.next())["type"] == "ADDED"

@@ -37,7 +37,7 @@ async def test_create_fills_in_what_is_the_doors(rig: Any) -> None:
     metadata = answer.json["metadata"]
     assert metadata["uid"].startswith("uid-")
     assert metadata["generation"] == 1
-    assert metadata["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert metadata["creationTimestamp"] == "2027-01-15T08:00:00Z"
     assert metadata["resourceVersion"] == str(rig.cache.revision)
     assert [entry["manager"] for entry in metadata["managedFields"]] == ["unknown"]
     assert answer.json["status"]["phase"] == "Pending"
@@ -166,7 +166,7 @@ async def test_a_bound_pod_is_marked_and_goes_when_its_node_says_so(rig: Any) ->
     marked = await rig.request("DELETE", WEB, {"gracePeriodSeconds": 7})
     assert marked.status == 200
     assert marked.json["metadata"]["deletionGracePeriodSeconds"] == 7
-    assert marked.json["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:27Z"
+    assert marked.json["metadata"]["deletionTimestamp"] == "2027-01-15T08:00:07Z"
     longer = await rig.request("DELETE", WEB, {"gracePeriodSeconds": 60})
     assert longer.json == marked.json
     shorter = await rig.request("DELETE", WEB, {"gracePeriodSeconds": 1})

@@ -15,6 +15,7 @@ from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.schema.fields import Schema
 from livesize.apiserver.http.protobuf import _PLAIN, PROTOBUF, _schema_of, decode_protobuf
+from virtual_time import real_time
 
 EMPTY_META = b'\x12\x00\x1a\x00"\x00*\x002\x008\x00B\x00'
 RECORDED = [
@@ -469,6 +470,7 @@ async def test_too_many_entries_are_refused(rig: Any) -> None:
     assert (await rig.request("POST", path, many, content_type=PROTOBUF)).status == 413
 
 
+@real_time
 async def test_a_large_one_is_read_on_a_thread(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     read_on: list[threading.Thread] = []
 

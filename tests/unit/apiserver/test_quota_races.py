@@ -31,6 +31,9 @@ from livesize.apiserver.request_types import Target
 from livesize.store.interface import ChangeKind, Check, Write
 from livesize.store.memory import MemoryStore
 from unit.apiserver.conftest import ADMIN, Rig, pod
+from virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 QUOTA_KEY = key_of(RESOURCE_QUOTAS, "default", "q")
 HARD = {"pods": "4", "requests.cpu": "2"}

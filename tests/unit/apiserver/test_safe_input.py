@@ -6,13 +6,13 @@ nothing."
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from livesize.api.objects import evolve
+from livesize.sim.loop import run_virtual
 from unit.apiserver.conftest import Rig, pod
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -99,4 +99,4 @@ async def attempt(method: str, endpoint: str, token: str, place: Any, value: Any
 def test_one_field_of_a_pod_is_anything(
     method: str, endpoint: str, token: str, place: Any, value: Any
 ) -> None:
-    asyncio.run(attempt(method, endpoint, token, place, value))
+    run_virtual(attempt(method, endpoint, token, place, value))

@@ -158,7 +158,7 @@ async def test_a_secrets_words_are_written_into_its_bytes(rig: Any) -> None:
 
 ROWS = [
     ("ResourceQuota", ["x", "requests.cpu: 0/1", "limits.cpu: 0/2", "0s"]),
-    ("LimitRange", ["x", "2023-11-14T22:13:20Z"]),
+    ("LimitRange", ["x", "2027-01-15T08:00:00Z"]),
     ("ServiceAccount", ["x", 0, "0s"]),
     ("ConfigMap", ["x", 2, "0s"]),
     ("Secret", ["x", "Opaque", 1, "0s"]),

@@ -138,14 +138,11 @@ UPGRADE = {"upgrade": "websocket", "connection": "Upgrade"}
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    await made.add_pod("web", node="n1")
+async def rig(rig: Rig) -> Rig:
+    await rig.add_pod("web", node="n1")
     status = {"status": {"containerStatuses": [RUNNING]}}
-    assert (await made.patch(f"{WEB}/status", status, token="n1")).status == 200
-    yield made
-    await made.stop()
+    assert (await rig.patch(f"{WEB}/status", status, token="n1")).status == 200
+    return rig
 
 
 @pytest.mark.parametrize(

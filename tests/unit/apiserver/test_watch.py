@@ -9,6 +9,7 @@ import pytest
 
 from livesize.apiserver.http.responses import PIECE_BYTES
 from unit.apiserver.conftest import Rig
+from virtual_time import virtual_time
 
 PODS = "/api/v1/namespaces/default/pods"
 ALL_PODS = "/api/v1/pods"
@@ -99,8 +100,8 @@ async def test_time_is_up_with_a_bookmark_and_a_clean_end(rig: Any) -> None:
     watch = await rig.watch(
         PODS, timeoutSeconds="5", allowWatchBookmarks="True", resourceVersion="1"
     )
-    await asyncio.sleep(0)
-    rig.clock.wake()
+    await rig.clock.sleep(4.9)
+    assert not watch.ended
     events = await watch.rest()
     assert [event["type"] for event in events] == ["BOOKMARK"]
     assert watch.ended
@@ -239,6 +240,7 @@ async def test_a_long_beginning_comes_in_pieces_that_wait_for_the_reader(rig: An
     await watching
 
 
+@virtual_time
 async def test_a_version_that_is_gone_is_told_in_the_stream() -> None:
     """As Kubernetes does; there are clients that look for it nowhere else."""
     rig = Rig(ring_events=2)

@@ -8,10 +8,11 @@ from typing import Any
 from livesize.client.interface import Client
 from livesize.controllers.kit.loop import Controller, run_controllers
 from livesize.controllers.kit.metrics import KitMetrics
-from livesize.machinery.context import Context, system_context
+from livesize.machinery.context import Context
+from virtual_time import virtual_context
 
 
 async def at_work(client: Client, *makes: Callable[[Context], Controller[Any]]) -> None:
     """Until cancelled."""
-    context = system_context()
+    context = virtual_context()
     await run_controllers([make(context) for make in makes], client, context, KitMetrics())

@@ -19,11 +19,11 @@ from livesize.api.storage import (
 )
 from livesize.apiserver.direct_client import DirectClient
 from livesize.controllers.claims.reconcile import claims_controller
-from livesize.machinery.context import system_context
 from livesize.scheduler.loop import Scheduler
 from unit.apiserver.conftest import IDENTITIES, Rig
 from unit.controllers.at_work import at_work
 from unit.controllers.storage_objects import claim, storage_class, volume
+from virtual_time import virtual_context
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -82,9 +82,7 @@ class Running:
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[Running]:
-    rig = Rig()
-    await rig.start()
+async def here(rig: Rig) -> AsyncIterator[Running]:
     running = Running(rig)
     await rig.add_node("n1")
     patch = {"metadata": {"annotations": {FOLDERS_AT: "/var/claims"}}}
@@ -92,8 +90,6 @@ async def here() -> AsyncIterator[Running]:
     running.begin()
     yield running
     await running.end()
-    await rig.check_nothing_was_changed_in_place()
-    await rig.stop()
 
 
 async def test_a_folder_is_made_for_the_first_pod_and_goes_with_the_claim(here: Running) -> None:
@@ -219,7 +215,7 @@ async def test_the_scheduler_and_the_controller_agree(here: Running) -> None:
         path = f"/api/v1/nodes/{name}/status"
         assert (await here.rig.patch(path, {"status": ready})).status == 200
     client = DirectClient(here.rig.service, IDENTITIES["scheduler"])
-    scheduling = asyncio.create_task(Scheduler(client, context=system_context()).run())
+    scheduling = asyncio.create_task(Scheduler(client, context=virtual_context()).run())
     await here.use("early", "one", node="")
     for name in ("one", "two"):
         await here.make(CLAIMS, claim(name))

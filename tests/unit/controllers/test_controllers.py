@@ -24,16 +24,12 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    client = DirectClient(made.service, IDENTITIES["controller"])
+async def rig(rig: Rig) -> AsyncIterator[Rig]:
+    client = DirectClient(rig.service, IDENTITIES["controller"])
     task = asyncio.create_task(at_work(client, garbage_controller, quota_controller))
-    yield made
+    yield rig
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await made.check_nothing_was_changed_in_place()
-    await made.stop()
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

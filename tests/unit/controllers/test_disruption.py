@@ -119,16 +119,12 @@ def test_no_more_may_leave_than_are_left_over(
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    client = DirectClient(made.service, IDENTITIES["controller"])
+async def rig(rig: Rig) -> AsyncIterator[Rig]:
+    client = DirectClient(rig.service, IDENTITIES["controller"])
     task = asyncio.create_task(at_work(client, disruption_controller))
-    yield made
+    yield rig
     task.cancel()
     await asyncio.wait([task])
-    await made.check_nothing_was_changed_in_place()
-    await made.stop()
 
 
 async def running(rig: Rig, name: str) -> None:

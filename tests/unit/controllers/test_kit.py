@@ -27,9 +27,9 @@ from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.result import Again, Done, Never, Result
 from livesize.controllers.kit.watches import After, Watch, own_key, owner_keys
 from livesize.controllers.kit.writer import ApiWriter
-from livesize.machinery.context import system_context
 from livesize.machinery.exposition import exposition
-from unit.apiserver.conftest import IDENTITIES, HandClock, Rig
+from unit.apiserver.conftest import IDENTITIES, Rig
+from virtual_time import CLOCK, virtual_context, virtual_time
 
 Key = tuple[str, str]
 
@@ -75,15 +75,6 @@ class CountingClient(DirectClient):
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    yield made
-    await made.check_nothing_was_changed_in_place()
-    await made.stop()
-
-
-@pytest.fixture
 def client(rig: Rig) -> CountingClient:
     return CountingClient(rig.service, IDENTITIES["admin"])
 
@@ -92,7 +83,7 @@ def client(rig: Rig) -> CountingClient:
 async def running(
     client: CountingClient, *controllers: Controller[Any], metrics: KitMetrics | None = None
 ) -> AsyncIterator[None]:
-    context = system_context()
+    context = virtual_context()
     task = asyncio.create_task(
         run_controllers(controllers, client, context, metrics or KitMetrics())
     )
@@ -163,7 +154,7 @@ async def test_a_cache_is_started_on_demand_and_replays_to_who_comes_late(
 ) -> None:
     for name in "abc":
         await make(client, name)
-    context = system_context()
+    context = virtual_context()
     caches = Caches(client, context)
     running = asyncio.create_task(caches.run())
     await settle()
@@ -209,7 +200,7 @@ async def test_a_kind_is_watched_once_there_is_another(client: CountingClient) -
 
 
 async def test_indexes_follow_every_change(rig: Rig, client: CountingClient) -> None:
-    caches = Caches(client, system_context())
+    caches = Caches(client, virtual_context())
     running = asyncio.create_task(caches.run())
     pods, maps = caches.start(PODS), caches.start(CONFIG_MAPS)
     await pods.synced.wait()
@@ -513,9 +504,10 @@ def written(version: str) -> Object:
     return {"metadata": metadata}
 
 
-def test_an_answer_may_come_after_its_event_and_the_next_one() -> None:
+@virtual_time
+async def test_an_answer_may_come_after_its_event_and_the_next_one() -> None:
     seen: list[str] = []
-    expected = expectations.Expectations[str](HandClock(), seen.append)
+    expected = expectations.Expectations[str](CLOCK, seen.append)
     with expected.writing(CONFIG_MAPS):
         expected.observe(CONFIG_MAPS, Delta(written("1"), written("2")))
         expected.observe(CONFIG_MAPS, Delta(written("2"), written("3")))
@@ -529,11 +521,12 @@ def test_an_answer_may_come_after_its_event_and_the_next_one() -> None:
     assert (seen, expected.seconds_held("key")) == (["key"], 0)
 
 
-def test_what_was_waited_for_too_long_is_forgotten() -> None:
-    clock, seen = HandClock(), list[str]()
-    expected = expectations.Expectations[str](clock, seen.append)
+@virtual_time
+async def test_what_was_waited_for_too_long_is_forgotten() -> None:
+    seen: list[str] = []
+    expected = expectations.Expectations[str](CLOCK, seen.append)
     expected.expect("key", CONFIG_MAPS, written("2"))
-    clock.seconds += expectations.LONGEST_SECONDS
+    await CLOCK.sleep(expectations.LONGEST_SECONDS)
     assert expected.seconds_held("key") == 0
     expected.observe(CONFIG_MAPS, Delta(written("1"), written("2")))
     assert seen == []

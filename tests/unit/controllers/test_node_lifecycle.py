@@ -112,16 +112,12 @@ def test_what_is_planned_is_planned_again_to_nothing(
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    client = DirectClient(made.service, IDENTITIES["controller"])
+async def rig(rig: Rig) -> AsyncIterator[Rig]:
+    client = DirectClient(rig.service, IDENTITIES["controller"])
     task = asyncio.create_task(at_work(client, node_lifecycle_controller))
-    yield made
+    yield rig
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await made.check_nothing_was_changed_in_place()
-    await made.stop()
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

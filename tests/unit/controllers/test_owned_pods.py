@@ -216,16 +216,12 @@ def claiming(_context: Context) -> Controller[tuple[str, str]]:
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    await made.start()
-    client = DirectClient(made.service, IDENTITIES["controller"])
+async def rig(rig: Rig) -> AsyncIterator[Rig]:
+    client = DirectClient(rig.service, IDENTITIES["controller"])
     task = asyncio.create_task(at_work(client, claiming))
-    yield made
+    yield rig
     task.cancel()
     await asyncio.wait([task])
-    await made.check_nothing_was_changed_in_place()
-    await made.stop()
 
 
 async def owners(rig: Rig, name: str) -> list[str]:

@@ -15,13 +15,20 @@ import pytest
 
 from livesize.api.group_changes import GroupChange, SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
-from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, CriRefusedError
-from livesize.runtime.containerd.limits_notifier import TOLD_AT_ONCE, LimitsNotifier
+from livesize.runtime.containerd.limits_notifier import (
+    AGAIN_SECONDS,
+    CLOSE_SECONDS,
+    TOLD_AT_ONCE,
+    LimitsNotifier,
+)
 from livesize.runtime.containerd.resizer import Resizer
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
+from virtual_time import CLOCK, virtual_time
+
+pytestmark = virtual_time
 
 MIB = 1 << 20
 ID = "c0ffee"
@@ -125,11 +132,6 @@ def _with_change(limits: KernelLimits, change: GroupChange) -> KernelLimits:
             return limits
 
 
-class QuickClock(SystemClock):
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
-
-
 async def settle() -> None:
     """Until everybody has done what can be done without waiting."""
     for _ in range(20):
@@ -162,12 +164,9 @@ def each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-async def notifier(
-    containerd: Containerd, cgroups: CgroupsV2, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[LimitsNotifier]:
-    monkeypatch.setattr("livesize.runtime.containerd.limits_notifier.CLOSE_SECONDS", 0.2)
+async def notifier(containerd: Containerd, cgroups: CgroupsV2) -> AsyncIterator[LimitsNotifier]:
     stand_in: Any = containerd
-    notifier = LimitsNotifier(stand_in, cgroups, QuickClock())
+    notifier = LimitsNotifier(stand_in, cgroups, CLOCK)
     yield notifier
     await notifier.close()
 
@@ -282,6 +281,7 @@ async def test_while_containerd_is_away_cpu_is_written_at_once_each_time(
         await settle()
         assert written.done()
         assert cgroups.read_limits(PATH) == KernelLimits(50, quota_us, 64 * MIB)
+        await CLOCK.sleep(max(AGAIN_SECONDS))
         assert SetCpu(50, quota_us) in containerd.asked, "it is tried each time"
     containerd.is_away = False
     containerd.asked.clear()
@@ -341,7 +341,7 @@ async def test_who_closes_does_not_wait_for_a_containerd_that_is_away(
     containerd.is_away = True
     before = asyncio.all_tasks()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(CLOSE_SECONDS + 1):
         await notifier.close()
     assert asyncio.all_tasks() == before, "nothing is told any more"
 
@@ -353,7 +353,7 @@ async def test_an_update_that_is_cut_off_sets_nothing_back(
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
     await settle()
     containerd.kernel.have(LIMITS)  # as runc does that fails
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(CLOSE_SECONDS + 1):
         await notifier.close()
     assert cgroups.read_limits(PATH) == KernelLimits(50, 20_000, 64 * MIB)
 
@@ -367,7 +367,7 @@ async def test_what_begins_while_it_closes_ends_with_it(
     closing = asyncio.ensure_future(notifier.close())
     await settle()
     await resizer.write(ID, PATH, SetCpu(50, 20_000))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(CLOSE_SECONDS + 1):
         await closing
     assert asyncio.all_tasks() == before
 

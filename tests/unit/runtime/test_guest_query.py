@@ -11,11 +11,14 @@ from typing import Any
 import libvirt
 import pytest
 
+from livesize.machinery.clock import Clock, SystemClock
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, ImplausibleReportError
-from livesize.runtime.libvirt.guest_query import GuestQuery
+from livesize.runtime.libvirt.guest_query import AGENT_SECONDS, GuestQuery
 from livesize.runtime.vm import GuestSilentError
+from virtual_time import CLOCK, virtual_time
 
+SYSTEM = SystemClock()
 LIMITS = GuestLimits(max_vcpus=4, max_memory_bytes=2 << 30)
 FILES = {
     "/proc/meminfo": "MemTotal:  413216 kB\nMemFree: 1 kB\nMemAvailable:  378612 kB\n",
@@ -39,8 +42,8 @@ class Agent:
         module = SimpleNamespace(qemuAgentCommand=self._command)
         monkeypatch.setitem(sys.modules, "libvirt_qemu", module)
 
-    def query(self) -> GuestQuery:
-        return GuestQuery(self, LIMITS)
+    def query(self, clock: Clock = SYSTEM) -> GuestQuery:
+        return GuestQuery(self, LIMITS, clock)
 
     def guestVcpus(self) -> dict[str, str] | None:  # noqa: N802 — libvirt's name
         return self.vcpus
@@ -170,11 +173,13 @@ def test_no_answer_is_silence(agent: Agent) -> None:
         agent.query().switch_vcpus(2)
 
 
-def test_all_answers_together_have_their_time(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = agent.query()
-    monkeypatch.setattr(query, "_deadline", 0.0)
+@virtual_time
+async def test_all_answers_together_have_their_time(agent: Agent) -> None:
+    query = agent.query(CLOCK)
+    await CLOCK.sleep(AGENT_SECONDS)
+    query.view()
+    agent.asked.clear()
+    await CLOCK.sleep(0.1)
     with pytest.raises(GuestSilentError, match="longer than 5 s"):
         query.view()
     assert agent.asked == []

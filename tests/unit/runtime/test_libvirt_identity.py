@@ -17,6 +17,7 @@ from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.model import DomainKernel, DomainModel, parse, render
 from livesize.runtime.vm import Accelerator
 from livesize.runtime.vm_config import VmConfig
+from virtual_time import CLOCK
 
 MIB = 1024 * 1024
 OURS = DomainIdentity("vm-one", "pod-b")
@@ -112,7 +113,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
 
 def domain_of(connection: Connection) -> Domain:
     link: Any = SimpleNamespace(connection=lambda: connection)
-    return Domain(link, OURS, GuestLimits(4, 512 * MIB))
+    return Domain(link, OURS, GuestLimits(4, 512 * MIB), CLOCK)
 
 
 def earlier() -> DomainModel:

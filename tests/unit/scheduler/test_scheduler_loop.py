@@ -22,13 +22,10 @@ from livesize.api.roles import Role
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.direct_client import DirectClient
 from livesize.apiserver.keys import key_of
-from livesize.apiserver.namespaces import ensure_lasting_namespaces
-from livesize.apiserver.objects_cache import ObjectsCache
 from livesize.apiserver.records import stored_bytes
-from livesize.apiserver.service import ApiService
 from livesize.scheduler.loop import Scheduler
 from livesize.store.interface import Delete, Put
-from livesize.store.memory import MemoryStore
+from memory_service import MemoryService
 from virtual_time import CLOCK, virtual_context, virtual_time
 
 SCHEDULER = Identity("system:kube-scheduler", Role.SCHEDULER)
@@ -38,14 +35,11 @@ async def _take(_pod: str, _node: str) -> None:
     """No binding is refused."""
 
 
-class Server:
-    """The API service on a memory store. ``refuse_binding`` may raise; ``hides`` says which watch
-    events do not come through."""
+class Server(MemoryService):
+    """``refuse_binding`` may raise; ``hides`` says which watch events do not come through."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
-        self.cache = ObjectsCache(self.store)
-        self.service = ApiService(self.store, self.cache, virtual_context())
+        super().__init__(virtual_context())
         self.bindings: list[tuple[str, str]] = []
         self.bound_at: list[float] = []
         self.status_patches: list[tuple[str, Object]] = []
@@ -132,9 +126,7 @@ async def settle() -> None:
 @asynccontextmanager
 async def scheduling(server: Server) -> AsyncIterator[None]:
     """What was put before is there when the scheduler begins."""
-    feeding = asyncio.create_task(server.cache.run())
-    await server.cache.loaded.wait()
-    await ensure_lasting_namespaces(server.service)
+    await server.start()
     running = asyncio.create_task(
         Scheduler(SchedulerClient(server), context=virtual_context()).run()
     )
@@ -143,9 +135,9 @@ async def scheduling(server: Server) -> AsyncIterator[None]:
         yield
         assert not running.done(), running
     finally:
-        for task in (running, feeding):
-            task.cancel()
-        await asyncio.wait([running, feeding])
+        running.cancel()
+        await asyncio.wait([running])
+        await server.stop()
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ Which objects of a kind a node reaches, the kind says (livesize.api.node_scope).
 
 A node that could choose its labels, drop its taints or uncordon itself would draw pods to itself
 that are not meant for it; with an owner that is gone it would be collected, and come back as it
-likes. So it registers with labels that describe the machine, and changes of its Node annotations
-and status alone. (Kubernetes lets a kubelet also set labels outside of kubernetes.io.)
+likes. So it registers with labels that describe the machine, and changes of its Node annotations,
+status and the name of its architecture alone. (Kubernetes lets a kubelet also set labels outside of
+kubernetes.io.)
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from livesize.apiserver.auth.authorize import Access
 from livesize.apiserver.auth.node_reads import NODE_LEASES, scope_of
 
 HOSTNAME = "kubernetes.io/hostname"
+ARCHITECTURE = "kubernetes.io/arch"
 _LABELS = frozenset(
     {
         HOSTNAME,
-        "kubernetes.io/arch",
+        ARCHITECTURE,
         "kubernetes.io/os",
         "beta.kubernetes.io/arch",
         "beta.kubernetes.io/instance-type",
@@ -33,7 +35,6 @@ _LABELS = frozenset(
     }
 )
 _PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
-_UNCHANGEABLE = ("labels", "ownerReferences", "finalizers")
 
 
 def forbids_write(node: str, access: Access, old: Object | None, new: Object | None) -> str:
@@ -95,7 +96,9 @@ def forbids_creation(node: str, new: Object) -> str:
 
 def forbids_update(node: str, old: Object, new: Object) -> str:
     """Why a node may not change its Node so; empty where it may."""
-    for field in _UNCHANGEABLE:
+    if _chosen_labels(old) != _chosen_labels(new):
+        return f'node "{node}" is not allowed to modify labels of itself'
+    for field in ("ownerReferences", "finalizers"):
         if (lookup(old, "metadata", field) or None) != (lookup(new, "metadata", field) or None):
             return f'node "{node}" is not allowed to modify {field} of itself'
     before, after = (old.get("spec") or {}), (new.get("spec") or {})
@@ -107,3 +110,10 @@ def forbids_update(node: str, old: Object, new: Object) -> str:
         key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
     )
     return f'node "{node}" is not allowed to modify spec.{changed[0]} of itself' if changed else ""
+
+
+def _chosen_labels(node: Object) -> dict[str, str]:
+    """All but the one that says what the machine is: a newer agent may have a better name for it,
+    and says nothing of itself before it has corrected that."""
+    labels: dict[str, str] = lookup(node, "metadata", "labels", default={})
+    return {key: value for key, value in labels.items() if key != ARCHITECTURE}

@@ -29,6 +29,7 @@ from livesize.api.vm_changes import (
     VmChange,
     WriteNote,
 )
+from livesize.machinery.clock import Clock
 from livesize.runtime.interface import GoneError, RuntimeCallError
 from livesize.runtime.libvirt.changes import (
     Correction,
@@ -59,10 +60,15 @@ Call: TypeAlias = Callable[[Any], Correction]
 
 class Domain:
     def __init__(
-        self, connection: LibvirtConnection, identity: DomainIdentity, limits: GuestLimits
+        self,
+        connection: LibvirtConnection,
+        identity: DomainIdentity,
+        limits: GuestLimits,
+        clock: Clock,
     ) -> None:
         self._connection = connection
         self._limits = limits
+        self._clock = clock
         self._identity = identity
         self._what = f"the VM of pod {identity.pod_uid}"  # for sentences
         self._known: tuple[Any, Any] = None, None  # the domain, as a connection knows it
@@ -187,9 +193,7 @@ class Domain:
         """What a guest without our own line says through its agent; None where it does not.
         Raises UnfitWordsError."""
         try:
-            return self._do(
-                "ask the agent of", lambda domain: GuestQuery(domain, self._limits).view()
-            )
+            return self._do("ask the agent of", lambda domain: self._guest(domain).view())
         except ImplausibleReportError:
             raise
         except RuntimeCallError:
@@ -198,8 +202,7 @@ class Domain:
     def online_memory(self) -> bool:
         """See GuestTalk. It may take seconds."""
         return self._do(
-            "bring memory online in",
-            lambda domain: GuestQuery(domain, self._limits).online_memory(),
+            "bring memory online in", lambda domain: self._guest(domain).online_memory()
         )
 
     def _create(self, domain: Any) -> None:
@@ -209,8 +212,11 @@ class Domain:
 
     def _switch(self, domain: Any, count: int) -> Correction:
         """Nothing of the domain changes; the guest itself says whether it did it."""
-        GuestQuery(domain, self._limits).switch_vcpus(count)
+        self._guest(domain).switch_vcpus(count)
         return lambda reading: reading
+
+    def _guest(self, domain: Any) -> GuestQuery:
+        return GuestQuery(domain, self._limits, self._clock)
 
     def _do(self, what: str, call: Callable[[Any], T]) -> T:
         return self._on_connection(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.clock import Clock
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.compose import plan_switch
 from livesize.runtime.libvirt.connection import load_libvirt
@@ -44,8 +44,6 @@ for state in /sys/devices/system/memory/memory*/state; do
 done
 :
 """
-
-_CLOCK = SystemClock()
 
 T = TypeVar("T")
 
@@ -77,10 +75,11 @@ class MemoryBlock(msgspec.Struct, frozen=True):
 class GuestQuery:
     """One question to the agent of a domain of libvirt, which may take several calls."""
 
-    def __init__(self, domain: Any, limits: GuestLimits) -> None:
+    def __init__(self, domain: Any, limits: GuestLimits, clock: Clock) -> None:
         self._domain = domain
         self._limits = limits
-        self._deadline = _CLOCK.monotonic() + AGENT_SECONDS
+        self._clock = clock
+        self._deadline = clock.monotonic() + AGENT_SECONDS
         self._pause = threading.Event()  # never set: waiting on it is sleeping
 
     def view(self) -> GuestView:
@@ -181,7 +180,7 @@ class GuestQuery:
     def _command(self, name: str, kind: type[T], **arguments: object) -> T:
         import libvirt_qemu
 
-        if _CLOCK.monotonic() > self._deadline:
+        if self._clock.monotonic() > self._deadline:
             raise GuestSilentError(f"the guest's agent takes longer than {AGENT_SECONDS} s")
         words = json.dumps({"execute": name, "arguments": arguments})
         told = libvirt_qemu.qemuAgentCommand(self._domain, words, AGENT_SECONDS, 0)

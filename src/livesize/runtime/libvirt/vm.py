@@ -44,7 +44,7 @@ class Vm:
         self.identity = DomainIdentity(self.size.uid or self.uid, self.uid)
         self._environment = environment
         limits = GuestLimits(self.size.max_vcpus, self.size.max_memory_bytes)
-        self._domain = Domain(environment.connection, self.identity, limits)
+        self._domain = Domain(environment.connection, self.identity, limits, environment.clock)
         self._thread = VmThread(self.uid)
         self._lifecycle = VmLifecycle(
             record, folder, environment, owner, self._domain, self._thread
