@@ -118,8 +118,10 @@ class System:
         return self.api.phase(name)
 
     async def remove(self, name: str) -> None:
+        group = self.group(name).parent
         await self.api.mark_deleted(name)
         await self.until(lambda: not self.api.has(name), f"{name} is gone")
+        await self.until(lambda: not group.exists(), f"the group of {name} is gone")
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + 20

@@ -99,6 +99,37 @@ async def test_it_may_die_at_each_write(resource: Resource, after: bool) -> None
         assert (lookup(found, *PARTITION, default=0), "paused" in found["spec"]) == (0, False)
 
 
+@KINDS
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@virtual_time
+async def test_the_built_in_controllers_may_die_at_each_write(
+    resource: Resource, after: bool
+) -> None:
+    """Killed at their first write since the resize, their second, and so on, and started again."""
+    async with workload_cluster() as cluster:
+        before = await running(cluster, resource)
+        cluster.begin()
+        cpu, died = 1, 0
+        while True:
+            cpu += 1
+            killed = cluster.built_in
+            killed.die(died, after=after)
+            await cluster.resize(resource, str(cpu))
+            await cluster.until_released(resource)
+            await cluster.clock.sleep(1)
+            killed.live()
+            assert await cluster.sizes() == [str(cpu)] * 3
+            if not killed.dead.is_set():
+                break
+            died += 1
+        assert died >= {STATEFUL_SETS: 5, DEPLOYMENTS: 3}[resource]
+        assert {name: len(known) for name, known in cluster.uids.items()} == dict.fromkeys(
+            before, 1
+        )
+        found = await cluster.get(resource)
+        assert (lookup(found, *PARTITION, default=0), "paused" in found["spec"]) == (0, False)
+
+
 async def fill(cluster: WorkloadCluster, node: str, cpu: str) -> None:
     """So that so much less is left of it."""
     sizes = {"requests": {"cpu": cpu, "memory": "1Mi"}}

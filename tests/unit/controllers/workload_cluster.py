@@ -1,6 +1,6 @@
 """A cluster on virtual time: the real API service, scheduler and agents, machines in memory.
 
-The built-in controllers are those of the control plane. in_place runs beside them, and may die at
+The built-in controllers are those of the control plane. in_place runs beside them. Both may die at
 any write.
 """
 
@@ -117,11 +117,45 @@ class MortalClient(KubernetesOnly):
         return answer
 
 
+class DyingClient:
+    """Of the built-in controllers: lives until ``die`` is told at which of the writes that are to
+    come it ends, before or after it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._left, self._after = float("inf"), False
+        self.dead = asyncio.Event()
+
+    def die(self, writes: int, *, after: bool) -> None:
+        self._left, self._after = writes, after
+
+    def live(self) -> None:
+        self._left = float("inf")
+
+    def __getattr__(self, name: str) -> Any:
+        request = getattr(self._client, name)
+        if name not in {"create", "update", "patch", "delete", "post"}:
+            return request
+
+        async def write(resource: Resource, *given: Any, **more: Any) -> Object:
+            if resource.kind != "Event":
+                self._left -= 1
+            if self._left >= 0:
+                written: Object = await request(resource, *given, **more)
+                return written
+            if self._after and not self.dead.is_set():
+                await request(resource, *given, **more)
+            self.dead.set()
+            return await asyncio.Event().wait()  # type: ignore[return-value]  # it is cancelled
+
+        return write
+
+
 class WorkloadCluster:
     def __init__(self, nodes: int, cpu_milli: int) -> None:
         self.context = seeded_context(1, VirtualClock())
         self.clock = self.context.clock
-        parts = {"scheduler": (schedule, SCHEDULER), "cluster": (control_cluster, CONTROLLERS)}
+        parts = {"scheduler": (schedule, SCHEDULER), "cluster": (self._control, CONTROLLERS)}
         self.plane = ControlPlane(MemoryStore(), self.context, parts)
         trace = Trace(None)
         self.network = Network(self.plane, self.clock, self.context.random, trace, QUIET)
@@ -142,6 +176,19 @@ class WorkloadCluster:
         self.uids: dict[str, list[str]] = {}
         """Of each pod, those that it has had."""
         self._in_place: asyncio.Task[None] | None = None
+        self.built_in = DyingClient(self.user)
+        """Of the controllers that the cluster brings."""
+
+    async def _control(self, client: Client, context: Context) -> None:
+        """The built-in controllers; those that have died are started again."""
+        while True:
+            mortal = self.built_in = DyingClient(client)
+            work = asyncio.create_task(control_cluster(mortal, context))
+            try:
+                await mortal.dead.wait()
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
 
     def begin(
         self, writes: float = float("inf"), *, after: bool = False, refuse: Refuse = take_all
