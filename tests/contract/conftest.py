@@ -37,6 +37,6 @@ def kubernetes(request: pytest.FixtureRequest, not_run: Callable[[str], NoReturn
     """Kubernetes' own API server, shared by the tests of a run; the first run builds it."""
     if find_etcd() is None:
         not_run("needs etcd")
-    build_program("kube-apiserver")
+    build_program("kube-apiserver", not_run)
     server: KubeServer = request.getfixturevalue("_shared_kubernetes")
     return server

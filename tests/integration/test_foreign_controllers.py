@@ -5,11 +5,12 @@ resized in place all the same: the processes of real containers go on."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -51,8 +52,10 @@ class Kubernetes(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
-    build_program("kube-controller-manager")
+def kubernetes(
+    tmp_path_factory: pytest.TempPathFactory, not_run: Callable[[str], NoReturn]
+) -> Iterator[Kubernetes]:
+    build_program("kube-controller-manager", not_run)
     folder = tmp_path_factory.mktemp("kubernetes")
     up, log, kubeconfig = Up(folder / "up"), folder / "kcm.log", folder / "kcm.kubeconfig"
     try:
@@ -164,6 +167,12 @@ def running(
     finally:
         up.request("DELETE", made.path)
         up.wait_until(lambda: not made.pods(), f"garbage collection of {name}")
+
+
+def test_only_controllers_run_that_no_other_cluster_has(kubernetes: Kubernetes) -> None:
+    told = kubernetes.up.kubectl("get", "--raw", "/metrics").stdout
+    named = set(re.findall(r'controller="([^"]+)"', told))
+    assert named == {"resize-deadline", "in-place", "scheduler"}
 
 
 @pytest.mark.parametrize("annotations", [PREFERRED, POLICY], ids=["action", "policy"])
