@@ -1,5 +1,5 @@
-"""A real Kubernetes API server for tests, on etcd: whoever has `kube-apiserver` has it
-(`scripts/build-kubernetes` builds one from Debian's sources)."""
+"""Programs of Kubernetes for tests: its API server, on etcd, and its controllers, on any API server
+(`scripts/build-kubernetes` builds them from Debian's sources)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -22,6 +22,8 @@ from etcd_servers import cluster, free_ports
 
 START_SECONDS = 60.0
 TOKEN = "contract"
+LACKS_SOURCES = 3
+"""How scripts/build-kubernetes ends then."""
 
 
 class KubeServer(NamedTuple):
@@ -30,16 +32,50 @@ class KubeServer(NamedTuple):
     token: str
 
 
-def find_kube_apiserver() -> str | None:
+def find_program(name: str) -> str | None:
     """On PATH, or beside this Python."""
-    beside = Path(sys.executable).with_name("kube-apiserver")
-    return shutil.which("kube-apiserver") or (str(beside) if beside.exists() else None)
+    beside = Path(sys.executable).with_name(name)
+    return shutil.which(name) or (str(beside) if beside.exists() else None)
+
+
+def build_program(name: str, not_run: Callable[[str], NoReturn]) -> None:
+    """Where PATH has none. A machine whose apt has not got the sources says so."""
+    if shutil.which(name) is None:
+        script = Path(__file__).parents[1] / "scripts" / "build-kubernetes"
+        done = subprocess.run(
+            [script, name], check=False, stderr=subprocess.PIPE, text=True, timeout=3600
+        )
+        if done.returncode == LACKS_SOURCES:
+            not_run(done.stderr.splitlines()[-1])
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+@contextlib.contextmanager
+def controller_manager(kubeconfig: Path, log: Path, *controllers: str) -> Iterator[None]:
+    program = find_program("kube-controller-manager")
+    assert program is not None
+    arguments = {
+        "kubeconfig": kubeconfig,
+        "controllers": ",".join(controllers),
+        "kube-api-content-type": "application/json",
+        "port": 0,
+        "secure-port": 0,
+    }
+    words = [f"--{name}={value}" for name, value in arguments.items()]
+    with log.open("wb") as output:
+        process = subprocess.Popen([program, *words], stdout=output, stderr=output)
+        try:
+            yield
+            assert process.poll() is None, log.read_text()[-2000:]
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager
 def kube_server(folder: Path) -> Iterator[KubeServer]:
     """It lets everybody who has the token do everything, and has no controllers."""
-    program = find_kube_apiserver()
+    program = find_program("kube-apiserver")
     assert program is not None
     (port,) = free_ports(1)
     key = folder / "service-accounts.key"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from etcd_servers import Member, cluster, find_etcd
-from kube_servers import KubeServer, find_kube_apiserver, kube_server
+from kube_servers import KubeServer, build_program, kube_server
 
 
 @pytest.fixture(scope="session")
@@ -39,8 +37,6 @@ def kubernetes(request: pytest.FixtureRequest, not_run: Callable[[str], NoReturn
     """Kubernetes' own API server, shared by the tests of a run; the first run builds it."""
     if find_etcd() is None:
         not_run("needs etcd")
-    if find_kube_apiserver() is None:
-        script = Path(__file__).parents[2] / "scripts" / "build-kubernetes"
-        subprocess.run([script, "kube-apiserver"], check=True, timeout=3600)
+    build_program("kube-apiserver", not_run)
     server: KubeServer = request.getfixturevalue("_shared_kubernetes")
     return server

@@ -1,4 +1,8 @@
-"""Objects without nulls: null means absent, as Kubernetes decodes."""
+"""Objects without nulls: null means absent, as Kubernetes decodes.
+
+A ControllerRevision's data is not decoded, and stays as it came: Kubernetes' controller of
+StatefulSets finds a revision again by its very bytes, which have a ``creationTimestamp: null``.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ def without_nulls(obj: Object) -> Object:
     except TypeError:  # too deep or too large a number to encode: validation is next
         pass
     pruned: Object = _pruned(obj)
+    if obj.get("kind") == "ControllerRevision" and obj.get("data") is not None:
+        return {key: obj[key] if key == "data" else item for key, item in pruned.items()}
     return pruned
 
 

@@ -190,7 +190,7 @@ def _named(obj: Object, kind: str, api_version: str) -> Object:
         raise bad_request(f'the kind in the data ("{given_kind}") is not the expected "{kind}"')
     if given_version and given_kind:
         return obj
-    return {"kind": kind, "apiVersion": api_version, **without_nulls(obj)}
+    return without_nulls({**obj, "kind": kind, "apiVersion": api_version})
 
 
 def _refused(expected: ExpectedBody, why: str, patch: Any) -> Exception:

@@ -64,7 +64,7 @@ RETRY_SECONDS = 30.0
 _ROUNDED_SECONDS = 1.0
 """Times are written in whole seconds, rounded down; no resize gets less than its deadline."""
 _RESTART_ONLY = "its policy is RestartOnly for what has changed"
-_RESTART_ASKED = "resizeAction is Restart"
+_RESTART_REQUESTED = "resizeAction is Restart"
 ENDED = ("Failed", "Succeeded")
 
 
@@ -118,7 +118,7 @@ class Aim(msgspec.Struct, frozen=True):
     revision: str
     is_held: bool
     is_on_delete: bool
-    is_restart_asked: bool
+    is_restart_requested: bool
     deadline_seconds: float
     fallback: PodStanding
     """At the deadline: WAITS (for ever), RECREATE or REVERT."""
@@ -135,7 +135,7 @@ def aim_of(workload: Object, origins: Mapping[str, Origin], revision: str, *, is
         revision=revision,
         is_held=is_held,
         is_on_delete=strategy == "OnDelete",
-        is_restart_asked=action_of(workload) is RequestedAction.RESTART,
+        is_restart_requested=action_of(workload) is RequestedAction.RESTART,
         deadline_seconds=deadline_seconds(workload),
         fallback=_fallback(workload),
     )
@@ -276,8 +276,8 @@ class PodJudge(msgspec.Struct, frozen=True):
 
     def _restart(self, pod: Object, policy: ResizeAction | None) -> PodState | None:
         """It takes another pod to change what ``policy`` is about; None where it does not."""
-        if policy is not None and self.aim.is_restart_asked:
-            return self._recreate(pod, "Restart", _RESTART_ASKED)
+        if policy is not None and self.aim.is_restart_requested:
+            return self._recreate(pod, "Restart", _RESTART_REQUESTED)
         if policy is ResizeAction.RESTART_POD:
             return self._recreate(pod, "RestartOnly", _RESTART_ONLY)
         return None

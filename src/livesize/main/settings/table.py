@@ -246,6 +246,15 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("node", "scheduler"),
     ),
     Setting(
+        "controllers",
+        (Part.UP, Part.CONTROLLERS),
+        "Which controllers run. ours: without those that every Kubernetes cluster has; another"
+        " program does their work, such as kube-controller-manager.",
+        SettingKind.CHOICE,
+        "all",
+        choices=("all", "ours"),
+    ),
+    Setting(
         "trust-editors",
         SERVERS,
         "Let editors run containers as processes of a machine, though the API server answers other"

@@ -42,6 +42,7 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True):
     log_format: str = "text"
     holder: str = "up"
     resize_judge: str = "node"
+    controllers: str = "all"
     apiserver: ApiServerSettings = ApiServerSettings()
 
 
@@ -113,7 +114,7 @@ async def _work(
         (Part.SCHEDULER, scheduling, Identity("system:kube-scheduler", Role.SCHEDULER)),
         (
             Part.CONTROLLERS,
-            functools.partial(control, metrics=metrics),
+            functools.partial(control, metrics=metrics, controllers=settings.controllers),
             Identity("system:kube-controller-manager", Role.CONTROLLER),
         ),
     )

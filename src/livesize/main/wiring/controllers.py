@@ -46,15 +46,24 @@ OURS: tuple[Callable[[Context], Controller[Any]], ...] = (
 """They read and write only what any Kubernetes API server serves, and run on every cluster."""
 
 
-async def control(client: Client, context: Context, metrics: KitMetrics | None = None) -> None:
-    """Run them all, until cancelled."""
-    controllers = [make(context) for make in (*CLUSTER, *OURS)]
-    await run_controllers(controllers, client, context, metrics or KitMetrics())
+CHOICES = {"all": (*CLUSTER, *OURS), "ours": OURS}
+"""By the setting ``controllers``."""
 
 
-def run_controllers_command(**settings: Any) -> None:
+async def control(
+    client: Client,
+    context: Context,
+    metrics: KitMetrics | None = None,
+    controllers: str = "all",
+) -> None:
+    """Run the chosen ones, until cancelled."""
+    made = [make(context) for make in CHOICES[controllers]]
+    await run_controllers(made, client, context, metrics or KitMetrics())
+
+
+def run_controllers_command(controllers: str, **settings: Any) -> None:
     from livesize.main.wiring.remote_process import run_remote_process
 
     metrics = KitMetrics()
-    work = functools.partial(control, metrics=metrics)
+    work = functools.partial(control, metrics=metrics, controllers=controllers)
     run_remote_process(Part.CONTROLLERS, work, metrics, **settings)

@@ -90,6 +90,7 @@ class UpOptions(ApiServerOptions, frozen=True, kw_only=True):
     container_log_max_size: str = "10Mi"
     container_log_max_files: str = "5"
     resize_judge: str = "node"
+    controllers: str = "all"
     keep: bool = False
 
 
@@ -215,6 +216,7 @@ class _Up:
             log_format=self._options.log_format,
             holder=self._holder(),
             resize_judge=self._options.resize_judge,
+            controllers=self._options.controllers,
             apiserver=apiserver,
         )
         spec = ChildSpec(
