@@ -83,7 +83,7 @@ async def containerd_resizes(context: Context) -> list[Measured]:
 
 
 async def measure(context: Context, client: HttpClient, system: System) -> list[Measured]:
-    cgroups = open_cgroups()
+    cgroups = open_cgroups(SystemClock())
     wanted = manifest("bench-0", image=BUILT_IN_IMAGE, size=SMALL)
     pod = await ready_pod(client, {**wanted, "spec": {**wanted["spec"], "hostNetwork": True}})
     identity = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]

@@ -151,7 +151,7 @@ async def bare_calls(context: Context, system: System) -> AsyncIterator[BareCall
     clock = SystemClock()
     root = system.directory.containerd / "containerd"
     client = CriClient(ContainerdDaemon(root, clock, sandbox_image=BUILT_IN_IMAGE).socket, clock)
-    version = open_cgroups().version
+    version = open_cgroups(SystemClock()).version
     try:
         yield BareCalls(Containers(client, "bench", context.folder, version, clock), version)
     finally:

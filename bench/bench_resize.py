@@ -47,6 +47,7 @@ from livesize.api.resources import parse_resources
 from livesize.apiserver.tls import TlsFiles
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
 from livesize.runtime.interface import ContainerGroup
@@ -144,7 +145,7 @@ async def measure_resizes(
     files = TlsFiles(tls / "ca.crt", tls / "apiserver.crt", tls / "apiserver.key")
     port = int(client.server.rpartition(":")[2])
     product = await Wire.open(Address(port, files.ca_cert))
-    cgroups = open_cgroups()
+    cgroups = open_cgroups(SystemClock())
     path = group_path(system.root_group, ContainerGroup(uid_of(pod), "app"))
     cpu_file, memory_file = limit_files(cgroups, path)
     answer = orjson.dumps(pod)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.guest_channels import CHANNEL
 from livesize.runtime.libvirt.daemon import LibvirtDaemon
@@ -45,7 +46,7 @@ class RawGroup:
     """As deep down as the product's own, and as heavy."""
 
     def __init__(self, node: str) -> None:
-        self._cgroups = open_cgroups()
+        self._cgroups = open_cgroups(SystemClock())
         self._paths = [f"livesize/{node}-raw", f"livesize/{node}-raw/pod"]
         self._paths.append(f"{self._paths[-1]}/vm")
         for path in self._paths:

@@ -9,6 +9,7 @@ import pytest
 
 from guest.workload import POD, Workload, container_group, make_pod, remove_pod
 from livesize.api.kernel_units import CPU_PERIOD_US, KernelLimits
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
@@ -19,7 +20,7 @@ SPIN = "while True: pass"
 
 @pytest.fixture
 def driver() -> Iterator[CgroupsV2]:
-    made = CgroupsV2("/sys/fs/cgroup")
+    made = CgroupsV2("/sys/fs/cgroup", SystemClock())
     make_pod(made)
     yield made
     remove_pod(made)
@@ -47,7 +48,7 @@ def test_a_quota_bounds_a_running_process_and_is_changed_live(driver: CgroupsV2)
 
 
 def test_a_group_made_anew_is_not_taken_for_the_one_before(driver: CgroupsV2) -> None:
-    group, somebody_else = container_group("main"), CgroupsV2("/sys/fs/cgroup")
+    group, somebody_else = container_group("main"), CgroupsV2("/sys/fs/cgroup", SystemClock())
     for weight, quota_us, limit_bytes in ((50, 25_000, 64 << 20), (25, 50_000, 32 << 20)):
         driver.write_cpu(group, weight, quota_us)
         driver.write_memory(group, limit_bytes)

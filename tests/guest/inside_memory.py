@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from guest.workload import MIB, NAMES, POD, Workload, container_group, make_pod, remove_pod
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.interface import MemoryInUseError
 
@@ -50,7 +51,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def driver() -> Iterator[CgroupsV2]:
-    made = CgroupsV2("/sys/fs/cgroup")
+    made = CgroupsV2("/sys/fs/cgroup", SystemClock())
     make_pod(made)
     for name in NAMES:
         made.write_memory(container_group(name), 200 * MIB)

@@ -74,7 +74,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def driver() -> Iterator[CgroupsV2]:
-    made = CgroupsV2("/sys/fs/cgroup")
+    made = CgroupsV2("/sys/fs/cgroup", SystemClock())
     make_pod(made)
     made.write_memory(GROUP, LARGE)
     Path("/proc/sys/vm/drop_caches").write_text("1")

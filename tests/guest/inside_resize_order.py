@@ -59,7 +59,7 @@ def _limit(path: Path) -> int | None:
 
 @pytest.fixture
 def groups(root_group: str) -> Iterator[EmptyGroups]:
-    driver = CgroupsV2(MOUNT)
+    driver = CgroupsV2(MOUNT, SystemClock())
     driver.make(root_group)
     made = EmptyGroups(driver, root_group)
     yield made

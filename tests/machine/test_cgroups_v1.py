@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.interface import GoneError, MemoryInUseError, RuntimeCallError
@@ -25,7 +26,7 @@ HOLD = "x = b'x' * ({} * 1024 * 1024); print('held', flush=True); input()"
 
 @pytest.fixture
 def cgroups(not_run: Callable[[str], NoReturn]) -> CgroupDriver:
-    driver = open_cgroups()
+    driver = open_cgroups(SystemClock())
     if driver.version is not CgroupVersion.V1:
         not_run("needs control groups of version 1")
     return driver
@@ -80,7 +81,7 @@ def test_limits_stand_in_the_kernels_files(cgroups: CgroupDriver, pod: str) -> N
 
 
 def test_a_group_made_anew_is_not_taken_for_the_one_before(cgroups: CgroupDriver, pod: str) -> None:
-    group, somebody_else = f"{pod}/c-main", open_cgroups()
+    group, somebody_else = f"{pod}/c-main", open_cgroups(SystemClock())
     for weight, quota_us, limit_bytes in ((512, 25_000, 100 * MIB), (256, 50_000, 64 * MIB)):
         cgroups.write_cpu(group, weight, quota_us)
         cgroups.write_memory(group, limit_bytes)

@@ -39,6 +39,7 @@ from livesize.runtime.interface import (
 )
 from livesize.runtime.streams import ExecRequest, Session
 from local_registry import Registry, serving
+from system.networks import SUBNET, write_network
 
 pytestmark = pytest.mark.containers
 
@@ -383,35 +384,16 @@ async def test_without_cni_a_pod_network_is_refused_plainly(
         assert runtime.list_pods() == ()
 
 
-# Gives every pod the same address, and asks nothing of the kernel.
-PLUGIN = """#!/bin/sh
-case "$CNI_COMMAND" in
-VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
-ADD)
-  address=10.99.0.7/24
-  [ "$CNI_IFNAME" = lo ] && address=127.0.0.1/8
-  printf '{"cniVersion":"0.3.1","interfaces":[{"name":"%s","sandbox":"%s"}],' \\
-    "$CNI_IFNAME" "$CNI_NETNS"
-  printf '"ips":[{"version":"4","address":"%s","interface":0}]}' "$address" ;;
-esac
-"""
-NETWORK = '{"cniVersion":"0.3.1","name":"test","plugins":[{"type":"livesize-test"}]}'
-
-
 async def test_with_cni_a_pod_has_an_address_of_its_own(
     containerd_folder: Path, root_group: str, tmp_path: Path
 ) -> None:
-    for name in ("loopback", "livesize-test"):
-        (tmp_path / name).write_text(PLUGIN)
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "net.d").mkdir()
-    (tmp_path / "net.d" / "10-test.conflist").write_text(NETWORK)
-    cni = CniFolders(str(tmp_path), str(tmp_path / "net.d"))
+    write_network(tmp_path / "bin", tmp_path / "net.d")
+    cni = CniFolders(str(tmp_path / "bin"), str(tmp_path / "net.d"))
     async with opened(containerd_folder, root_group, ContainerdSettings(cni=cni)) as runtime:
         await runtime.create_pod(msgspec.structs.replace(POD, host_network=False))
         pod = runtime.pod(UID)
         assert pod is not None
-        assert pod.address == "10.99.0.7"
+        assert pod.address == f"{SUBNET}.2"
         view = await runtime.start_container(config())
         own = Path(f"/proc/{view.pid}/ns/net").readlink()
         assert own != Path("/proc/self/ns/net").readlink()

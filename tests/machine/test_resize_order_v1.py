@@ -107,7 +107,7 @@ def _limit(path: Path) -> int | None:
 
 @pytest.fixture
 def groups(root_group: str) -> Iterator[EmptyGroups]:
-    driver = open_cgroups()
+    driver = open_cgroups(SystemClock())
     if driver.version is not CgroupVersion.V1:
         pytest.fail("this machine has cgroup v2: run the cgroup_v2 tier")
     driver.make(root_group)

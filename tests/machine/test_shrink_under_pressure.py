@@ -20,6 +20,7 @@ import pytest
 
 from livesize.api.kernel_units import CgroupVersion
 from livesize.api.resize_deadline import DEADLINE, ON_DEADLINE
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.interface import MemoryInUseError
@@ -260,7 +261,7 @@ sys.stdin.readline()
 def group(
     root_group: str, not_run: Callable[[str], NoReturn]
 ) -> Iterator[tuple[CgroupDriver, str]]:
-    driver = open_cgroups()
+    driver = open_cgroups(SystemClock())
     if driver.version is not CgroupVersion.V1:
         not_run("needs control groups of version 1")
     path = f"{root_group}/pod-u/c-main"

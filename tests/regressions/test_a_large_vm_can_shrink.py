@@ -13,6 +13,7 @@ import pytest
 
 from livesize.api.group_changes import SetMemory
 from livesize.api.vm_size import VmSize, vm_overhead_bytes
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.v2 import CgroupsV2
@@ -39,7 +40,7 @@ async def test_the_group_follows_a_guest_that_uses_all_of_its_memory(
         "memory.stat": f"active_anon {held}\nkernel 0",
     }.items():
         (group / name).write_text(text)
-    cgroups = CgroupsV2(str(tmp_path), files=GroupFileCache(0))
+    cgroups = CgroupsV2(str(tmp_path), SystemClock(), files=GroupFileCache(0))
     settings = LibvirtSettings(cgroups=cgroups)
     runtime = LibvirtRuntime(tmp_path, tmp_path, "vms", system_context(), settings=settings)
     await runtime.write(PodGroup("u"), SetMemory(target))

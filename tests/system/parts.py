@@ -75,7 +75,7 @@ class Process:
         assert "Traceback" not in self.said()
 
 
-def _command(*words: str) -> str:
+def run_here(*words: str) -> str:
     """In this process: a Python that starts costs half a second."""
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
@@ -123,7 +123,7 @@ class Cluster(Up):
 
     def admin_command(self, server: str, *words: str) -> str:
         """A command on the machine of an API server, in its data directory."""
-        return _command(*words, "--data-dir", str(self.directory / server))
+        return run_here(*words, "--data-dir", str(self.directory / server))
 
     def certificate(self, server: str, name: str, role: str, *more: str) -> Path:
         words = ["cert", "create", name, "--role", role, "--directory", str(self.directory)]
@@ -139,7 +139,7 @@ class Cluster(Up):
         """Make this machine a node, as docs/running-parts.md says."""
         line = self.admin_command(server, "token", "create", "--join").splitlines()[0]
         words = [*line.split()[1:], "--node-name", self.node]
-        _command(*words, "--data-dir", str(self.directory / "node"))
+        run_here(*words, "--data-dir", str(self.directory / "node"))
 
     def add_agent(self, *more: str) -> Process:
         claim(self.node, self.directory)

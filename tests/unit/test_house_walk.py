@@ -32,6 +32,7 @@ from livesize.cli.app import cli
 from livesize.client.http import HttpClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.kubeconfig import connection_from
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import group_path
@@ -262,7 +263,7 @@ async def test_one_patch_goes_that_way_down_to_the_cgroup(tmp_path: Path, root_g
         await resize_container(system, watched)
         pod = await system.pod("db")
         group = group_path(root_group, ContainerGroup(pod["metadata"]["uid"], "app"))
-        limits = open_cgroups().read(group).limits
+        limits = open_cgroups(SystemClock()).read(group).limits
         assert (limits.cpu_quota_us, limits.memory_limit_bytes) == (30_000, 64 << 20)
 
     assert await once(tmp_path, of_this_machine(walk(PATCH)), resize, root_group) == (
@@ -279,7 +280,7 @@ async def test_a_pod_is_created_that_way_down_to_its_process(
 
 
 def of_this_machine(places: list[Place]) -> list[Place]:
-    version = open_cgroups().version.name.lower()
+    version = open_cgroups(SystemClock()).version.name.lower()
     return [
         place._replace(file=place.file.replace("cgroups/v1.py", f"cgroups/{version}.py"))
         for place in places

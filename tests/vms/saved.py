@@ -149,7 +149,7 @@ class SavedGuest:
         """Groups and records as a start leaves them."""
         ticks, now = read_start_ticks(pid), time.time()
         assert ticks is not None
-        groups = PodGroups(open_cgroups(), self.where.group, SystemClock())
+        groups = PodGroups(open_cgroups(SystemClock()), self.where.group, SystemClock())
         for group in (PodGroup(UID), ContainerGroup(UID, "vm")):
             groups.make(group, LIMITS)
         groups.join(ContainerGroup(UID, "vm"), pid)

@@ -79,7 +79,7 @@ class _Demo:
         self._system = system
         self._clock = clock
         self._with_vm = with_vm
-        self._cgroups = open_cgroups()
+        self._cgroups = open_cgroups(clock)
 
     async def run(self) -> None:
         client = await HttpClient.open(connection_from(self._system.directory.kubeconfig))

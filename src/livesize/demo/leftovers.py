@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.data_directory import DataDirectory
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.cgroups.interface import CgroupDriver
@@ -36,7 +37,7 @@ class DemoLeftovers(msgspec.Struct, frozen=True):
 
 
 def find_leftovers(folder: Path, root_groups: tuple[str, ...]) -> DemoLeftovers:
-    cgroups = open_cgroups()
+    cgroups = open_cgroups(SystemClock())
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return DemoLeftovers(
         tuple(sorted(pid for pid in pids if pid != os.getpid() and _belongs(pid, folder))),
@@ -56,7 +57,7 @@ def wait_for_nothing(folder: Path, root_groups: tuple[str, ...], seconds: float)
 
 def remove_by_force(folder: Path, root_groups: tuple[str, ...]) -> None:
     """The last resort, for a machine that is left clean even so."""
-    cgroups = open_cgroups()
+    cgroups = open_cgroups(SystemClock())
     for _ in _polls(_FORCE_SECONDS):
         left = find_leftovers(folder, root_groups)
         if not left:

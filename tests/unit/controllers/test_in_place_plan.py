@@ -200,7 +200,6 @@ def with_policy(made: Object, policy: str) -> Object:
 @pytest.mark.parametrize("strategy", ["OnDelete", "RollingUpdate"])
 @pytest.mark.parametrize("able", [True, False])
 def test_ibms_table(action: str, policy: str, strategy: str, able: bool) -> None:
-    """RestartOnly and the action Restart are not seen at all: a rollout."""
     small, large = with_policy(SMALL, policy), with_policy(LARGE, policy)
     spec = {"updateStrategy": {"type": "OnDelete"}} if strategy == "OnDelete" else {}
     steady = workload("StatefulSet", action, template=small, **spec)
@@ -221,15 +220,42 @@ def test_ibms_table(action: str, policy: str, strategy: str, able: bool) -> None
 
 
 @pytest.mark.parametrize("strategy", ["OnDelete", "RollingUpdate"])
-def test_restart_only_is_a_rollout_or_waits_for_its_user(strategy: str) -> None:
-    small, large = with_policy(SMALL, RECREATES), with_policy(LARGE, RECREATES)
+@pytest.mark.parametrize(
+    ("policy", "action", "why"),
+    [
+        (RECREATES, "InPlaceResize", "RestartOnly: its policy is RestartOnly"),
+        (LIVE, "Restart", "Restart: resizeAction is Restart; delete the pod"),
+        (RESTARTS, "Restart", "Restart: resizeAction is Restart; delete the pod"),
+    ],
+)
+def test_a_restart_is_a_rollout_or_waits_for_its_user(
+    strategy: str, policy: str, action: str, why: str
+) -> None:
+    small, large = with_policy(SMALL, policy), with_policy(LARGE, policy)
     spec = {"updateStrategy": {"type": "OnDelete"}} if strategy == "OnDelete" else {}
-    written = changed(workload("StatefulSet", template=small, **spec), large)
+    written = changed(workload("StatefulSet", action, template=small, **spec), large)
     assert hold_of(written) is None
     found = plan(written, three("old", "old", "old", target=large, own=small), r1=small)
     assert words(found) == []
     if strategy == "OnDelete":
-        assert {one["reason"] for one in status_of(found)["unfinished"]} == {"AwaitsDeletion"}
+        unfinished = status_of(found)["unfinished"]
+        assert {one["reason"] for one in unfinished} == {"AwaitsDeletion"}
+        assert all(one["message"].startswith(why) for one in unfinished)
+
+
+def test_under_on_delete_the_action_restart_resizes_no_running_pod() -> None:
+    """Not even one that has the newest revision, and of which somebody requests another size."""
+    on_delete = workload("StatefulSet", "Restart", updateStrategy={"type": "OnDelete"})
+    written = changed(on_delete, LARGE)
+    asked = requested(pod("db-0", LARGE, "r2"), template("4"), condition("Deferred"))
+    assert words(plan(written, [asked, *three("done", "done", "done")[1:]])) == []
+
+
+def test_under_on_delete_policies_alone_wait_for_nobody_also_with_the_action_restart() -> None:
+    steady = workload("StatefulSet", "Restart", updateStrategy={"type": "OnDelete"})
+    target = template(resizePolicy=RESTART)
+    found = plan(changed(steady, target), three("old", "done", "done", target=target))
+    assert words(found) == ["adjust db-0"]
 
 
 def test_under_on_delete_a_pod_with_another_image_is_resized_and_not_counted() -> None:

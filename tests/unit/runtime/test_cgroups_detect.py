@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups, parse_mounts
 from livesize.runtime.cgroups.interface import group_path, shrink_margin
 from livesize.runtime.cgroups.v1 import CgroupsV1
@@ -51,14 +52,14 @@ def test_the_driver(tmp_path: Path, controllers: str, driver: type) -> None:
     (tmp_path / "cgroup.controllers").write_text(controllers)
     table = tmp_path / "mountinfo"
     table.write_text(f"{V1}40 30 0:40 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
-    assert isinstance(open_cgroups(table), driver)
+    assert isinstance(open_cgroups(SystemClock(), table), driver)
 
 
 def test_a_machine_without_control_groups_is_told_what_is_missing(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text("24 1 0:21 / /sys rw - sysfs sysfs rw\n")
     with pytest.raises(RuntimeCallError, match="mount cgroup2"):
-        open_cgroups(table)
+        open_cgroups(SystemClock(), table)
 
 
 def test_where_groups_stand() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups import narrow as narrowing
 from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.interface import shrink_margin, unreclaimable_bytes
@@ -63,7 +64,7 @@ def stat(*, anon: int = 0, file: int = 0, kernel: int = 0, locked: int = 0) -> s
 
 
 def test_a_burst_is_allowed_where_the_kernel_can_do_it(mount: Path) -> None:
-    cgroups, file = CgroupsV2(str(mount)), mount / GROUP / "cpu.max.burst"
+    cgroups, file = CgroupsV2(str(mount), SystemClock()), mount / GROUP / "cpu.max.burst"
     cgroups.write_burst(GROUP, 20_000)
     assert not file.exists(), "before 5.14 it cannot, and that is no failure"
     file.write_text("0\n")
@@ -72,19 +73,18 @@ def test_a_burst_is_allowed_where_the_kernel_can_do_it(mount: Path) -> None:
 
 
 def test_a_group_is_read_whole(mount: Path) -> None:
-    reading = CgroupsV2(str(mount)).read(GROUP)
+    reading = CgroupsV2(str(mount), SystemClock()).read(GROUP)
     assert reading.limits == KernelLimits(39, 50_000, 64 * MIB)
     assert reading.cpu_usage_ns == 1_234_000
     assert reading.memory_usage_bytes == 50 * MIB
     assert reading.memory_unreclaimable_bytes == 21 * MIB
     assert reading.oom_kills == 2  # not the 4711 tries
-    assert CgroupsV2(str(mount)).version is CgroupVersion.V2
+    assert CgroupsV2(str(mount), SystemClock()).version is CgroupVersion.V2
 
 
 def test_limits_are_written_where_the_kernel_reads_them(mount: Path) -> None:
-    driver = CgroupsV2(
-        str(mount), files=GroupFileCache(0)
-    )  # plain files keep what is not overwritten
+    no_cache = GroupFileCache(0)  # plain files keep what is not overwritten
+    driver = CgroupsV2(str(mount), SystemClock(), no_cache)
     driver.write_cpu(GROUP, 100, 20_000)
     driver.write_pids(GROUP, 4096)
     driver.write_memory(GROUP, 128 * MIB)
@@ -104,7 +104,7 @@ def test_make_hands_the_missing_controllers_down_at_every_level(tmp_path: Path) 
     write(tmp_path, cgroup__controllers="cpu memory pids\n", cgroup__subtree_control="memory\n")
     inner = tmp_path / "livesize"
     write(inner, cgroup__controllers="cpu memory pids\n", cgroup__subtree_control="\n")
-    CgroupsV2(str(tmp_path)).make("livesize/pod-u")
+    CgroupsV2(str(tmp_path), SystemClock()).make("livesize/pod-u")
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +pids"
     assert (inner / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     assert (inner / "pod-u").is_dir()
@@ -113,7 +113,7 @@ def test_make_hands_the_missing_controllers_down_at_every_level(tmp_path: Path) 
 def test_make_says_which_controllers_are_not_delegated(tmp_path: Path) -> None:
     write(tmp_path, cgroup__controllers="memory pids\n", cgroup__subtree_control="\n")
     with pytest.raises(RuntimeCallError, match="cpu"):
-        CgroupsV2(str(tmp_path)).make("livesize")
+        CgroupsV2(str(tmp_path), SystemClock()).make("livesize")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_limit_is_lowered_only_where_nobody_would_be_killed(
 ) -> None:
     (mount / GROUP / "memory.stat").write_text(content)
     (mount / GROUP / "memory.current").write_text(str(2 * MIB))  # no kernel frees anything here
-    driver = CgroupsV2(str(mount))
+    driver = CgroupsV2(str(mount), SystemClock())
     if not refused:
         driver.write_memory(GROUP, target)
         assert driver.memory_limit(GROUP) == target
@@ -145,7 +145,7 @@ def test_a_limit_is_lowered_only_where_nobody_would_be_killed(
 
 
 def test_pages_are_given_back_first_and_where_they_stay_so_does_the_limit(mount: Path) -> None:
-    driver = CgroupsV2(str(mount))
+    driver = CgroupsV2(str(mount), SystemClock())
     with pytest.raises(MemoryInUseError, match=f"current usage .{50 * MIB}."):
         driver.write_memory(GROUP, 40 * MIB)
     asked = int((mount / GROUP / "memory.reclaim").read_text())
@@ -168,14 +168,14 @@ def test_a_group_that_somebody_slows_down_is_not_left_frozen(
     child = os.fork()
     if child == 0:
         monkeypatch.setattr(narrowing, "_wait_frozen", die)
-        CgroupsV2(str(mount)).write_memory(GROUP, 40 * MIB)
+        CgroupsV2(str(mount), SystemClock()).write_memory(GROUP, 40 * MIB)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert (group / "cgroup.freeze").read_text() == "1"
-    assert CgroupsV2(str(mount)).restore_limits(GROUP)
+    assert CgroupsV2(str(mount), SystemClock()).restore_limits(GROUP)
     assert (group / "cgroup.freeze").read_text() == "0"
     assert (group / "memory.high").read_text() == str(35 * MIB)
-    CgroupsV2(str(mount)).write_memory(GROUP, 40 * MIB)
+    CgroupsV2(str(mount), SystemClock()).write_memory(GROUP, 40 * MIB)
     assert (group / "memory.max").read_text() == str(40 * MIB)
     assert (group / "memory.high").read_text() == str(35 * MIB)
     assert os.listxattr(group) == []
@@ -195,12 +195,12 @@ def test_room_that_a_lowered_limit_leaves(target: int, margin: int) -> None:
 
 def test_raising_a_limit_looks_at_nothing(mount: Path) -> None:
     (mount / GROUP / "memory.stat").unlink()
-    CgroupsV2(str(mount)).write_memory(GROUP, 65 * MIB)
-    assert CgroupsV2(str(mount)).memory_limit(GROUP) == 65 * MIB
+    CgroupsV2(str(mount), SystemClock()).write_memory(GROUP, 65 * MIB)
+    assert CgroupsV2(str(mount), SystemClock()).memory_limit(GROUP) == 65 * MIB
 
 
 def test_a_missing_group_is_gone_and_has_no_members(mount: Path) -> None:
-    driver = CgroupsV2(str(mount))
+    driver = CgroupsV2(str(mount), SystemClock())
     with pytest.raises(GoneError, match="nowhere"):
         driver.read("nowhere")
     assert driver.processes("nowhere") == ()
@@ -209,7 +209,7 @@ def test_a_missing_group_is_gone_and_has_no_members(mount: Path) -> None:
 
 
 def test_members_and_children_are_listed(mount: Path) -> None:
-    driver = CgroupsV2(str(mount))
+    driver = CgroupsV2(str(mount), SystemClock())
     assert driver.processes(GROUP) == (10, 11)
     assert driver.children("livesize/node") == ("pod-u",)
     assert driver.join_files(GROUP) == (f"{mount}/{GROUP}/cgroup.procs",)

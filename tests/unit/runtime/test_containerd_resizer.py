@@ -15,6 +15,7 @@ import pytest
 
 from livesize.api.group_changes import GroupChange, SetCpu, SetMemory
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.v2 import CgroupsV2
 from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, CriRefusedError
@@ -154,7 +155,8 @@ def containerd(kernel: Kernel) -> Containerd:
 
 @pytest.fixture
 def cgroups(tmp_path: Path, kernel: Kernel) -> CgroupsV2:
-    return CgroupsV2(str(tmp_path), files=GroupFileCache(0))  # no kernel says which are gone
+    no_cache = GroupFileCache(0)  # no kernel says which files are gone
+    return CgroupsV2(str(tmp_path), SystemClock(), no_cache)
 
 
 @pytest.fixture(params=list(CgroupVersion))

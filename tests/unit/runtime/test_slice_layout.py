@@ -68,7 +68,7 @@ def systemd(tmp_path: Path) -> SystemdStandIn:
 
 @pytest.fixture
 def cgroups(tmp_path: Path) -> CgroupsV2:
-    return CgroupsV2(str(tmp_path))
+    return CgroupsV2(str(tmp_path), SystemClock())
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ import msgspec
 from livesize.api.conditions import is_true
 from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
 from livesize.api.reasons import ConditionType, EventReason
+from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_policy import ResizeAction
 from livesize.api.times import format_micro_time
 from livesize.api.workload_resize import (
@@ -34,6 +35,7 @@ from livesize.api.workload_resize import (
     TEMPLATE_HASH,
     Hold,
     TemplateChange,
+    action_of,
     asks_in_place,
     held,
     hold_of,
@@ -71,10 +73,13 @@ _PASSED = (PodStanding.DONE, PodStanding.COUNTED, PodStanding.GONE)
 
 
 def is_concerned(workload: Object) -> bool:
-    """It is held; or its user deletes the pods, and asks for what is possible without."""
+    """It is held; or its user deletes the pods, and has said what a resize is to do: what is
+    possible without a deletion is done, and of the rest status says that it waits."""
     if hold_of(workload) is not None:
         return True
-    return lookup(workload, *STRATEGY, "type") == "OnDelete" and asks_in_place(workload)
+    if lookup(workload, *STRATEGY, "type") != "OnDelete":
+        return False
+    return action_of(workload) is RequestedAction.RESTART or asks_in_place(workload)
 
 
 def plan_workload(view: WorkloadView, now: float) -> WorkloadPlan:

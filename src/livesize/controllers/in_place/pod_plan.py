@@ -26,6 +26,7 @@ import msgspec
 from livesize.api.conditions import find_condition, is_true
 from livesize.api.objects import Object, generation_of, lookup, uid_of, without
 from livesize.api.reasons import ConditionType
+from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_deadline import OnDeadline
 from livesize.api.resize_policy import ResizeAction, strongest
 from livesize.api.resize_progress import ReportedResize, ResizeProgress, report_of
@@ -35,6 +36,7 @@ from livesize.api.validation.resize import validate_pod_resize
 from livesize.api.workload_resize import (
     POLICIES,
     TemplateChange,
+    action_of,
     deadline_seconds,
     fallback_of,
     said_policies,
@@ -62,6 +64,7 @@ RETRY_SECONDS = 30.0
 _ROUNDED_SECONDS = 1.0
 """Times are written in whole seconds, rounded down; no resize gets less than its deadline."""
 _RESTART_ONLY = "its policy is RestartOnly for what has changed"
+_RESTART_ASKED = "resizeAction is Restart"
 ENDED = ("Failed", "Succeeded")
 
 
@@ -115,6 +118,7 @@ class Aim(msgspec.Struct, frozen=True):
     revision: str
     is_held: bool
     is_on_delete: bool
+    is_restart_asked: bool
     deadline_seconds: float
     fallback: PodStanding
     """At the deadline: WAITS (for ever), RECREATE or REVERT."""
@@ -131,6 +135,7 @@ def aim_of(workload: Object, origins: Mapping[str, Origin], revision: str, *, is
         revision=revision,
         is_held=is_held,
         is_on_delete=strategy == "OnDelete",
+        is_restart_asked=action_of(workload) is RequestedAction.RESTART,
         deadline_seconds=deadline_seconds(workload),
         fallback=_fallback(workload),
     )
@@ -163,8 +168,9 @@ class PodJudge(msgspec.Struct, frozen=True):
         origin = self._origin(pod)
         if origin.change is TemplateChange.ROLLOUT and not self.aim.is_on_delete:
             return PodState(pod, PodStanding.ROLLOUT, "Rollout", "more than its sizes has changed")
-        if origin.policy is ResizeAction.RESTART_POD:
-            return self._recreate(pod, "RestartOnly", _RESTART_ONLY)
+        restart = self._restart(pod, origin.policy)
+        if restart is not None:
+            return restart
         report = report_of(pod)
         if report.progress is ResizeProgress.SETTLED:
             return self._judge_settled(pod, origin)
@@ -177,8 +183,9 @@ class PodJudge(msgspec.Struct, frozen=True):
         touched of a pod whose resize would be refused."""
         origin, before = self._origin(pod), comparable_pod(pod, self.aim.sizes)
         policy = strongest([origin.policy, strongest_policy(self.aim.workload, before)])
-        if policy is ResizeAction.RESTART_POD:
-            return self._recreate(pod, "RestartOnly", _RESTART_ONLY)
+        restart = self._restart(pod, policy)
+        if restart is not None:
+            return restart
         why = self._impossible(pod, origin, before)
         if why:
             return self._give_up(pod, "Invalid", why)
@@ -266,6 +273,14 @@ class PodJudge(msgspec.Struct, frozen=True):
         if self.aim.fallback is PodStanding.RECREATE:
             return self._recreate(pod, reason, message)
         return PodState(pod, self.aim.fallback, reason, message)
+
+    def _restart(self, pod: Object, policy: ResizeAction | None) -> PodState | None:
+        """It takes another pod to change what ``policy`` is about; None where it does not."""
+        if policy is not None and self.aim.is_restart_asked:
+            return self._recreate(pod, "Restart", _RESTART_ASKED)
+        if policy is ResizeAction.RESTART_POD:
+            return self._recreate(pod, "RestartOnly", _RESTART_ONLY)
+        return None
 
     def _recreate(self, pod: Object, reason: str, message: str) -> PodState:
         """Under OnDelete no pod is deleted but by the user (decisions 16)."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.data_directory import DataDirectory
 from livesize.main.wiring.runtimes import RuntimeChoice, open_groups
 from livesize.runtime.cgroups.interface import CgroupDriver
@@ -24,7 +25,7 @@ def own_node(directory: DataDirectory, node: str, runtime: RuntimeChoice) -> Ite
         yield identity
         return
     owner = NodeOwner(node, identity, str(directory.root), os.getpid(), runtime.endpoint)
-    groups = open_groups(runtime)
+    groups = open_groups(runtime, SystemClock())
     with node_locks(rootless=runtime.rootless).held(owner, lambda one: has_pods(groups, one)):
         yield identity
 

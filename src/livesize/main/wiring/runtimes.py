@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from livesize.api.quantity import QuantityError, memory_bytes
+from livesize.machinery.clock import Clock
 from livesize.machinery.context import Context
 from livesize.machinery.data_directory import DataDirectory
 from livesize.machinery.steps import CrashPoints
@@ -126,7 +127,7 @@ def make_runtime(
         feed=feed,
         settings=LibvirtSettings(
             logs=choice.logs,
-            cgroups=_cgroups(choice),
+            cgroups=_cgroups(choice, context.clock),
             node_uid=identity.uid,
             why_not=why_not,
         ),
@@ -179,24 +180,24 @@ def _make_containers(
         directory.runtime,
         cgroup_root=root,
         context=context,
-        cgroups=_cgroups(choice),
+        cgroups=_cgroups(choice, context.clock),
         settings=ProcessSettings(logs=choice.logs, rootless=choice.rootless),
         feed=feed,
     )
 
 
-def open_groups(choice: RuntimeChoice) -> CgroupDriver:
+def open_groups(choice: RuntimeChoice, clock: Clock) -> CgroupDriver:
     """Those in which the pods of this choice stand."""
     from livesize.runtime.cgroups.detect import open_cgroups
 
-    return _cgroups(choice) or open_cgroups()
+    return _cgroups(choice, clock) or open_cgroups(clock)
 
 
-def _cgroups(choice: RuntimeChoice) -> CgroupDriver | None:
+def _cgroups(choice: RuntimeChoice, clock: Clock) -> CgroupDriver | None:
     """None: the whole machine's."""
     if not choice.rootless:
         return None
     from livesize.runtime.cgroups.v2 import CgroupsV2
     from livesize.runtime.rootless.delegation import find_delegation, require_delegation
 
-    return CgroupsV2(require_delegation(find_delegation()))
+    return CgroupsV2(require_delegation(find_delegation()), clock)

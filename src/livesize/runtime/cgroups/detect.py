@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups import v1, v2
 from livesize.runtime.cgroups.interface import CgroupDriver
 from livesize.runtime.interface import RuntimeCallError
@@ -22,12 +23,12 @@ class CgroupMounts(msgspec.Struct, frozen=True):
     controllers: dict[str, str]  # version 1: controller to its mount
 
 
-def open_cgroups(mountinfo: Path = Path("/proc/self/mountinfo")) -> CgroupDriver:
+def open_cgroups(clock: Clock, mountinfo: Path = Path("/proc/self/mountinfo")) -> CgroupDriver:
     """The driver for this machine, or a sentence that says what is missing."""
     mounts = parse_mounts(mountinfo.read_text())
     for mount in mounts.unified:
         if _offers(mount, v2.REQUIRED_CONTROLLERS):
-            return v2.CgroupsV2(mount)
+            return v2.CgroupsV2(mount, clock)
     missing = [name for name in v1.REQUIRED_CONTROLLERS if name not in mounts.controllers]
     if missing:
         raise RuntimeCallError(

@@ -9,7 +9,7 @@ import contextlib
 import os
 
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
-from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.cpuset import CpusetV2, affinity_of
 from livesize.runtime.cgroups.file_cache import GroupFileCache
 from livesize.runtime.cgroups.files import (
@@ -35,12 +35,10 @@ REQUIRED_CONTROLLERS = ("cpu", "memory", "pids")
 class CgroupsV2:
     """``mount`` is where the tree is mounted, usually /sys/fs/cgroup."""
 
-    def __init__(
-        self, mount: str, clock: Clock | None = None, files: GroupFileCache | None = None
-    ) -> None:
+    def __init__(self, mount: str, clock: Clock, files: GroupFileCache | None = None) -> None:
         self._mount = mount
         self._cpuset = CpusetV2(mount)
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._files = files or GroupFileCache()
 
     @property

@@ -136,7 +136,7 @@ class ContainerdRuntime:
         self._state_dir = state_dir.absolute()
         self._clock = clock = context.clock
         self._settings = settings
-        self._cgroups: CgroupDriver = open_cgroups()
+        self._cgroups: CgroupDriver = open_cgroups(clock)
         self._cgroup_root = cgroup_root
         self._layout: GroupLayout = DirectoryLayout(
             self._cgroups, cgroup_root, clock, self._group_removed

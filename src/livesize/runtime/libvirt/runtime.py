@@ -129,7 +129,7 @@ class LibvirtRuntime:
         self._feed = feed or EventFeed()
         self._folders = VmFolders(self._state_dir)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="livesize-vms")
-        cgroups = settings.cgroups or open_cgroups()
+        cgroups = settings.cgroups or open_cgroups(clock)
         self._groups = PodGroups(
             cgroups, cgroup_root, clock, self._group_removed, margin=small_margin
         )

@@ -103,7 +103,8 @@ class ProcessRuntime:
         feed: EventFeed | None = None,
     ) -> None:
         self._clock = clock = context.clock
-        self._groups = PodGroups(cgroups or open_cgroups(), cgroup_root, clock, self._group_removed)
+        driver = cgroups or open_cgroups(clock)
+        self._groups = PodGroups(driver, cgroup_root, clock, self._group_removed)
         self._settings = settings
         self._records = ProcessRecords(state_dir.absolute())
         self._images = ImageStore(state_dir.absolute() / "images")
