@@ -23,7 +23,7 @@ from livesize.store.etcd.backups import is_empty_etcd, read_etcd, write_etcd
 from livesize.store.etcd.epochs import find, layout_of, write_epoch
 from livesize.store.etcd.layout import Epoch
 from livesize.store.etcd.link import CallKind, EtcdLink, UncertainError
-from livesize.store.etcd.messages import Message
+from livesize.store.etcd.messages import ProtobufMessage
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 from livesize.store.etcd.txn import put, txn_request
@@ -132,7 +132,7 @@ async def test_a_lost_answer_is_looked_up_and_nothing_is_done_twice(
         really = store._link.txn
         lost: list[str] = []
 
-        async def txn(request: Message, kind: CallKind) -> Message:
+        async def txn(request: ProtobufMessage, kind: CallKind) -> ProtobufMessage:
             if kind is CallKind.WRITE and lost:
                 if lost.pop() == "answer":
                     await really(request, kind)

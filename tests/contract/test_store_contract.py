@@ -24,10 +24,10 @@ from livesize.store.interface import (
     CompactedError,
     ConflictError,
     Delete,
-    Entry,
     Put,
     Store,
     StoreClosedError,
+    StoreEntry,
 )
 from livesize.store.memory import MemoryStore
 from livesize.store.sqlite import SqliteLimits, SqliteStore
@@ -118,19 +118,19 @@ async def test_an_entry_knows_when_it_was_made_and_last_changed(store: Store) ->
     await put(store, "other")
     await put(store, "a", b"one")
     await put(store, "a", b"two")
-    assert await store.get("a") == Entry("a", b"two", create_revision=2, mod_revision=3)
+    assert await store.get("a") == StoreEntry("a", b"two", create_revision=2, mod_revision=3)
 
 
 async def test_a_key_made_again_is_new(store: Store) -> None:
     await put(store, "a", b"one")
     await store.commit([], [Delete("a")])
     await put(store, "a", b"two")
-    assert await store.get("a") == Entry("a", b"two", create_revision=3, mod_revision=3)
+    assert await store.get("a") == StoreEntry("a", b"two", create_revision=3, mod_revision=3)
 
 
 async def test_an_empty_value_is_a_value(store: Store) -> None:
     await put(store, "a", b"")
-    assert await store.get("a") == Entry("a", b"", 1, 1)
+    assert await store.get("a") == StoreEntry("a", b"", 1, 1)
     [change] = await take(store, "", 0, 1)
     assert change.kind is ChangeKind.PUT
 
@@ -177,7 +177,7 @@ async def test_one_failing_check_stops_every_write(store: Store) -> None:
         await store.commit(
             [Check("a", 1), Check("b", 7)], [Put("a", b"after"), Delete("a2"), Put("b", b"v")]
         )
-    assert await store.get("a") == Entry("a", b"before", 1, 1)
+    assert await store.get("a") == StoreEntry("a", b"before", 1, 1)
     assert await store.get("b") is None
 
 
@@ -269,7 +269,7 @@ async def test_two_in_turn_are_two_revisions(store: Store) -> None:
         [Check("a", 1), Check("free", 0)], [Put("a", b"two")], [Put("a", b"three"), Put("b", b"v")]
     )
     assert last == await store.revision() == 3
-    assert await store.get("a") == Entry("a", b"three", create_revision=1, mod_revision=3)
+    assert await store.get("a") == StoreEntry("a", b"three", create_revision=1, mod_revision=3)
     changes = await take(store, "", 1, 3)
     assert [(one.revision, one.entry.key, one.entry.value) for one in changes] == [
         (2, "a", b"two"),
@@ -282,7 +282,7 @@ async def test_two_in_turn_are_two_revisions(store: Store) -> None:
         None,
     ]
     then = await store.list("", revision=2)
-    assert then.entries == (Entry("a", b"two", 1, 2),)
+    assert then.entries == (StoreEntry("a", b"two", 1, 2),)
     assert await put(store, "a") == 4
 
 
@@ -292,7 +292,7 @@ async def test_a_check_that_fails_stops_both(store: Store) -> None:
         await store.commit_in_turn([Check("a", 7)], [Put("a", b"two")], [Put("a", b"three")])
     with pytest.raises(ValueError, match="key"):
         await store.commit_in_turn([], [Put("a", b"two")], [Put("", b"v")])
-    assert await store.get("a") == Entry("a", b"one", 1, 1)
+    assert await store.get("a") == StoreEntry("a", b"one", 1, 1)
     assert await store.revision() == 1
 
 
@@ -364,7 +364,7 @@ async def test_start_after_need_not_exist_nor_be_under_the_prefix(store: Store) 
 
 async def test_every_past_revision_can_be_listed(store: Store) -> None:
     random_source = random.Random(7)
-    past: list[tuple[Entry, ...]] = [()]
+    past: list[tuple[StoreEntry, ...]] = [()]
     for number in range(60):
         writes: dict[str, Put | Delete] = {}
         for _ in range(random_source.randint(1, 3)):
@@ -417,9 +417,9 @@ async def test_a_watch_shows_what_was_before(store: Store) -> None:
     await store.commit([], [Delete("a")])
     await put(store, "a", b"three")
     first, second, third = (
-        Entry("a", b"one", 1, 1),
-        Entry("a", b"two", 1, 2),
-        Entry("a", b"three", 4, 4),
+        StoreEntry("a", b"one", 1, 1),
+        StoreEntry("a", b"two", 1, 2),
+        StoreEntry("a", b"three", 4, 4),
     )
     assert await take(store, "a", 0, 4) == [
         Change(ChangeKind.PUT, 1, first, None),
@@ -497,7 +497,7 @@ async def test_watches_begun_at_any_time_have_no_gaps_and_no_repeats(store: Stor
             await store.commit([], [write, Put("b/beat", b"%d" % number)])
             await asyncio.sleep(0)
 
-    async def follow() -> tuple[list[int], dict[str, Entry]]:
+    async def follow() -> tuple[list[int], dict[str, StoreEntry]]:
         listing = await store.list("a/")
         state = {entry.key: entry for entry in listing.entries}
         revisions: list[int] = []
@@ -511,7 +511,7 @@ async def test_watches_begun_at_any_time_have_no_gaps_and_no_repeats(store: Stor
                     break
         return [listing.revision, *revisions], state
 
-    async def follow_later(moment: int) -> tuple[list[int], dict[str, Entry]]:
+    async def follow_later(moment: int) -> tuple[list[int], dict[str, StoreEntry]]:
         while await store.revision() < moment:
             await asyncio.sleep(0.005 if isinstance(store, EtcdStore) else 0)
         return await follow()
@@ -528,7 +528,7 @@ async def test_watches_begun_at_any_time_have_no_gaps_and_no_repeats(store: Stor
         assert state == final
 
 
-def replay(state: dict[str, Entry], batch: Sequence[Change]) -> None:
+def replay(state: dict[str, StoreEntry], batch: Sequence[Change]) -> None:
     for change in batch:
         key = change.entry.key
         if not key.startswith("a/"):
@@ -570,12 +570,12 @@ async def test_compaction_keeps_what_is_current_and_what_came_after(store: Store
     await fill(store)
     await store.compact(4)
     assert await store.revision() == 6
-    assert await store.get("a") == Entry("a", b"3", 1, 5)
+    assert await store.get("a") == StoreEntry("a", b"3", 1, 5)
     at_four = await store.list("", revision=4)
-    assert at_four.entries == (Entry("a", b"2", 1, 2),)
+    assert at_four.entries == (StoreEntry("a", b"2", 1, 2),)
     changes = await take(store, "", 4, 2)
     assert [change.revision for change in changes] == [5, 6]
-    assert changes[0].previous == Entry("a", b"2", 1, 2)
+    assert changes[0].previous == StoreEntry("a", b"2", 1, 2)
 
 
 async def test_what_is_older_than_a_compaction_is_refused(store: Store) -> None:

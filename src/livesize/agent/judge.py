@@ -13,12 +13,12 @@ import msgspec
 from livesize.agent.admission.plan import (
     Accept,
     Admission,
+    AdmissionVerdict,
     Admit,
     Defer,
     Infeasible,
     NodeRoom,
     Reject,
-    Verdict,
     judge_new,
     judge_resize,
     refusal_message,
@@ -205,7 +205,7 @@ class Judge:
 
     def _verdict(
         self, entry: Allocation, desired: tuple[Object, ...], assigned: Assignment
-    ) -> Verdict:
+    ) -> AdmissionVerdict:
         if self._cpus is not None:
             broken = not_whole(desired, (entry.allocated, entry.actuated))
             if broken:

@@ -77,16 +77,16 @@ class NeverFits(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-Verdict: TypeAlias = Fits | NoRoomNow | NeverFits
+FitVerdict: TypeAlias = Fits | NoRoomNow | NeverFits
 
 
-def fits(others: Iterable[Amounts], desired: Amounts, allocatable: Amounts) -> Verdict:
+def fits(others: Iterable[Amounts], desired: Amounts, allocatable: Amounts) -> FitVerdict:
     """Σ footprint of the others + desired requests and overhead of this pod ≤ allocatable.
 
     A resource that is not asked for does not have to fit. "Never" outweighs "not now".
     """
     used = or_zero(total(others))
-    no_room: Verdict = Fits()
+    no_room: FitVerdict = Fits()
     for resource in ResourceName:
         requested = desired.amount(resource) or 0
         capacity = allocatable.amount(resource) or 0
@@ -102,7 +102,7 @@ def fits(others: Iterable[Amounts], desired: Amounts, allocatable: Amounts) -> V
 
 def fits_growing(
     desired: Amounts, held: Amounts, used_by_others: Amounts, allocatable: Amounts
-) -> Verdict:
+) -> FitVerdict:
     """Whether a pod whose footprint is ``held`` may grow to ``desired``; both with its overhead.
     Each resource is judged alone, and only what grows has to fit (decisions 6 and 9)."""
     growing = Amounts(

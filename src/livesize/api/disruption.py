@@ -46,8 +46,8 @@ class Disputed(msgspec.Struct, frozen=True, tag=True):
     budgets: tuple[str, ...]
 
 
-Verdict: TypeAlias = Unprotected | Charged | Protected | Disputed
-Judge: TypeAlias = Callable[[Object, Iterable[Object], str], Verdict]
+DisruptionVerdict: TypeAlias = Unprotected | Charged | Protected | Disputed
+DisruptionJudge: TypeAlias = Callable[[Object, Iterable[Object], str], DisruptionVerdict]
 """Whether a pod may be evicted: the pod, the budgets of its namespace, and the time as text."""
 
 
@@ -63,7 +63,7 @@ def protects(budget: Object, pod: Object) -> bool:
     return all(holds(one, labels) for one in selector.get("matchExpressions") or [])
 
 
-def judge_eviction(pod: Object, budgets: Iterable[Object], now: str) -> Verdict:
+def judge_eviction(pod: Object, budgets: Iterable[Object], now: str) -> DisruptionVerdict:
     """``budgets``: those of the pod's namespace; ``now`` as text."""
     if _serves_nobody(pod):
         return Unprotected()
@@ -98,7 +98,7 @@ def _lets_unready_go(budget: Object) -> bool:
     return bool(healthy >= desired > 0)
 
 
-def _judge_budget(budget: Object, pod: str, now: str) -> Verdict:
+def _judge_budget(budget: Object, pod: str, now: str) -> DisruptionVerdict:
     name, status = name_of(budget), budget.get("status") or {}
     if (status.get("observedGeneration") or 0) < generation_of(budget):
         why = f"The disruption budget {name} is still being processed by the server."

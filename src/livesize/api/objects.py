@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
+ObjectKey: TypeAlias = tuple[str, str]
+"""Namespace and name."""
 Path: TypeAlias = tuple[str | int, ...]
 
 

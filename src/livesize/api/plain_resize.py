@@ -23,7 +23,7 @@ from livesize.api.resources import ResourceName, same_size
 from livesize.api.validation.resize import unsupported
 from livesize.api.validation.resources import validate_quantity
 
-Sizes: TypeAlias = dict[str, Object]
+NewSizes: TypeAlias = dict[str, Object]
 """New amounts, canonical, by the name of the container; what they do not name stays."""
 
 
@@ -41,12 +41,12 @@ _TEXT = frozenset({str})
 _NOTHING: Object = {}
 
 
-def parse_sizes(patch: Any) -> Sizes | None:
+def parse_sizes(patch: Any) -> NewSizes | None:
     """What the patch asks, where it is plain."""
     containers = _only(_only(patch, "spec"), "containers")
     if not isinstance(containers, list):
         return None
-    sizes: Sizes = {}
+    sizes: NewSizes = {}
     for one in containers:
         if not isinstance(one, dict) or one.keys() != _CONTAINER:
             return None
@@ -57,7 +57,7 @@ def parse_sizes(patch: Any) -> Sizes | None:
     return sizes or None
 
 
-def resize_plainly(stored: Object, sizes: Sizes) -> PlainResize | None:
+def resize_plainly(stored: Object, sizes: NewSizes) -> PlainResize | None:
     """The spec of ``stored`` with these sizes."""
     spec: Object = stored["spec"]
     if "virtualMachine" in spec or spec.get("resources") or unsupported(stored):

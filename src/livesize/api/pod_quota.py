@@ -12,7 +12,7 @@ from livesize.api.accounting import charge
 from livesize.api.objects import Object, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import NANO, parse_quantity
-from livesize.api.quota_rule import QuotaRule, Usage, side_of
+from livesize.api.quota_rule import QuotaRule, QuotaUsage, side_of
 from livesize.api.resize_state import is_terminal
 from livesize.api.resources import Amounts, containers_of, init_containers_of, moments, stays
 
@@ -37,12 +37,12 @@ def unspecified(pod: Object, names: Iterable[str]) -> list[str]:
     return found
 
 
-def pod_usage(pod: Object, names: Iterable[str]) -> Usage:
+def pod_usage(pod: Object, names: Iterable[str]) -> QuotaUsage:
     if is_terminal(pod):
         return {}
     charged = charge(pod)
     sides: dict[str, Amounts] = {"requests": charged.requests, "limits": charged.limits}
-    used: Usage = {"pods": NANO}
+    used: QuotaUsage = {"pods": NANO}
     for name in names:
         side, resource = side_of(name)
         if resource in _COMPUTE:

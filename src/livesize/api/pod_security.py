@@ -256,8 +256,8 @@ def _confined(pod: Object) -> Iterator[str]:
     return _phrase("seccompProfile", _named(pod, unsaid, what))
 
 
-Check: TypeAlias = Callable[[Object], Iterator[str]]
-_BASELINE: tuple[Check, ...] = (
+SecurityCheck: TypeAlias = Callable[[Object], Iterator[str]]
+_BASELINE: tuple[SecurityCheck, ...] = (
     _host_namespaces,
     _privileged,
     _capabilities,
@@ -270,4 +270,10 @@ _BASELINE: tuple[Check, ...] = (
     _sysctls,
     _host_process,
 )
-_RESTRICTED: tuple[Check, ...] = (_volume_types, _escalation, _all_dropped, _not_root, _confined)
+_RESTRICTED: tuple[SecurityCheck, ...] = (
+    _volume_types,
+    _escalation,
+    _all_dropped,
+    _not_root,
+    _confined,
+)

@@ -17,7 +17,7 @@ from livesize.api.quantity import (
     format_quantity,
     parse_quantity,
 )
-from livesize.api.quota_rule import QuotaRule, Usage, side_of
+from livesize.api.quota_rule import QuotaRule, QuotaUsage, side_of
 
 _BINARY = ("memory", "storage", "hugepages-")
 
@@ -27,17 +27,17 @@ def is_counted(resource: Resource) -> bool:
     return resource.namespaced and kind_of(resource).quota is not None
 
 
-def hard_of(quota: Object) -> Usage:
+def hard_of(quota: Object) -> QuotaUsage:
     hard: Object = lookup(quota, "spec", "hard", default={})
     return {name: parse_quantity(quantity) for name, quantity in hard.items()}
 
 
-def used_of(quota: Object) -> Usage:
+def used_of(quota: Object) -> QuotaUsage:
     used: Object = lookup(quota, "status", "used", default={})
     return {name: parse_quantity(quantity) for name, quantity in used.items()}
 
 
-def usage_of(quota: Object, resource: Resource, obj: Object | None) -> Usage:
+def usage_of(quota: Object, resource: Resource, obj: Object | None) -> QuotaUsage:
     """What ``obj`` takes of each amount that the quota limits; nothing where it does not count."""
     rule = kind_of(resource).quota if resource.namespaced else None
     if obj is None or rule is None or not _in_scope(quota, rule, obj):
@@ -58,13 +58,13 @@ def with_status(quota: Object, used: Mapping[str, int]) -> Object:
 
 def recount(quota: Object, objects: Iterable[tuple[Resource, Object]]) -> Object:
     """The quota with used counted anew over everything in its namespace."""
-    used: Usage = {}
+    used: QuotaUsage = {}
     for resource, obj in objects:
         add_usage(used, quota, resource, obj)
     return with_status(quota, used)
 
 
-def add_usage(used: Usage, quota: Object, resource: Resource, obj: Object) -> None:
+def add_usage(used: QuotaUsage, quota: Object, resource: Resource, obj: Object) -> None:
     """Count ``obj`` too."""
     for name, amount in usage_of(quota, resource, obj).items():
         used[name] = used.get(name, 0) + amount

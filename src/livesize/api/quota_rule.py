@@ -10,11 +10,11 @@ import msgspec
 from livesize.api.objects import Object
 from livesize.api.quantity import NANO
 
-Usage: TypeAlias = dict[str, int]
+QuotaUsage: TypeAlias = dict[str, int]
 """Amounts in nano-units by the quota's own names: requests.cpu, limits.memory, count/secrets."""
 
 
-def nothing_more(_obj: Object, _names: Iterable[str]) -> Usage:
+def nothing_more(_obj: Object, _names: Iterable[str]) -> QuotaUsage:
     return {}
 
 
@@ -23,7 +23,7 @@ class QuotaRule(msgspec.Struct, frozen=True):
     ``in_scope``: whether a scope of a quota covers it; a quota with scopes counts no kind without.
     ``unspecified``: which of the named amounts a new object has to say and does not."""
 
-    usage: Callable[[Object, Iterable[str]], Usage] = nothing_more
+    usage: Callable[[Object, Iterable[str]], QuotaUsage] = nothing_more
     in_scope: Callable[[Object, Object], bool] | None = None
     unspecified: Callable[[Object, Iterable[str]], list[str]] | None = None
 

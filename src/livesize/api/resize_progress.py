@@ -23,7 +23,7 @@ from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import same_quantities, stays
 
-Sizes: TypeAlias = dict[str, Object]
+ContainerSizes: TypeAlias = dict[str, Object]
 """By container: {requests, limits}."""
 
 
@@ -74,11 +74,11 @@ def resizable_containers(pod: Object) -> list[tuple[str, Object]]:
     return [*found, *(("initContainers", one) for one in sidecars)]
 
 
-def desired_sizes(pod: Object) -> Sizes:
+def desired_sizes(pod: Object) -> ContainerSizes:
     return {one["name"]: _size(one.get("resources")) for _, one in resizable_containers(pod)}
 
 
-def actual_sizes(pod: Object) -> Sizes:
+def actual_sizes(pod: Object) -> ContainerSizes:
     """As the node reports them, of the containers for which it does."""
     statuses = _statuses(pod)
     return {

@@ -57,7 +57,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     """Deletion is under way already, and this request does not hasten it."""
 
 
-Deletion: TypeAlias = Remove | Mark | Leave
+DeletionPlan: TypeAlias = Remove | Mark | Leave
 
 
 def parse_delete_options(body: Object) -> DeletionOptions:
@@ -116,7 +116,7 @@ def check_preconditions(target: Target, stored: Object, options: DeletionOptions
 
 def plan_delete(
     target: Target, stored: Object, grace_seconds: int, deadline: str, propagation: str = ""
-) -> Deletion:
+) -> DeletionPlan:
     """``deadline`` is the time, as text, ``grace_seconds`` from now; ``propagation`` empty leaves
     what the finalizers say, which is in the background where they say nothing."""
     if target.resource == NAMESPACES:
@@ -158,7 +158,7 @@ def is_finished(target: Target, stored: Object) -> bool:
     return not metadata.get("deletionGracePeriodSeconds")
 
 
-def _plan_namespace(target: Target, stored: Object, deadline: str) -> Deletion:
+def _plan_namespace(target: Target, stored: Object, deadline: str) -> DeletionPlan:
     if target.name in LASTING_NAMESPACES:
         raise forbidden(NAMESPACES, target.name, "this namespace may not be deleted")
     if lookup(stored, "metadata", "deletionTimestamp"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livesize.api.disruption import Charged, Disputed, Judge, Protected, Unprotected
+from livesize.api.disruption import Charged, Disputed, DisruptionJudge, Protected, Unprotected
 from livesize.api.errors import Cause, StatusError, conflict
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY, kind_of
@@ -36,7 +36,7 @@ class EvictionGuard:
         return charged
 
     def _charge(
-        self, resource: Resource, judge: Judge, pod: ObjectRecord, now: str
+        self, resource: Resource, judge: DisruptionJudge, pod: ObjectRecord, now: str
     ) -> Sequence[ExtraWrite]:
         budgets = self._cache.records(resource, pod.namespace)
         match judge(pod.stored, [record.stored for record in budgets], now):

@@ -20,7 +20,7 @@ from livesize.api.patch import PatchError, PatchType
 from livesize.api.patch.json_patch import apply_json_patch
 from livesize.api.patch.merge import merge_patch
 from livesize.api.patch.strategic import strategic_merge
-from livesize.api.plain_resize import Sizes, parse_sizes
+from livesize.api.plain_resize import NewSizes, parse_sizes
 from livesize.api.schema.fields import Schema
 from livesize.api.schema.shapes import check_shape, unknown_fields
 from livesize.api.write_options import FieldValidation, WriteOptions
@@ -115,7 +115,7 @@ def apply_patch(resource: Resource, served: Object, patch: Any, patch_type: Patc
 
 def plain_sizes(
     target: Target, patch: Any, patch_type: PatchType, options: WriteOptions
-) -> Sizes | None:
+) -> NewSizes | None:
     """What a patch asks, where it is a resize and a plain one; strictly, all of the object would
     have to be looked at."""
     if target.subresource != "resize" or patch_type is not PatchType.STRATEGIC:

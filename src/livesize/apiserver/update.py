@@ -10,7 +10,7 @@ import msgspec
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds.node import NODES
 from livesize.api.objects import Object, evolve, lookup
-from livesize.api.plain_resize import Sizes, resize_plainly
+from livesize.api.plain_resize import NewSizes, resize_plainly
 from livesize.api.roles import Role
 from livesize.api.times import format_time
 from livesize.api.write_options import FieldValidation, WriteOptions
@@ -35,7 +35,7 @@ from livesize.apiserver.records import ObjectRecord
 from livesize.apiserver.request_body import take_object
 from livesize.apiserver.request_types import Target
 from livesize.apiserver.strategies.lookup import strategy_of
-from livesize.apiserver.subresources.change import Rule, SentChange
+from livesize.apiserver.subresources.change import SentChange, SubresourceRule
 from livesize.apiserver.subresources.pod_resize import ask_plainly
 from livesize.apiserver.write_context import ATTEMPTS, WriteContext, admit_or_refuse, dry_record
 from livesize.store.interface import ConflictError
@@ -52,7 +52,7 @@ class UpdateRequest(msgspec.Struct, frozen=True):
     access: Access
     versioned: bool = True
     applied: Object | None = None
-    sizes: Sizes | None = None
+    sizes: NewSizes | None = None
     knows_policies: bool = False
 
     @classmethod
@@ -104,7 +104,7 @@ class Updater:
     async def modify(
         self,
         edit: UpdateRequest,
-        rule: Rule,
+        rule: SubresourceRule,
         incoming: Callable[[CurrentObject], Object],
         events: Sequence[ExtraWrite] = (),
     ) -> ObjectRecord:
@@ -148,7 +148,9 @@ class Updater:
         new = ask_plainly(stored, resized, requested_by=edit.identity.name, now=now)
         return edit.owned(stored, stored, new, now)
 
-    def _next(self, edit: UpdateRequest, rule: Rule, seen: CurrentObject, sent: Object) -> Object:
+    def _next(
+        self, edit: UpdateRequest, rule: SubresourceRule, seen: CurrentObject, sent: Object
+    ) -> Object:
         """What the rule makes of the newest state and what was sent."""
         target, record = edit.target, seen.record
         if edit.versioned:

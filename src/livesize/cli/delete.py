@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from livesize.client.http import HttpClient
 
 
-class Deletion(msgspec.Struct, frozen=True):
+class ObjectDeletion(msgspec.Struct, frozen=True):
     """One object to delete. ``patience_seconds`` None: do not wait."""
 
     resource: Resource
@@ -62,7 +62,7 @@ def delete(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
         raise click.UsageError("name the objects to delete: KIND/NAME")
     space = default_namespace(kubeconfig, namespace)
     deletions = [
-        Deletion(
+        ObjectDeletion(
             resource=target.resource,
             name=name,
             namespace=space if target.resource.namespaced else "",
@@ -81,7 +81,7 @@ def delete(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
     run_with_client(kubeconfig, work)
 
 
-async def _delete(client: HttpClient, deletion: Deletion) -> None:
+async def _delete(client: HttpClient, deletion: ObjectDeletion) -> None:
     label = label_of(deletion.resource, deletion.name)
     try:
         answer = await client.delete(
@@ -111,7 +111,7 @@ def _deleted_uid(answer: Object) -> str:
     return str((answer.get("details") or {}).get("uid") or "") or uid_of(answer)
 
 
-async def _until_gone(client: HttpClient, deletion: Deletion, uid: str) -> None:
+async def _until_gone(client: HttpClient, deletion: ObjectDeletion, uid: str) -> None:
     selection = Selection(namespace=deletion.namespace, fields=f"metadata.name={deletion.name}")
     while (here := await _present(client, deletion)) is not None:
         if uid and uid_of(here) != uid:
@@ -127,7 +127,7 @@ async def _until_gone(client: HttpClient, deletion: Deletion, uid: str) -> None:
                 raise
 
 
-async def _present(client: HttpClient, deletion: Deletion) -> Object | None:
+async def _present(client: HttpClient, deletion: ObjectDeletion) -> Object | None:
     try:
         return await client.get(deletion.resource, deletion.name, deletion.namespace)
     except StatusError as refusal:

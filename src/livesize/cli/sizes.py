@@ -27,7 +27,7 @@ from livesize.api.vm_status import resizable_statuses_of
 NOT_KNOWN = "-"
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class SizeReport(msgspec.Struct, frozen=True):
     """One container, or the sum of a pod. None: not reported yet; what does not run (``runs``) has
     no actual size. No API field holds allocated limits, so allocated has requests only."""
 
@@ -37,7 +37,7 @@ class Sizes(msgspec.Struct, frozen=True):
     runs: bool = True
 
 
-def container_sizes(pod: Object) -> dict[str, Sizes]:
+def container_sizes(pod: Object) -> dict[str, SizeReport]:
     """Sizes of the app containers by name, in spec order, then of the sidecars; a virtual machine
     is one of them."""
     statuses = {str(status.get("name")): status for status in resizable_statuses_of(pod)}
@@ -49,18 +49,18 @@ def container_sizes(pod: Object) -> dict[str, Sizes]:
         if runs and status.get("resources") is not None:
             actual = parse_resources(status["resources"])
         parsed = None if allocated is None else parse_amounts(allocated)
-        sizes[name] = Sizes(desired, parsed, actual, runs)
+        sizes[name] = SizeReport(desired, parsed, actual, runs)
     return sizes
 
 
-def pod_sizes(pod: Object) -> Sizes:
+def pod_sizes(pod: Object) -> SizeReport:
     """The sum over the containers, actual over those that run; a side that one of them has not
     reported is not known."""
     parts = list(container_sizes(pod).values())
     allocated = [part.allocated for part in parts if part.allocated is not None]
     running = [part.actual for part in parts if part.runs]
     actual = [size for size in running if size is not None]
-    return Sizes(
+    return SizeReport(
         _sum(part.desired for part in parts),
         total(allocated) if len(allocated) == len(parts) else None,
         _sum(actual) if actual and len(actual) == len(running) else None,

@@ -24,7 +24,7 @@ from livesize.machinery.clock import Clock
 _NAMESPACE = "default"
 _NEVER = (ResizePhase.INFEASIBLE, ResizePhase.DEFERRED)  # the demo's node has room, or never will
 
-Heard: TypeAlias = Callable[[Object], None]
+PodListener: TypeAlias = Callable[[Object], None]
 
 
 class Resized(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Pods:
         return await self._follow(pod, _is_ready, f"pod {name} is not ready", seconds)
 
     async def resize(
-        self, name: str, spec: Object, seconds: float, on_change: Heard = lambda _: None
+        self, name: str, spec: Object, seconds: float, on_change: PodListener = lambda _: None
     ) -> Resized:
         """Ask, and wait for the status that says it was read back. ``on_change`` hears of the
         question and of every change after it."""

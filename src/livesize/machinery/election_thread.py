@@ -27,11 +27,11 @@ from livesize.machinery.lease import LeaseRecord, LeaseTerms
 STUCK_SECONDS = 60.0
 
 OpenRecord: TypeAlias = Callable[[], AbstractAsyncContextManager[LeaseRecord]]
-Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+LeaderWork: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def run_elected_in_thread(
-    open_record: OpenRecord, terms: LeaseTerms, work: Work, *, context: Context
+    open_record: OpenRecord, terms: LeaseTerms, work: LeaderWork, *, context: Context
 ) -> None:
     """As ``run_elected``: until cancelled, ``work`` runs in this loop while we lead. The thread
     enters ``open_record`` in its own loop, and leaves it at the end."""
@@ -50,7 +50,7 @@ class _WorkingLoop:
     """The side of the work: begins and cancels it as the thread says."""
 
     def __init__(
-        self, open_record: OpenRecord, terms: LeaseTerms, work: Work, context: Context
+        self, open_record: OpenRecord, terms: LeaseTerms, work: LeaderWork, context: Context
     ) -> None:
         self._clock = context.clock
         self._beat_seconds = terms.renew_seconds

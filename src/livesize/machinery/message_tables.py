@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-Message: TypeAlias = Any
+ProtobufMessage: TypeAlias = Any
 """One of the messages; protobuf makes their attributes when it runs."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -40,7 +40,7 @@ class MessageTable:
         self._pool = descriptor_pool.DescriptorPool()
         self._pool.Add(self._file(fields, frozenset(choices)))
 
-    def message(self, name: str) -> Message:
+    def message(self, name: str) -> ProtobufMessage:
         """The class of that name."""
         described = self._pool.FindMessageTypeByName(f"{self._package}.{name}")
         return message_factory.GetMessageClass(described)

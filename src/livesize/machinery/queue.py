@@ -26,7 +26,7 @@ from livesize.machinery.telemetry import get_logger
 log = get_logger("queue")
 
 Key = TypeVar("Key", bound=Hashable)
-Handler: TypeAlias = Callable[[Key], Awaitable[float | None]]
+KeyHandler: TypeAlias = Callable[[Key], Awaitable[float | None]]
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 30.0
@@ -114,7 +114,7 @@ class WorkQueue(Generic[Key]):
 
 async def run_workers(
     queue: WorkQueue[Key],
-    handler: Handler[Key],
+    handler: KeyHandler[Key],
     workers: int,
     *,
     backoff: Backoff | None = None,
@@ -132,7 +132,7 @@ async def run_workers(
 
 
 async def _work(
-    queue: WorkQueue[Key], handler: Handler[Key], backoff: Backoff, failures: dict[Key, int]
+    queue: WorkQueue[Key], handler: KeyHandler[Key], backoff: Backoff, failures: dict[Key, int]
 ) -> None:
     while True:
         key = await queue.get()

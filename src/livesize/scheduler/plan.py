@@ -90,12 +90,12 @@ class Unschedulable(msgspec.Struct, frozen=True, tag=True):
         return f"0/{self.node_count} nodes are available: {listed}."
 
 
-Verdict: TypeAlias = AssignedNode | Unschedulable
+PlacementVerdict: TypeAlias = AssignedNode | Unschedulable
 
 
 class Placement(msgspec.Struct, frozen=True):
     pod: WaitingPod
-    verdict: Verdict
+    verdict: PlacementVerdict
 
 
 def plan_turn(pods: Iterable[WaitingPod], nodes: Sequence[NodeView]) -> tuple[Placement, ...]:
@@ -118,7 +118,7 @@ def plan_turn(pods: Iterable[WaitingPod], nodes: Sequence[NodeView]) -> tuple[Pl
     return tuple(placements)
 
 
-def plan_placement(pod: WaitingPod, nodes: Sequence[NodeView]) -> Verdict:
+def plan_placement(pod: WaitingPod, nodes: Sequence[NodeView]) -> PlacementVerdict:
     why = unmet(pod.demands)
     if why:
         return Unschedulable(len(nodes), why=why)

@@ -27,17 +27,17 @@ from livesize.sim.processes import Process
 from livesize.store.interface import (
     Change,
     Check,
-    Entry,
     Listing,
     Store,
     StoreClosedError,
+    StoreEntry,
     Write,
 )
 
 COMPACT_SECONDS = 300.0
 
 T = TypeVar("T")
-Part: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
+SimulatedPart: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
 """The scheduler or the controllers, as main puts them together."""
 
 
@@ -45,7 +45,7 @@ class ControlPlane:
     """Satisfies livesize.sim.network.Server. ``parts``: by name, with the identity of each."""
 
     def __init__(
-        self, store: Store, context: Context, parts: dict[str, tuple[Part, Identity]]
+        self, store: Store, context: Context, parts: dict[str, tuple[SimulatedPart, Identity]]
     ) -> None:
         self._store = store
         self._context = context
@@ -156,7 +156,7 @@ class StoreSession:
     async def revision(self) -> int:
         return await self._open().revision()
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         return await self._open().get(key)
 
     async def list(self, prefix: str, **more: Any) -> Listing:

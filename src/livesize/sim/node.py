@@ -27,7 +27,7 @@ from livesize.runtime.interface import (
     PodConfig,
     RuntimeCallError,
 )
-from livesize.runtime.volumes.interface import MemorySize, Volume, VolumeError
+from livesize.runtime.volumes.interface import MemorySize, PodVolume, VolumeError
 from livesize.sim.network import Network, SimClient
 from livesize.sim.processes import Process
 from livesize.sim.trace import Trace
@@ -135,7 +135,7 @@ class NoVolumes:
     def pods(self) -> tuple[str, ...]:
         return ()
 
-    async def prepare(self, pod_uid: str, volume: Volume) -> str:
+    async def prepare(self, pod_uid: str, volume: PodVolume) -> str:
         self._refuse(volume.name)
 
     async def prepare_part(self, pod_uid: str, part: str, source: str, inside: str) -> str:

@@ -29,7 +29,7 @@ from livesize.sim.checks import (
     NoOvercommit,
     until_converged,
 )
-from livesize.sim.control_plane import CONTROLLERS, SCHEDULER, ControlPlane, Part
+from livesize.sim.control_plane import CONTROLLERS, SCHEDULER, ControlPlane, SimulatedPart
 from livesize.sim.loop import DeadlockError, LivelockError, VirtualClock, run_virtual
 from livesize.sim.network import QUIET, Acknowledgement, Network, NetworkFaults
 from livesize.sim.node import SimNode
@@ -47,8 +47,8 @@ _CHECKER = Identity("checker", Role.ADMIN)
 class Parts(msgspec.Struct, frozen=True):
     """What main puts together, and this simulation runs."""
 
-    schedule: Part
-    control: Part
+    schedule: SimulatedPart
+    control: SimulatedPart
 
 
 class SimulationOutcome(msgspec.Struct, frozen=True, kw_only=True):

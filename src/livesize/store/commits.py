@@ -14,8 +14,8 @@ from livesize.store.interface import (
     Check,
     ConflictError,
     Delete,
-    Entry,
     Put,
+    StoreEntry,
     Write,
 )
 
@@ -27,7 +27,7 @@ VALUE_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 def plan_commit(
-    latest: Callable[[str], Entry | None],
+    latest: Callable[[str], StoreEntry | None],
     checks: Sequence[Check],
     writes: Sequence[Write],
     revision: int,
@@ -45,7 +45,7 @@ def plan_commit(
 
 
 def plan_two_commits(
-    latest: Callable[[str], Entry | None],
+    latest: Callable[[str], StoreEntry | None],
     checks: Sequence[Check],
     first: Sequence[Write],
     second: Sequence[Write],
@@ -56,7 +56,7 @@ def plan_two_commits(
     before = plan_commit(latest, checks, first, revision)
     written = {change.entry.key: change for change in before}
 
-    def latest_after(key: str) -> Entry | None:
+    def latest_after(key: str) -> StoreEntry | None:
         change = written.get(key)
         if change is None:
             return latest(key)
@@ -74,14 +74,14 @@ def require_past(revision: int, newest: int) -> None:
 
 
 def _changes(
-    latest: Callable[[str], Entry | None], writes: Sequence[Write], revision: int
+    latest: Callable[[str], StoreEntry | None], writes: Sequence[Write], revision: int
 ) -> Iterable[Change]:
     for write in writes:
         previous = latest(write.key)
         match write:
             case Put():
                 created = previous.create_revision if previous is not None else revision
-                entry = Entry(write.key, write.value, created, revision)
+                entry = StoreEntry(write.key, write.value, created, revision)
                 yield Change(ChangeKind.PUT, revision, entry, previous)
             case Delete():
                 if previous is not None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Mapping
 
-from livesize.store.interface import Change, ChangeKind, Entry, Listing
+from livesize.store.interface import Change, ChangeKind, Listing, StoreEntry
 
-NOTHING_ELSE: Mapping[str, Entry | None] = {}
+NOTHING_ELSE: Mapping[str, StoreEntry | None] = {}
 
 
-class Entries:
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+class StoreEntries:
+    def __init__(self, entries: Iterable[StoreEntry] = ()) -> None:
         self._by_key = {entry.key: entry for entry in entries}
         self._keys = sorted(self._by_key)
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         return self._by_key.get(key)
 
     def apply(self, change: Change) -> None:
@@ -40,7 +40,7 @@ class Entries:
         limit: int | None,
         *,
         revision: int,
-        instead: Mapping[str, Entry | None] = NOTHING_ELSE,
+        instead: Mapping[str, StoreEntry | None] = NOTHING_ELSE,
     ) -> Listing:
         """One page of the entries; ``instead`` holds the states of keys that were different at
         ``revision`` (None: not there)."""
@@ -68,7 +68,7 @@ class Entries:
         keys: list[str],
         prefix: str,
         start_after: str | None,
-        instead: Mapping[str, Entry | None],
+        instead: Mapping[str, StoreEntry | None],
     ) -> list[str]:
         same = [key for key in keys if key not in instead]
         back = [

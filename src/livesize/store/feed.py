@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 
 from livesize.store.commits import Commit
-from livesize.store.interface import Change, Entry, StoreClosedError
+from livesize.store.interface import Change, StoreClosedError, StoreEntry
 
 BATCH_CHANGES = 1_000
 """About as many changes a watcher gets at once; a revision is never split."""
@@ -60,10 +60,10 @@ class Feed:
                 return batch, self.floor + index + 1
         return batch, max(revision, self.revision)
 
-    def states_at(self, revision: int, prefix: str) -> dict[str, Entry | None]:
+    def states_at(self, revision: int, prefix: str) -> dict[str, StoreEntry | None]:
         """How keys that have changed since ``revision`` were then; None: not there."""
         assert self.floor <= revision <= self.revision
-        states: dict[str, Entry | None] = {}
+        states: dict[str, StoreEntry | None] = {}
         for commit in self._commits[revision - self.floor :]:
             for change in commit:
                 if change.entry.key.startswith(prefix):

@@ -23,7 +23,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 
-class Entry(msgspec.Struct, frozen=True):
+class StoreEntry(msgspec.Struct, frozen=True):
     key: str
     value: bytes
     create_revision: int
@@ -52,7 +52,7 @@ Write: TypeAlias = Put | Delete
 class Listing(msgspec.Struct, frozen=True):
     """Entries in key order, as they were at ``revision``."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StoreEntry, ...]
     revision: int
     more: bool = False
 
@@ -75,8 +75,8 @@ class Change(msgspec.Struct, frozen=True):
 
     kind: ChangeKind
     revision: int
-    entry: Entry
-    previous: Entry | None
+    entry: StoreEntry
+    previous: StoreEntry | None
 
 
 class ConflictError(Exception):
@@ -112,7 +112,7 @@ class Store(Protocol):
         """The newest committed revision; for an empty store the one its epoch counts from."""
         ...
 
-    async def get(self, key: str) -> Entry | None: ...
+    async def get(self, key: str) -> StoreEntry | None: ...
 
     async def list(
         self,

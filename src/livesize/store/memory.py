@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from livesize.store.commits import plan_commit, plan_two_commits, require_past
-from livesize.store.entries import Entries
+from livesize.store.entries import StoreEntries
 from livesize.store.epochs import first_revision
 from livesize.store.feed import Feed
 from livesize.store.interface import (
     Change,
     Check,
     CompactedError,
-    Entry,
     Listing,
     StoreClosedError,
+    StoreEntry,
     Write,
 )
 
@@ -26,14 +26,14 @@ from livesize.store.interface import (
 class MemoryStore:
     def __init__(self, *, epoch: int = 0) -> None:
         self.epoch = epoch
-        self._entries = Entries()
+        self._entries = StoreEntries()
         self._feed = Feed(first_revision(epoch))
         self._closed = False
 
     async def revision(self) -> int:
         return self._feed.revision
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         self._require_open()
         return self._entries.get(key)
 

@@ -29,7 +29,7 @@ import msgspec
 
 from livesize.machinery.steps import NO_CRASH_POINTS, CrashPoints
 from livesize.store.commits import Commit, plan_commit, plan_two_commits, require_past
-from livesize.store.entries import Entries
+from livesize.store.entries import StoreEntries
 from livesize.store.feed import BATCH_CHANGES, Feed
 from livesize.store.interface import (
     Change,
@@ -37,9 +37,9 @@ from livesize.store.interface import (
     Check,
     CompactedError,
     ConflictError,
-    Entry,
     Listing,
     StoreClosedError,
+    StoreEntry,
     StoreOpenError,
     Write,
 )
@@ -76,7 +76,7 @@ class SqliteStore:
         self._file = file
         self._reader = reader
         self._loop = asyncio.get_running_loop()
-        self._entries = Entries(contents.entries)
+        self._entries = StoreEntries(contents.entries)
         self._feed = Feed(
             contents.revision,
             limit_commits=limits.recent_commits,
@@ -121,7 +121,7 @@ class SqliteStore:
     async def revision(self) -> int:
         return self._feed.revision
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         self._require_open()
         return self._entries.get(key)
 
@@ -204,7 +204,7 @@ class SqliteStore:
             await self._loop.run_in_executor(self._reader, self._file.close)
             self._reader.shutdown(wait=False)
 
-    def _latest(self, key: str) -> Entry | None:
+    def _latest(self, key: str) -> StoreEntry | None:
         change = self._head.get(key)
         if change is None:
             return self._entries.get(key)
@@ -281,10 +281,10 @@ class SqliteStore:
         self._require_history(after)
         return batch, reached
 
-    async def _states_at(self, revision: int, prefix: str) -> dict[str, Entry | None]:
+    async def _states_at(self, revision: int, prefix: str) -> dict[str, StoreEntry | None]:
         """How keys that have changed since were at ``revision``: from memory, what memory no
         longer has from the file. Memory may move on while the file is read."""
-        older: dict[str, Entry | None] = {}
+        older: dict[str, StoreEntry | None] = {}
         reached = revision
         while reached < self._feed.floor:
             self._require_open()

@@ -16,7 +16,7 @@ import apsw
 
 from livesize.store.commits import WRITES_LIMIT
 from livesize.store.epochs import epoch_of_copy, first_revision
-from livesize.store.interface import Change, ChangeKind, Entry, StoreOpenError, StoreSnapshot
+from livesize.store.interface import Change, ChangeKind, StoreEntry, StoreOpenError, StoreSnapshot
 from livesize.store.sqlite_connection import (
     Transaction,
     connect_to_read,
@@ -102,7 +102,7 @@ def _write(path: Path, snapshot: StoreSnapshot, epoch: int) -> None:
             file.append(
                 [
                     tuple(
-                        Change(ChangeKind.PUT, revision, Entry(*one, revision, revision), None)
+                        Change(ChangeKind.PUT, revision, StoreEntry(*one, revision, revision), None)
                         for one in snapshot.values[begin : begin + WRITES_LIMIT]
                     )
                 ]

@@ -30,7 +30,7 @@ import msgspec
 
 from livesize.store.commits import WRITES_LIMIT, Commit
 from livesize.store.epochs import epoch_of_copy, first_revision
-from livesize.store.interface import Change, ChangeKind, CompactedError, Entry, StoreSnapshot
+from livesize.store.interface import Change, ChangeKind, CompactedError, StoreEntry, StoreSnapshot
 from livesize.store.sqlite_connection import (
     BUSY_MILLISECONDS,
     PAGE_BYTES,
@@ -87,7 +87,7 @@ class SqliteContents(msgspec.Struct, frozen=True):
     revision: int
     compacted: int
     swept: int
-    entries: tuple[Entry, ...]
+    entries: tuple[StoreEntry, ...]
 
 
 def read_snapshot(connection: apsw.Connection) -> StoreSnapshot:
@@ -134,7 +134,7 @@ class LogFile:
             compacted=first + compacted,
             swept=first + int(meta["swept"]),
             entries=tuple(
-                Entry(key, value, first + created, first + changed)
+                StoreEntry(key, value, first + created, first + changed)
                 for key, value, created, changed in rows
             ),
         )
@@ -205,7 +205,7 @@ class LogFile:
             changes.append(_change(row, self._first))
         return changes, until
 
-    def states(self, prefix: str, after: int, until: int) -> dict[str, Entry | None]:
+    def states(self, prefix: str, after: int, until: int) -> dict[str, StoreEntry | None]:
         """The reader's thread. How the keys under ``prefix`` that changed after one revision up
         to another were before; None: not there."""
         rows = self._reading.execute(_STATES, self._between(prefix, after, until))
@@ -274,17 +274,17 @@ def _change(row: tuple[Any, ...], first: int) -> Change:
     revision = first + (place >> _PLACE_BITS)
     previous = _previous((key, previous_revision, *before), first)
     if value is not None:
-        entry = Entry(key, value, first + created, revision)
+        entry = StoreEntry(key, value, first + created, revision)
         return Change(ChangeKind.PUT, revision, entry, previous)
     if previous is None:
         raise CompactedError(revision)
     return Change(ChangeKind.DELETE, revision, previous, previous)
 
 
-def _previous(row: tuple[Any, ...], first: int) -> Entry | None:
+def _previous(row: tuple[Any, ...], first: int) -> StoreEntry | None:
     key, revision, created, value = row
     if not revision:
         return None
     if created is None or value is None:
         raise CompactedError(first + revision)
-    return Entry(key, value, first + created, first + revision)
+    return StoreEntry(key, value, first + created, first + revision)

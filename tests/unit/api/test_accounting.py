@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from livesize.api.accounting import (
     Fits,
+    FitVerdict,
     NeverFits,
     NoRoomNow,
-    Verdict,
     charge,
     fits,
     footprint,
@@ -150,7 +150,7 @@ NODE = Amounts(2000, 4 * 2**30)
         ),
     ],
 )
-def test_fits(others: list[Amounts], desired: Amounts, verdict: Verdict) -> None:
+def test_fits(others: list[Amounts], desired: Amounts, verdict: FitVerdict) -> None:
     assert fits(others, desired, NODE) == verdict
 
 

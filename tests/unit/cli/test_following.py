@@ -1,4 +1,4 @@
-"""ResizeWaiting for a resize survives a server that restarts, forgets, or loses the pod."""
+"""Waiting for a resize survives a server that restarts, forgets, or loses the pod."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from livesize.api.objects import Object, evolve, without
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import (
-    Progress,
+    FollowedProgress,
     ResizeDone,
     ResizeRefused,
     ResizeWaiting,
@@ -147,7 +147,7 @@ def in_progress(reason: str = "", message: str = "") -> Object:
         "it has ended for good",
     ],
 )
-def test_judge(state: Object, expected: Progress) -> None:
+def test_judge(state: Object, expected: FollowedProgress) -> None:
     assert progress_of(state, 7, PATCH) == expected
 
 
@@ -198,7 +198,7 @@ def test_a_line_of_progress_says_what_holds_it_up() -> None:
     ("online", "expected"), [("4", ResizeDone()), ("2", ResizeWaiting("InProgress"))]
 )
 def test_a_virtual_machine_is_done_when_its_own_status_says_so(
-    online: str, expected: Progress
+    online: str, expected: FollowedProgress
 ) -> None:
     def sizes(cpu: str) -> Object:
         return {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}

@@ -68,7 +68,7 @@ CONFIG = ContainerConfig(
 
 def asked(
     config: ContainerConfig, version: CgroupVersion = CgroupVersion.V1, pod: PodConfig = POD
-) -> messages.Message:
+) -> messages.ProtobufMessage:
     return container_config(
         config, pod, node_uid="node", image_id="sha256:1", log_path="main/3.log", version=version
     )
@@ -210,7 +210,7 @@ def test_powers_are_sent_by_name() -> None:
     assert security.seccomp.profile_type == 1
 
 
-def status(state: int, **fields: object) -> messages.Message:
+def status(state: int, **fields: object) -> messages.ProtobufMessage:
     """What containerd answers about CONFIG."""
     config = asked(CONFIG)
     answer = messages.ContainerStatusResponse()

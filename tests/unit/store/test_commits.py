@@ -13,8 +13,8 @@ from livesize.store.interface import (
     Check,
     ConflictError,
     Delete,
-    Entry,
     Put,
+    StoreEntry,
     Write,
 )
 
@@ -31,7 +31,7 @@ WRITES = st.lists(
 def test_a_commit_does_all_of_it_or_nothing(
     commits: list[tuple[list[Check], list[Write]]],
 ) -> None:
-    entries: dict[str, Entry] = {}
+    entries: dict[str, StoreEntry] = {}
     model: dict[str, tuple[bytes, int]] = {}
     revision = 0
     for checks, writes in commits:

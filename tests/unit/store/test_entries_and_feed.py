@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.store.commits import Commit
-from livesize.store.entries import Entries
+from livesize.store.entries import StoreEntries
 from livesize.store.feed import Feed
-from livesize.store.interface import Change, ChangeKind, Entry, StoreClosedError
+from livesize.store.interface import Change, ChangeKind, StoreClosedError, StoreEntry
 
 KEYS = st.text(alphabet="a/\u00e9\U0010ffff", min_size=1, max_size=4)
 
@@ -25,7 +25,7 @@ KEYS = st.text(alphabet="a/\u00e9\U0010ffff", min_size=1, max_size=4)
 def test_a_page_is_what_filtering_and_sorting_everything_gives(
     changes: list[tuple[bool, str]], prefix: str, start_after: str | None, limit: int | None
 ) -> None:
-    entries, model = Entries(), set[str]()
+    entries, model = StoreEntries(), set[str]()
     for gone, key in changes:
         if gone and key in model:
             model.remove(key)
@@ -41,7 +41,7 @@ def test_a_page_is_what_filtering_and_sorting_everything_gives(
 
 
 def _change(kind: ChangeKind, key: str, revision: int = 1, size: int = 0) -> Change:
-    return Change(kind, revision, Entry(key, bytes(size), 1, revision), None)
+    return Change(kind, revision, StoreEntry(key, bytes(size), 1, revision), None)
 
 
 def _commit(revision: int, key: str = "a", size: int = 0) -> Commit:

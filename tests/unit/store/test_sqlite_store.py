@@ -19,9 +19,9 @@ from livesize.store.interface import (
     CompactedError,
     ConflictError,
     Delete,
-    Entry,
     Put,
     StoreClosedError,
+    StoreEntry,
 )
 from livesize.store.sqlite import SqliteLimits, SqliteStore, StoreOpenError
 from livesize.store.sqlite_connection import WAL_ROOM_BYTES
@@ -75,10 +75,10 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
     async with await_other_epoch(path) as store:
         assert store.epoch == 0
         assert await store.revision() == 3
-        assert await store.get("a") == Entry("a", b"2", 1, 2)
+        assert await store.get("a") == StoreEntry("a", b"2", 1, 2)
         assert await store.get("b") is None
         at_one = await store.list("", revision=1)
-        assert at_one.entries == (Entry("a", b"1", 1, 1), Entry("b", b"1", 1, 1))
+        assert at_one.entries == (StoreEntry("a", b"1", 1, 1), StoreEntry("b", b"1", 1, 1))
         assert await store.commit([Check("a", 2)], [Put("a", b"3")]) == 4
 
 
@@ -250,7 +250,7 @@ async def test_a_commit_sees_those_queued_before_it(path: Path) -> None:
             await asyncio.to_thread(gate.reached.wait, 10)
             gate.opened.set()
         assert [second.result(), third.result(), nothing.result()] == [2, 3, 3]
-        assert await store.get("a") == Entry("a", b"3", 3, 3)
+        assert await store.get("a") == StoreEntry("a", b"3", 3, 3)
 
 
 async def test_who_gives_up_waiting_does_not_take_the_write_back(path: Path) -> None:
@@ -293,7 +293,7 @@ async def test_one_that_comes_alone_to_a_quick_disk_needs_no_thread(path: Path) 
             assert await store.commit([], [Put("a", b"%d" % number)]) == number + 1
         assert hands.names == ["MainThread"] * 3
     async with opened(path) as store:
-        assert await store.get("a") == Entry("a", b"2", 1, 3)
+        assert await store.get("a") == StoreEntry("a", b"2", 1, 3)
 
 
 async def test_a_slow_disk_is_left_to_the_thread(
@@ -382,7 +382,7 @@ async def test_a_medium_that_fails_under_the_loop_ends_writing_too(path: Path) -
         for _ in range(2):
             with pytest.raises(StoreClosedError, match="cannot write to the store"):
                 await store.commit([], [Put("a", b"2")])
-        assert await store.get("a") == Entry("a", b"1", 1, 1)
+        assert await store.get("a") == StoreEntry("a", b"1", 1, 1)
 
 
 async def test_a_full_disk_fails_the_write_and_the_store_goes_on(path: Path) -> None:
@@ -391,10 +391,10 @@ async def test_a_full_disk_fails_the_write_and_the_store_goes_on(path: Path) -> 
         with pytest.raises(StoreClosedError, match="full; make room"):
             await store.commit([], [Put("a", b"changed"), Put("b", bytes(300_000))])
         assert await store.revision() == before
-        assert await store.get("a") == Entry("a", b"small", 1, 1)
+        assert await store.get("a") == StoreEntry("a", b"small", 1, 1)
         assert await store.commit([Check("a", 1), Check("b", 0)], [Put("a", b"again")]) == 2
     async with opened(path) as store:
-        assert await store.get("a") == Entry("a", b"again", 1, 2)
+        assert await store.get("a") == StoreEntry("a", b"again", 1, 2)
         assert await store.revision() == 2
 
 
@@ -433,7 +433,7 @@ async def test_a_failed_medium_ends_writing_but_not_reading(path: Path) -> None:
         for _ in range(2):
             with pytest.raises(StoreClosedError, match="cannot write to the store"):
                 await store.commit([], [Put("a", b"2")])
-        assert await store.get("a") == Entry("a", b"1", 1, 1)
+        assert await store.get("a") == StoreEntry("a", b"1", 1, 1)
         with pytest.raises(StoreClosedError):
             await store.compact(1)
 
@@ -520,4 +520,4 @@ async def test_the_past_is_right_when_memory_moves_on_while_the_file_is_read(
         for number in range(6):
             await store.commit([], [Put("a", b"later"), Put(f"b/{number}", b"later")])
         held.go.set()
-        assert (await past).entries == (Entry("a", b"1", 1, 2),)
+        assert (await past).entries == (StoreEntry("a", b"1", 1, 2),)

@@ -54,7 +54,7 @@ class Infeasible(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Verdict: TypeAlias = Accept | Defer | Infeasible
+AdmissionVerdict: TypeAlias = Accept | Defer | Infeasible
 
 
 class NodeRoom(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ def judge_new(
             return Reject(reason.value, f"Pod was rejected: {verdict.sentence()}")
 
 
-def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> Verdict:
+def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> AdmissionVerdict:
     """``desired`` requests of a pod whose footprint is ``held`` now; both with its overhead."""
     verdict = fits_growing(desired, held, room.used_by_others, room.allocatable)
     match verdict:

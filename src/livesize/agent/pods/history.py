@@ -6,9 +6,9 @@ import msgspec
 
 from livesize.agent.pods.plan import (
     ContainerFacts,
-    ContainerState,
     CrashBackoff,
     Exited,
+    LocalState,
     Missing,
     Running,
     policy_of,
@@ -128,7 +128,7 @@ def _reason(error: Exception) -> Reason:
             return Reason.CREATE_FAILED
 
 
-def container_state(view: ContainerView | None, starts: int = 0) -> ContainerState:
+def container_state(view: ContainerView | None, starts: int = 0) -> LocalState:
     if view is None:
         return Missing(starts)
     if view.phase is ContainerPhase.RUNNING:

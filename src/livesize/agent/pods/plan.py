@@ -62,12 +62,12 @@ class Missing(msgspec.Struct, frozen=True, tag=True):
     starts: int = 0
 
 
-ContainerState: TypeAlias = Running | Exited | Missing
+LocalState: TypeAlias = Running | Exited | Missing
 
 
 class ContainerFacts(msgspec.Struct, frozen=True):
     name: str
-    state: ContainerState
+    state: LocalState
     attempt: int = 0  # of the newest start
     definition_changed: bool = False
     exits_in_a_row: int = 0

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from livesize.agent.probes.plan import (
     UNKNOWN_PORT,
     GetPage,
-    Handler,
     OpenPort,
+    ProbeAction,
     RunCommand,
     Sleep,
 )
@@ -34,7 +34,7 @@ class Prober:
     container: str
     address: str
 
-    async def ask(self, handler: Handler, timeout_seconds: float) -> str:
+    async def ask(self, handler: ProbeAction, timeout_seconds: float) -> str:
         """Empty where all is well; else what was wrong, in a sentence."""
         try:
             match handler:

@@ -56,12 +56,12 @@ class Sleep(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
-Handler: TypeAlias = RunCommand | GetPage | OpenPort | Sleep
+ProbeAction: TypeAlias = RunCommand | GetPage | OpenPort | Sleep
 
 
 class ProbeConfig(msgspec.Struct, frozen=True):
     kind: ProbeKind
-    handler: Handler
+    handler: ProbeAction
     initial_delay_seconds: float = 0.0
     period_seconds: float = 10.0
     timeout_seconds: float = 1.0
@@ -100,7 +100,7 @@ def parse_probe(container: Object, kind: ProbeKind) -> ProbeConfig | None:
     )
 
 
-def parse_handler(given: Object, container: Object) -> Handler | None:
+def parse_handler(given: Object, container: Object) -> ProbeAction | None:
     """Of a probe or a lifecycle hook; None: of a kind this node does not know."""
     if given.get("exec"):
         return RunCommand(tuple(given["exec"].get("command") or ()))

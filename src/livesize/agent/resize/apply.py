@@ -15,7 +15,7 @@ from livesize.api.kernel_units import KernelLimits
 from livesize.machinery.steps import Step, StepFailedError
 from livesize.runtime.interface import ContainerGroup, Group, PodGroup, Runtime
 
-Heard: TypeAlias = Callable[[SetGroup, GroupChange], None]
+ChangeObserver: TypeAlias = Callable[[SetGroup, GroupChange], None]
 """Told what a step has read back."""
 
 
@@ -49,14 +49,14 @@ def _with_change(limits: KernelLimits, found: GroupChange) -> KernelLimits:
 
 
 def group_steps(
-    runtime: Runtime, pod_uid: str, plan: ResizePlan, heard: Heard | None = None
+    runtime: Runtime, pod_uid: str, plan: ResizePlan, heard: ChangeObserver | None = None
 ) -> list[Step]:
     """The plan as steps for machinery.steps."""
     return [group_step(runtime, pod_uid, planned, heard) for planned in plan.steps]
 
 
 def group_step(
-    runtime: Runtime, pod_uid: str, planned: SetGroup, heard: Heard | None = None
+    runtime: Runtime, pod_uid: str, planned: SetGroup, heard: ChangeObserver | None = None
 ) -> Step:
     group = _group(pod_uid, planned)
     change = planned.after

@@ -23,7 +23,7 @@ from livesize.runtime.volumes.interface import (
     FileTree,
     HostPath,
     MemoryFolder,
-    Volume,
+    PodVolume,
     VolumeFile,
 )
 
@@ -86,7 +86,9 @@ def disk_limits(pod: Object) -> dict[str, str]:
     return {name: str(limit) for name, limit in limits.items() if limit is not None}
 
 
-def wanted_volume(volume: Object, references: ReferenceContext, memory_size_bytes: int) -> Volume:
+def wanted_volume(
+    volume: Object, references: ReferenceContext, memory_size_bytes: int
+) -> PodVolume:
     """``memory_size_bytes`` counts where the volume lies in memory."""
     name, group = volume["name"], lookup(references.pod, "spec", "securityContext", "fsGroup")
     match kind_of(volume):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from livesize.api.columns import AGE, NAME, Column
-from livesize.api.disruption import Judge
+from livesize.api.disruption import DisruptionJudge
 from livesize.api.errors import FieldError
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Subresource
@@ -64,7 +64,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     has_generation: bool = False
     tracks_updates: bool = True
     quota: QuotaRule | None = COUNTED
-    judge_eviction: Judge | None = None
+    judge_eviction: DisruptionJudge | None = None
     collected: bool = True
     is_stored: bool = True
 

@@ -20,7 +20,7 @@ from livesize.api.kinds.subresource import STATUS
 from livesize.api.node_scope import NodeScope
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import NANO, canonical_quantities, parse_quantity
-from livesize.api.quota_rule import QuotaRule, Usage
+from livesize.api.quota_rule import QuotaRule, QuotaUsage
 from livesize.api.schema.fields import (
     Message,
     Type,
@@ -181,7 +181,7 @@ def _validate_limit(spec: Object, field: str) -> list[FieldError]:
     return errors
 
 
-def _usage(claim: Object, _names: Iterable[str]) -> Usage:
+def _usage(claim: Object, _names: Iterable[str]) -> QuotaUsage:
     """Of all claims, and of those of one class."""
     used = {PERSISTENT_VOLUME_CLAIMS.plural: NANO, "requests.storage": requested(claim)}
     if class_of(claim):

@@ -17,7 +17,7 @@ from livesize.api.kinds.kind import Kind
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import NANO
-from livesize.api.quota_rule import QuotaRule, Usage
+from livesize.api.quota_rule import QuotaRule, QuotaUsage
 from livesize.api.roles import EDITED
 from livesize.api.schema.fields import (
     Message,
@@ -155,7 +155,7 @@ def _selector_cell(service: Object, _now: float) -> str:
     return ",".join(f"{key}={selector[key]}" for key in sorted(selector)) or NONE
 
 
-def _usage(service: Object, _names: Iterable[str]) -> Usage:
+def _usage(service: Object, _names: Iterable[str]) -> QuotaUsage:
     kind = lookup(service, "spec", "type", default="ClusterIP")
     ports = len(lookup(service, "spec", "ports", default=[]))
     return {

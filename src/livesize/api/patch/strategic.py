@@ -33,8 +33,8 @@ _SET_ORDER = "$setElementOrder/"
 _DELETE_VALUES = "$deleteFromPrimitiveList/"
 _DIRECTIVES = ("delete", "merge", "replace")
 
-Fields: TypeAlias = dict[str, Any]
-Key: TypeAlias = str | int | float
+PatchedFields: TypeAlias = dict[str, Any]
+ElementKey: TypeAlias = str | int | float
 _GONE: Any = object()
 _PLAIN = frozenset({str})
 
@@ -42,7 +42,7 @@ _PLAIN = frozenset({str})
 class _Element(msgspec.Struct, frozen=True):
     """One element of a merged list; ``before`` is where it stood, None if the patch added it."""
 
-    key: Key | None
+    key: ElementKey | None
     value: Any
     before: int | None
 
@@ -56,7 +56,7 @@ def strategic_merge(target: Any, patch: Any, schema: Field) -> Any:
     return _merge_fields(target if isinstance(target, dict) else {}, patch, schema)
 
 
-def _merge_fields(original: Fields, patch: Fields, schema: Field) -> Fields:
+def _merge_fields(original: PatchedFields, patch: PatchedFields, schema: Field) -> PatchedFields:
     merged = dict(original)
     fields: Iterable[str] = patch
     if "$" in "".join(patch):  # there may be directives
@@ -89,7 +89,7 @@ def _merge_fields(original: Fields, patch: Fields, schema: Field) -> Fields:
     return merged if changed else original
 
 
-def _merge_field(here: Any, patch: Fields, field: str, schema: Field) -> Any:
+def _merge_field(here: Any, patch: PatchedFields, field: str, schema: Field) -> Any:
     """A field that is not a map in both."""
     given = patch.get(field, _GONE)
     if given is None:
@@ -101,7 +101,7 @@ def _merge_field(here: Any, patch: Fields, field: str, schema: Field) -> Any:
     return here if given is _GONE else _cleaned(given)
 
 
-def _merge_list(here: list[Any], patch: Fields, field: str, schema: Field) -> list[Any]:
+def _merge_list(here: list[Any], patch: PatchedFields, field: str, schema: Field) -> list[Any]:
     at = _only_one(here, patch, field, schema.merge_key)
     if at is not None:
         merged = _merge_fields(here[at], patch[field][0], schema)
@@ -109,7 +109,9 @@ def _merge_list(here: list[Any], patch: Fields, field: str, schema: Field) -> li
     return _merge_by_rules(here, patch, field, schema)
 
 
-def _only_one(here: list[Any], patch: Fields, field: str, merge_key: str | None) -> int | None:
+def _only_one(
+    here: list[Any], patch: PatchedFields, field: str, merge_key: str | None
+) -> int | None:
     """The usual case, quickly: a patch of one element that is there, and nothing said beside."""
     given = patch.get(field)
     if not merge_key or given is None or len(given) != 1 or not isinstance(given[0], dict):
@@ -122,7 +124,7 @@ def _only_one(here: list[Any], patch: Fields, field: str, merge_key: str | None)
     return None
 
 
-def _merge_by_rules(here: list[Any], patch: Fields, field: str, schema: Field) -> list[Any]:
+def _merge_by_rules(here: list[Any], patch: PatchedFields, field: str, schema: Field) -> list[Any]:
     removed = _list_of(patch, _DELETE_VALUES + field, default=[])
     if removed:
         here = _without_values(here, removed)
@@ -149,7 +151,7 @@ def _merge_elements(
     """``staying``: those of ``given`` that do not delete."""
     merge_key = schema.merge_key
     assert merge_key is not None
-    deleted: set[Key] = set()
+    deleted: set[ElementKey] = set()
     if len(staying) < len(given):
         deleted = set(_keys([item for item in given if _is_delete(item)], merge_key))
     old = [_Element(_key_or_none(item, merge_key), item, at) for at, item in enumerate(here)]
@@ -168,7 +170,7 @@ def _merge_elements(
     return merged
 
 
-def _in_order(elements: Sequence[_Element], named: Sequence[Key]) -> list[Any]:
+def _in_order(elements: Sequence[_Element], named: Sequence[ElementKey]) -> list[Any]:
     """Named elements as named; the others where they were, as far as that is compatible."""
     if len(named) == 1 and elements[-1].before is not None:  # nothing moves, and nothing is new
         return [element.value for element in elements]
@@ -190,7 +192,7 @@ def _stood_before(left: _Element, right: _Element) -> bool:
     return left.before is not None and right.before is not None and left.before < right.before
 
 
-def _check_order(named: Sequence[Key], wanted: Sequence[Key], field: str) -> None:
+def _check_order(named: Sequence[ElementKey], wanted: Sequence[ElementKey], field: str) -> None:
     places = {key: index for index, key in enumerate(wanted)}
     missing = [key for key in named if key not in places]
     if missing:
@@ -200,7 +202,7 @@ def _check_order(named: Sequence[Key], wanted: Sequence[Key], field: str) -> Non
         raise PatchError(f"{_SET_ORDER}{field} has another order than {field}", code=400)
 
 
-def _retained(original: Fields, patch: Fields) -> Fields:
+def _retained(original: PatchedFields, patch: PatchedFields) -> PatchedFields:
     """A copy of the original, with only the fields that ``$retainKeys`` names."""
     if _RETAIN_KEYS not in patch:
         return dict(original)
@@ -211,7 +213,7 @@ def _retained(original: Fields, patch: Fields) -> Fields:
     return {field: value for field, value in original.items() if field in retained}
 
 
-def _fields_named_in(patch: Fields) -> list[str]:
+def _fields_named_in(patch: PatchedFields) -> list[str]:
     """Fields the patch says something about, plainly or by a directive beside them."""
     names: dict[str, None] = {}
     for field in patch:
@@ -231,7 +233,7 @@ def _directive(patch: Mapping[str, Any]) -> str | None:
     return str(directive)
 
 
-def _list_of(patch: Fields, directive: str, *, default: Any) -> Any:
+def _list_of(patch: PatchedFields, directive: str, *, default: Any) -> Any:
     value = patch.get(directive, default)
     if value is not default and not isinstance(value, list):
         raise PatchError(f"{directive} must be a list", code=400)
@@ -247,11 +249,11 @@ def _without_values(here: list[Any], removed: list[Any]) -> list[Any]:
     return [item for item in here if _key_or_none(item, SET) not in keys]
 
 
-def _keys(elements: list[Any], merge_key: str) -> list[Key]:
+def _keys(elements: list[Any], merge_key: str) -> list[ElementKey]:
     return [_key_of(element, merge_key) for element in elements]
 
 
-def _key_of(element: Any, merge_key: str) -> Key:
+def _key_of(element: Any, merge_key: str) -> ElementKey:
     key = _key_or_none(element, merge_key)
     if key is not None:
         return key
@@ -260,7 +262,7 @@ def _key_of(element: Any, merge_key: str) -> Key:
     raise PatchError(f"an element of a list has no merge key {merge_key!r}", code=400)
 
 
-def _key_or_none(element: Any, merge_key: str) -> Key | None:
+def _key_or_none(element: Any, merge_key: str) -> ElementKey | None:
     key = element
     if merge_key != SET:
         key = element.get(merge_key) if isinstance(element, dict) else None
@@ -274,7 +276,7 @@ def _cleaned(value: Any) -> Any:
     return _cleaned_list(value) if isinstance(value, list) else value
 
 
-def _cleaned_fields(patch: Fields) -> Fields:
+def _cleaned_fields(patch: PatchedFields) -> PatchedFields:
     return _merge_fields({}, {**patch, _PATCH: "merge"}, UNKNOWN)
 
 

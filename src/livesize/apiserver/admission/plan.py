@@ -77,7 +77,7 @@ class AdmissionRefusal(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
 
 
-Rule: TypeAlias = Callable[[AdmissionRequest], AdmissionRefusal | None]
+AdmissionRule: TypeAlias = Callable[[AdmissionRequest], AdmissionRefusal | None]
 
 
 def admit(request: AdmissionRequest) -> AdmissionRefusal | None:
@@ -214,7 +214,7 @@ def guard_growth(request: AdmissionRequest) -> AdmissionRefusal | None:
     return AdmissionRefusal(why) if why else None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[AdmissionRule, ...] = (
     guard_security,
     guard_programs,
     restrict_node,

@@ -21,7 +21,7 @@ from livesize.api.quota import (
     used_of,
     with_status,
 )
-from livesize.api.quota_rule import Usage
+from livesize.api.quota_rule import QuotaUsage
 from livesize.apiserver.admission.plan import AdmissionRefusal
 
 
@@ -62,7 +62,7 @@ def plan_charge(
     return tuple(charged)
 
 
-def _delta(quota: Object, change: CountedChange) -> Usage:
+def _delta(quota: Object, change: CountedChange) -> QuotaUsage:
     before = usage_of(quota, change.resource, change.old)
     after = usage_of(quota, change.resource, change.new)
     changed = {
@@ -71,7 +71,7 @@ def _delta(quota: Object, change: CountedChange) -> Usage:
     return {name: amount for name, amount in changed.items() if amount}
 
 
-def _refuse(quota: Object, change: CountedChange, delta: Usage) -> AdmissionRefusal | None:
+def _refuse(quota: Object, change: CountedChange, delta: QuotaUsage) -> AdmissionRefusal | None:
     if change.old is None and change.new is not None:
         silent = unspecified(quota, change.resource, change.new)
         if silent:

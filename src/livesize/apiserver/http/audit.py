@@ -33,7 +33,7 @@ from livesize.api.times import format_micro_time
 from livesize.apiserver.auth.identities import Identity
 from livesize.apiserver.http.handlers import verb_of
 from livesize.apiserver.http.peers import IDENTITY, IMPERSONATED, SWITCHED
-from livesize.apiserver.http.requests import Message, Receive, Request, Scope, Send, read_head
+from livesize.apiserver.http.requests import AsgiMessage, Receive, Request, Scope, Send, read_head
 from livesize.apiserver.http.router import Route, parse_route
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
@@ -97,7 +97,7 @@ class Audited:
         )
         header = (b"audit-id", audited_request.id.encode())
 
-        async def sending(message: Message) -> None:
+        async def sending(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], header]
                 self._tell(audited_request, message["status"])
@@ -137,7 +137,7 @@ class _AuditedRequest:
         return self._route is not None and self._route.resource.plural not in _NEVER_BODIES
 
     def listening(self, receive: Receive) -> Receive:
-        async def hear() -> Message:
+        async def hear() -> AsgiMessage:
             message = await receive()
             if len(self._body) <= MAX_BODY_BYTES:
                 self._body += message.get("body", b"")

@@ -33,7 +33,7 @@ class SentChange(msgspec.Struct, frozen=True):
         return bool(node) and lookup(self.stored, "spec", "nodeName") == node
 
 
-Rule: TypeAlias = Callable[[SentChange], Object]
+SubresourceRule: TypeAlias = Callable[[SentChange], Object]
 """The object to store next; raises StatusError where the change is refused."""
 
 

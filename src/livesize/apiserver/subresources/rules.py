@@ -11,7 +11,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.subresource import Transfer
 from livesize.api.objects import Object
 from livesize.apiserver.strategies.lookup import strategy_of
-from livesize.apiserver.subresources.change import Rule
+from livesize.apiserver.subresources.change import SubresourceRule
 from livesize.apiserver.subresources.objects import update_object, update_pod, update_workload
 from livesize.apiserver.subresources.plain_status import update_status
 from livesize.apiserver.subresources.pod_binding import bind_pod
@@ -24,7 +24,7 @@ View: TypeAlias = Callable[[Resource, Object], Object]
 """What clients read and write at a subresource, made from the object."""
 
 VIEWS: Mapping[str, View] = {"scale": scale_view}
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, SubresourceRule] = {
     "object": update_object,
     "scale": update_scale,
     "status": update_status,
@@ -37,14 +37,14 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def change_rule(resource: Resource, subresource: str) -> Rule:
+def change_rule(resource: Resource, subresource: str) -> SubresourceRule:
     """Of a PUT, a PATCH or an apply; raises 405 where there are none."""
     if not subresource:
         return RULES[strategy_of(resource).update_rule]
     return _rule(resource, subresource, Transfer.CHANGE)
 
 
-def post_rule(resource: Resource, subresource: str) -> Rule:
+def post_rule(resource: Resource, subresource: str) -> SubresourceRule:
     return _rule(resource, subresource, Transfer.POST)
 
 
@@ -61,7 +61,7 @@ def view_of(resource: Resource, subresource: str) -> View | None:
     return VIEWS.get(kind_of(resource).subresources[subresource].rule) if subresource else None
 
 
-def _rule(resource: Resource, subresource: str, transfer: Transfer) -> Rule:
+def _rule(resource: Resource, subresource: str, transfer: Transfer) -> SubresourceRule:
     served = kind_of(resource).subresources.get(subresource)
     if served is None or served.transfer is not transfer or served.rule not in RULES:
         raise method_not_allowed()

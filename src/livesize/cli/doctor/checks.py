@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True):
     optional: bool = False
 
 
-Probe: TypeAlias = Callable[[], Sequence[Finding]]
+DoctorProbe: TypeAlias = Callable[[], Sequence[Finding]]
 """Checks of something the command line does not know itself; main hands in a list of them."""
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from livesize.cli.connection import kubeconfig_option, run_with_client
 from livesize.cli.doctor.checks import (
+    DoctorProbe,
     Finding,
-    Probe,
     check_busybox,
     check_cgroups,
     check_cgroups_writable,
@@ -38,7 +38,7 @@ _KUBECTL_SECONDS = 5.0
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @kubeconfig_option
 @click.pass_obj
-def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None:
+def doctor(probes: Sequence[DoctorProbe] | None, output: str, kubeconfig: str) -> None:
     """Check what this machine needs, and say how to get it.
 
     Exit code 1 when something that `livesize up` needs is missing. What only virtual machines
@@ -63,7 +63,7 @@ def doctor(probes: Sequence[Probe] | None, output: str, kubeconfig: str) -> None
         raise SystemExit(1)
 
 
-def _findings_of(probe: Probe) -> Sequence[Finding]:
+def _findings_of(probe: DoctorProbe) -> Sequence[Finding]:
     """What this user may not look at is a finding too; the other probes go on."""
     try:
         return probe()

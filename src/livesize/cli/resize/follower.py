@@ -11,7 +11,7 @@ from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of, version_of
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import (
-    Progress,
+    FollowedProgress,
     ResizeDone,
     ResizeRefused,
     ResizeWaiting,
@@ -32,7 +32,7 @@ class ResizeFollower:
         self._patch = patch
         self._generation = generation_of(pod)
         self.pod = pod
-        self.progress: Progress = progress_of(pod, self._generation, patch)
+        self.progress: FollowedProgress = progress_of(pod, self._generation, patch)
 
     async def run(
         self,
@@ -41,7 +41,7 @@ class ResizeFollower:
     ) -> None:
         """Return when it is done or refused, or waits for something that ``until`` is content
         with; ``tell`` hears of every step on the way."""
-        told: Progress | None = None
+        told: FollowedProgress | None = None
         async for pod in self._states():
             self.pod = pod
             self.progress = progress_of(pod, self._generation, self._patch)

@@ -48,10 +48,10 @@ class ResizeRefused(msgspec.Struct, frozen=True, tag=True):
     infeasible: bool = True
 
 
-Progress: TypeAlias = ResizeDone | ResizeWaiting | ResizeRefused
+FollowedProgress: TypeAlias = ResizeDone | ResizeWaiting | ResizeRefused
 
 
-def progress_of(pod: Object, generation: int, patch: ResizePatch) -> Progress:
+def progress_of(pod: Object, generation: int, patch: ResizePatch) -> FollowedProgress:
     """How far the change made at ``generation`` is."""
     if not still_wanted(pod, patch):
         return ResizeRefused(OVERTAKEN, infeasible=False)
@@ -73,7 +73,7 @@ def _nothing_to_apply(pod: Object) -> ResizeDone | None:
     return None
 
 
-def _applied(pod: Object, generation: int, patch: ResizePatch) -> Progress:
+def _applied(pod: Object, generation: int, patch: ResizePatch) -> FollowedProgress:
     running = find_condition(pod, "PodResizeInProgress")
     if running is not None and running.get("status") == "True":
         return _applying(pod, running, patch)
@@ -96,7 +96,7 @@ def _applying(pod: Object, running: Object, patch: ResizePatch) -> ResizeWaiting
     return _not_running(pod, patch) or ResizeWaiting("InProgress", message)
 
 
-def _pending(pod: Object, generation: int, patch: ResizePatch) -> Progress | None:
+def _pending(pod: Object, generation: int, patch: ResizePatch) -> FollowedProgress | None:
     pending = find_condition(pod, "PodResizePending")
     if pending is None or pending.get("status") != "True":
         return None
@@ -118,7 +118,7 @@ def _not_running(pod: Object, patch: ResizePatch) -> ResizeWaiting | None:
     return ResizeWaiting("NotRunning", waiting) if waiting else None
 
 
-def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> Progress | None:
+def _in_part(pod: Object, patch: ResizePatch, refusal: str) -> FollowedProgress | None:
     """An earlier request for the other resource may be what is refused: each is judged alone."""
     sizes = container_sizes(pod)[patch.container]
     asked = parse_amounts(patch.resources.get("requests"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from livesize.api.objects import Object
 from livesize.api.resources import ResourceName
 from livesize.cli.output import Table
-from livesize.cli.resize.progress import Progress, ResizeDone, ResizeRefused, ResizeWaiting
-from livesize.cli.sizes import NOT_KNOWN, Sizes, container_sizes, format_amount
+from livesize.cli.resize.progress import FollowedProgress, ResizeDone, ResizeRefused, ResizeWaiting
+from livesize.cli.sizes import NOT_KNOWN, SizeReport, container_sizes, format_amount
 
 _WORDS = {
     "Requested": "asked; the node has not judged it yet",
@@ -45,7 +45,7 @@ def progress_line(label: str, waiting: ResizeWaiting) -> str:
     return f"{label}: {words}" + (f" ({waiting.message})" if tells_more else "")
 
 
-def verdict_words(progress: Progress) -> str:
+def verdict_words(progress: FollowedProgress) -> str:
     """What the node has answered so far, to who does not wait for more."""
     match progress:
         case ResizeDone(note):
@@ -61,7 +61,7 @@ def verdict_words(progress: Progress) -> str:
             return f"{words} ({message})" if message else words
 
 
-def _cells(sizes: Sizes, resource: ResourceName, side: str) -> tuple[str, str, str]:
+def _cells(sizes: SizeReport, resource: ResourceName, side: str) -> tuple[str, str, str]:
     if side == "request":
         allocated = sizes.allocated.amount(resource) if sizes.allocated is not None else None
         desired = sizes.desired.requests.amount(resource)

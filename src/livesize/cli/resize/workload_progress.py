@@ -20,7 +20,7 @@ from livesize.api.workloads import replicas_of
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import (
     OVERTAKEN,
-    Progress,
+    FollowedProgress,
     ResizeDone,
     ResizeRefused,
     ResizeWaiting,
@@ -40,7 +40,7 @@ QUEUED = "Queued"
 
 class PodProgress(msgspec.Struct, frozen=True):
     pod: Object
-    progress: Progress
+    progress: FollowedProgress
 
     @property
     def is_done(self) -> bool:
@@ -114,7 +114,7 @@ def _is_leaving(pod: Object) -> bool:
 
 def _pod_progress(
     pod: Object, template: Object, patches: Iterable[ResizePatch], noted: ResizeWaiting | None
-) -> Progress:
+) -> FollowedProgress:
     if not has_sizes(pod, template):
         return ResizeWaiting(QUEUED) if noted is None else noted
     if not lookup(pod, "spec", "nodeName"):

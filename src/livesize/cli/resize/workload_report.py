@@ -12,7 +12,7 @@ from livesize.api.workload_resize import template_of
 from livesize.api.workload_status import feasible_size
 from livesize.cli.output import Table
 from livesize.cli.resize.plan import describe
-from livesize.cli.resize.progress import Progress, ResizeDone, ResizeRefused, ResizeWaiting
+from livesize.cli.resize.progress import FollowedProgress, ResizeDone, ResizeRefused, ResizeWaiting
 from livesize.cli.resize.report import progress_line
 from livesize.cli.resize.workload_plan import WorkloadPatch
 from livesize.cli.resize.workload_progress import PodProgress, WorkloadProgress
@@ -83,7 +83,7 @@ def restarts(before: Object | None, after: Object) -> str:
     return ", ".join(again) or "no"
 
 
-def progress_word(progress: Progress) -> str:
+def progress_word(progress: FollowedProgress) -> str:
     match progress:
         case ResizeDone():
             return "Done"
@@ -149,7 +149,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _in_words(name: str, progress: Progress) -> str:
+def _in_words(name: str, progress: FollowedProgress) -> str:
     match progress:
         case ResizeDone():
             return f"{name}: done"
@@ -159,7 +159,7 @@ def _in_words(name: str, progress: Progress) -> str:
             return progress_line(name, waiting)
 
 
-def _message(progress: Progress) -> str:
+def _message(progress: FollowedProgress) -> str:
     match progress:
         case ResizeRefused(sentence):
             return sentence

@@ -49,11 +49,11 @@ from livesize.machinery.telemetry import get_logger
 
 log = get_logger("controllers.claims")
 
-Key: TypeAlias = tuple[str, str, str]
+StorageKey: TypeAlias = tuple[str, str, str]
 """(plural, namespace, name) of a claim or a volume."""
 
 
-def claims_controller(_context: Context) -> Controller[Key]:
+def claims_controller(_context: Context) -> Controller[StorageKey]:
     binder = ClaimBinder()
     return Controller(
         name="claims",
@@ -72,7 +72,7 @@ def claims_controller(_context: Context) -> Controller[Key]:
 # Events and their keys
 
 
-def _keys_of_claim(delta: Delta, read: Reader) -> Iterator[Key]:
+def _keys_of_claim(delta: Delta, read: Reader) -> Iterator[StorageKey]:
     claim = delta.object
     yield _claim_key(claim)
     owner = (namespace_of(claim), name_of(claim))
@@ -81,7 +81,7 @@ def _keys_of_claim(delta: Delta, read: Reader) -> Iterator[Key]:
             yield _volume_key(volume)
 
 
-def _keys_of_volume(delta: Delta, read: Reader) -> Iterator[Key]:
+def _keys_of_volume(delta: Delta, read: Reader) -> Iterator[StorageKey]:
     volume = delta.object
     yield _volume_key(volume)
     owner = claim_key(volume)
@@ -94,18 +94,18 @@ def _keys_of_volume(delta: Delta, read: Reader) -> Iterator[Key]:
             yield _claim_key(claim)
 
 
-def _keys_of_class(delta: Delta, read: Reader) -> Iterator[Key]:
+def _keys_of_class(delta: Delta, read: Reader) -> Iterator[StorageKey]:
     yield from _unbound_claims(read, name_of(delta.object))
 
 
-def _keys_of_node(delta: Delta, read: Reader) -> Iterator[Key]:
+def _keys_of_node(delta: Delta, read: Reader) -> Iterator[StorageKey]:
     """Only where it keeps folders is of interest, and that seldom changes."""
     before, after = (_folders_at(one) for one in (delta.old, delta.new))
     if before != after:
         yield from _unbound_claims(read, None)
 
 
-def _unbound_claims(read: Reader, class_name: str | None) -> Iterator[Key]:
+def _unbound_claims(read: Reader, class_name: str | None) -> Iterator[StorageKey]:
     """Claims that may find what they wait for; None: of all classes."""
     for claim in read.list(PERSISTENT_VOLUME_CLAIMS):
         bound = lookup(claim, "metadata", "annotations", BIND_COMPLETED)
@@ -116,15 +116,15 @@ def _unbound_claims(read: Reader, class_name: str | None) -> Iterator[Key]:
 class ClaimBinder:
     def __init__(self) -> None:
         self._users = ClaimUsers()
-        self._told: dict[Key, TellEvent] = {}
+        self._told: dict[StorageKey, TellEvent] = {}
 
-    def keys_of_pod(self, delta: Delta, _read: Reader) -> Iterator[Key]:
+    def keys_of_pod(self, delta: Delta, _read: Reader) -> Iterator[StorageKey]:
         gone = delta.new is None
         changed = self._users.drop(delta.object) if gone else self._users.see(delta.object)
         for namespace, name in changed:
             yield PERSISTENT_VOLUME_CLAIMS.plural, namespace, name
 
-    async def reconcile(self, key: Key, read: Reader, write: ApiWriter) -> Result:
+    async def reconcile(self, key: StorageKey, read: Reader, write: ApiWriter) -> Result:
         plural, namespace, name = key
         is_claim = plural == PERSISTENT_VOLUME_CLAIMS.plural
         resource = PERSISTENT_VOLUME_CLAIMS if is_claim else PERSISTENT_VOLUMES
@@ -158,7 +158,7 @@ class ClaimBinder:
     # Apply
 
     async def _apply(
-        self, key: Key, about: Object, steps: Iterable[ClaimStep], write: ApiWriter
+        self, key: StorageKey, about: Object, steps: Iterable[ClaimStep], write: ApiWriter
     ) -> None:
         for step in steps:
             match step:
@@ -173,7 +173,7 @@ class ClaimBinder:
                 case TellEvent():
                     self._tell(key, about, step, write)
 
-    def _tell(self, key: Key, about: Object, step: TellEvent, write: ApiWriter) -> None:
+    def _tell(self, key: StorageKey, about: Object, step: TellEvent, write: ApiWriter) -> None:
         """Once, until there is something else to tell."""
         if self._told.get(key) == step:
             return
@@ -220,11 +220,11 @@ def _consumer_node(name: str, read: Reader) -> ConsumerNode:
     return ConsumerNode(NodeFacts(name, labels), _folders_at(node))
 
 
-def _claim_key(claim: Object) -> Key:
+def _claim_key(claim: Object) -> StorageKey:
     return PERSISTENT_VOLUME_CLAIMS.plural, namespace_of(claim), name_of(claim)
 
 
-def _volume_key(volume: Object) -> Key:
+def _volume_key(volume: Object) -> StorageKey:
     return PERSISTENT_VOLUMES.plural, "", name_of(volume)
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
-from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, ObjectKey, lookup, name_of, namespace_of, uid_of
 from livesize.api.resize_state import is_terminal
 from livesize.api.storage import claims_of
-
-Claim: TypeAlias = tuple[str, str]
 
 
 class User(msgspec.Struct, frozen=True, order=True):
@@ -25,10 +21,10 @@ class User(msgspec.Struct, frozen=True, order=True):
 
 class ClaimUsers:
     def __init__(self) -> None:
-        self._users: dict[Claim, dict[str, User]] = {}
-        self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._users: dict[ObjectKey, dict[str, User]] = {}
+        self._claims: dict[str, tuple[ObjectKey, ...]] = {}
 
-    def see(self, pod: Object) -> tuple[Claim, ...]:
+    def see(self, pod: Object) -> tuple[ObjectKey, ...]:
         """Take in a pod's newest state; return the claims for which something has changed."""
         node = lookup(pod, "spec", "nodeName", default="")
         if not node:
@@ -44,7 +40,7 @@ class ClaimUsers:
             self._users.setdefault(claim, {})[uid] = user
         return tuple(changed)
 
-    def drop(self, pod: Object) -> tuple[Claim, ...]:
+    def drop(self, pod: Object) -> tuple[ObjectKey, ...]:
         uid = uid_of(pod)
         claims = self._claims.pop(uid, ())
         for claim in claims:

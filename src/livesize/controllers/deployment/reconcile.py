@@ -6,12 +6,10 @@ ReplicaSet of it changes, never for a pod alone.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from livesize.api.errors import StatusError
 from livesize.api.kinds.deployment import DEPLOYMENTS
 from livesize.api.kinds.replica_set import REPLICA_SETS
-from livesize.api.objects import Object, evolve, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, ObjectKey, evolve, name_of, namespace_of, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.workloads import replicas_of, selects, template_of
 from livesize.controllers.deployment.plan import DeploymentPlan, plan_deployment
@@ -28,11 +26,9 @@ from livesize.machinery.context import Context
 
 WORKERS = 5
 
-Key: TypeAlias = tuple[str, str]
 
-
-def deployment_controller(context: Context) -> Controller[Key]:
-    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
+def deployment_controller(context: Context) -> Controller[ObjectKey]:
+    async def reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
         return await _reconcile(key, read, write, context.clock)
 
     return Controller(
@@ -47,7 +43,7 @@ def deployment_controller(context: Context) -> Controller[Key]:
     )
 
 
-async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter, clock: Clock) -> Result:
     namespace, name = key
     deployment = read.get(DEPLOYMENTS, name, namespace)
     if deployment is None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
 from livesize.api.disruption import is_healthy, protects
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.pod_disruption_budget import DISRUPTION_BUDGETS
 from livesize.api.kinds.resource import Resource
-from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of
+from livesize.api.objects import Object, ObjectKey, evolve, lookup, name_of, namespace_of
 from livesize.api.times import format_time, parse_time
 from livesize.client.informer import Delta
 from livesize.controllers.disruption.plan import plan_status, protected_pods
@@ -25,11 +24,9 @@ from livesize.machinery.context import Context
 CONFIRMED_SECONDS = 120.0
 """An evicted pod that is still there so long after was not deleted: it counts again."""
 
-Key: TypeAlias = tuple[str, str]
 
-
-def disruption_controller(context: Context) -> Controller[Key]:
-    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
+def disruption_controller(context: Context) -> Controller[ObjectKey]:
+    async def reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
         return await _reconcile(key, read, write, context.clock)
 
     return Controller(
@@ -47,7 +44,7 @@ def disruption_controller(context: Context) -> Controller[Key]:
     )
 
 
-def _budgets_of(delta: Delta, read: Reader) -> Iterator[Key]:
+def _budgets_of(delta: Delta, read: Reader) -> Iterator[ObjectKey]:
     """The pod may have been another budget's before."""
     states = [pod for pod in (delta.old, delta.new) if pod is not None]
     if len(states) == 2 and _counted(states[0]) == _counted(states[1]):
@@ -58,10 +55,10 @@ def _budgets_of(delta: Delta, read: Reader) -> Iterator[Key]:
             yield namespace, name_of(budget)
 
 
-def _budgets_of_namespace(scaled: Resource) -> Callable[[Delta, Reader], Iterator[Key]]:
+def _budgets_of_namespace(scaled: Resource) -> Callable[[Delta, Reader], Iterator[ObjectKey]]:
     """A workload that wants another number of pods changes what a share is a share of."""
 
-    def keys(delta: Delta, read: Reader) -> Iterator[Key]:
+    def keys(delta: Delta, read: Reader) -> Iterator[ObjectKey]:
         states = [one for one in (delta.old, delta.new) if one is not None]
         if len({own_scale(scaled, one) for one in states}) < 2 and len(states) == 2:
             return
@@ -72,7 +69,7 @@ def _budgets_of_namespace(scaled: Resource) -> Callable[[Delta, Reader], Iterato
     return keys
 
 
-async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter, clock: Clock) -> Result:
     namespace, name = key
     budget = read.get(DISRUPTION_BUDGETS, name, namespace)
     if budget is None:

@@ -10,24 +10,24 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.controllers.garbage.plan import FOREGROUND, ORPHAN
 
 
-class ObjectKey(msgspec.Struct, frozen=True):
+class ResourceKey(msgspec.Struct, frozen=True):
     resource: Resource
     namespace: str
     name: str
 
 
-def key_of(resource: Resource, obj: Object) -> ObjectKey:
-    return ObjectKey(resource, namespace_of(obj), name_of(obj))
+def key_of(resource: Resource, obj: Object) -> ResourceKey:
+    return ResourceKey(resource, namespace_of(obj), name_of(obj))
 
 
-def owner_key(namespace: str, reference: Object) -> ObjectKey | None:
+def owner_key(namespace: str, reference: Object) -> ResourceKey | None:
     """An owner is in the namespace of what it owns, or in none. None: it is of a kind that is not
     served here, or in a namespace that the reference cannot name."""
     resource = REGISTRY.find_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
     if resource is None or (resource.namespaced and not namespace):
         return None
     name = str(reference.get("name", ""))
-    return ObjectKey(resource, namespace if resource.namespaced else "", name)
+    return ResourceKey(resource, namespace if resource.namespaced else "", name)
 
 
 def references_of(obj: Object) -> list[Object]:

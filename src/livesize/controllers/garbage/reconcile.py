@@ -13,7 +13,7 @@ from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object, namespace_of, uid_of
 from livesize.client.informer import Delta
 from livesize.controllers.garbage.owners import (
-    ObjectKey,
+    ResourceKey,
     blocks,
     finalizers_of,
     is_leaving,
@@ -52,7 +52,7 @@ _READ = ("deletionTimestamp", "finalizers", "ownerReferences", "uid")
 COLLECTED: tuple[Resource, ...] = tuple(one for one in REGISTRY.stored() if kind_of(one).collected)
 
 
-def garbage_controller(_context: Context) -> Controller[ObjectKey]:
+def garbage_controller(_context: Context) -> Controller[ResourceKey]:
     return Controller(
         name="garbage",
         component="garbage-collector",
@@ -67,7 +67,7 @@ def garbage_controller(_context: Context) -> Controller[ObjectKey]:
 # Observe
 
 
-def _keys(resource: Resource, delta: Delta, read: Reader) -> Iterator[ObjectKey]:
+def _keys(resource: Resource, delta: Delta, read: Reader) -> Iterator[ResourceKey]:
     states = [obj for obj in (delta.old, delta.new) if obj is not None]
     if len(states) == 2 and _reads_alike(*states):
         return  # as nearly always: a heartbeat, a status
@@ -81,7 +81,7 @@ def _keys(resource: Resource, delta: Delta, read: Reader) -> Iterator[ObjectKey]
         yield from _waiting_owners(obj, read)
 
 
-def _waiting_owners(obj: Object, read: Reader) -> Iterator[ObjectKey]:
+def _waiting_owners(obj: Object, read: Reader) -> Iterator[ResourceKey]:
     """One that waits for what it owns sees it go."""
     for reference in references_of(obj):
         key = owner_key(namespace_of(obj), reference)
@@ -92,7 +92,7 @@ def _waiting_owners(obj: Object, read: Reader) -> Iterator[ObjectKey]:
             yield key
 
 
-def _dependents(read: Reader, uid: str) -> Iterator[tuple[ObjectKey, Object]]:
+def _dependents(read: Reader, uid: str) -> Iterator[tuple[ResourceKey, Object]]:
     for resource in COLLECTED:
         for obj in read.select(resource, BY_OWNER, uid):
             yield key_of(resource, obj), obj
@@ -104,7 +104,7 @@ def _reads_alike(old: Object, new: Object) -> bool:
     return all(was.get(name) == is_now.get(name) for name in _READ)
 
 
-async def _observe(key: ObjectKey, obj: Object, read: Reader) -> OwnedObject:
+async def _observe(key: ResourceKey, obj: Object, read: Reader) -> OwnedObject:
     owners = [
         OwnerView(str(reference.get("uid")), await _owner_state(key, reference, read))
         for reference in references_of(obj)
@@ -138,7 +138,7 @@ def _waits_for(obj: Object, other: str, read: Reader) -> bool:
     return False
 
 
-async def _owner_state(key: ObjectKey, reference: Object, read: Reader) -> OwnerState:
+async def _owner_state(key: ResourceKey, reference: Object, read: Reader) -> OwnerState:
     above = owner_key(key.namespace, reference)
     if above is None:
         return OwnerState.UNKNOWN
@@ -155,7 +155,7 @@ async def _owner_state(key: ObjectKey, reference: Object, read: Reader) -> Owner
 # Plan and apply
 
 
-async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
+async def _reconcile(key: ResourceKey, read: Reader, write: ApiWriter) -> Result:
     obj = read.get(key.resource, key.name, key.namespace)
     if obj is None:
         return Done()
@@ -165,7 +165,7 @@ async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
 
 
 async def _apply(
-    step: GarbageStep, key: ObjectKey, obj: Object, read: Reader, write: ApiWriter
+    step: GarbageStep, key: ResourceKey, obj: Object, read: Reader, write: ApiWriter
 ) -> None:
     match step:
         case Collect(propagation):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.service import SERVICES
-from livesize.api.objects import Object, namespace_of
+from livesize.api.objects import Object, ObjectKey, namespace_of
 from livesize.api.peer_names import PEERS, hostname_of, subdomain_of
 from livesize.api.resize_state import is_terminal
 from livesize.client.informer import Delta
@@ -24,10 +23,8 @@ from livesize.machinery.context import Context
 GATHER_SECONDS = 0.1
 """Pods that come at once are told at once."""
 
-Key: TypeAlias = tuple[str, str]
 
-
-def headless_names_controller(_context: Context) -> Controller[Key]:
+def headless_names_controller(_context: Context) -> Controller[ObjectKey]:
     return Controller(
         name="headless_names",
         component="endpoint-controller",
@@ -47,13 +44,13 @@ def _services_named(pod: Object) -> tuple[str, ...]:
 BY_SERVICE = Index("service", _services_named)
 
 
-def _service_of(delta: Delta, _read: Reader) -> Iterator[After[Key]]:
+def _service_of(delta: Delta, _read: Reader) -> Iterator[After[ObjectKey]]:
     if subdomain_of(delta.object) and _told(delta.old) != _told(delta.new):
         key = namespace_of(delta.object), subdomain_of(delta.object)
         yield After(key, GATHER_SECONDS)
 
 
-async def _reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
     namespace, name = key
     service = read.get(SERVICES, name, namespace)
     pods = read.select(PODS, BY_SERVICE, f"{namespace}/{name}")

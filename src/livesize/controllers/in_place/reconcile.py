@@ -67,7 +67,7 @@ AT_ONCE = 16
 BUDGET_SECONDS = 5.0
 """So often an eviction is tried again that a disruption budget does not allow."""
 
-Key: TypeAlias = tuple[str, str, str]
+WorkloadKey: TypeAlias = tuple[str, str, str]
 """Kind, namespace, name."""
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ _CONCERNED = Index(
 )
 
 
-def in_place_controller(context: Context) -> Controller[Key]:
+def in_place_controller(context: Context) -> Controller[WorkloadKey]:
     resizer = WorkloadResizer(context.clock)
     return Controller(
         name="in-place",
@@ -99,8 +99,8 @@ def in_place_controller(context: Context) -> Controller[Key]:
 # Which workloads a change concerns
 
 
-def _own_keys(resource: Resource) -> Callable[[Delta, Reader], Iterator[Key]]:
-    def keys(delta: Delta, _read: Reader) -> Iterator[Key]:
+def _own_keys(resource: Resource) -> Callable[[Delta, Reader], Iterator[WorkloadKey]]:
+    def keys(delta: Delta, _read: Reader) -> Iterator[WorkloadKey]:
         states = [one for one in (delta.old, delta.new) if one is not None]
         if any(map(is_concerned, states)):
             yield _key(resource, delta.object)
@@ -108,7 +108,7 @@ def _own_keys(resource: Resource) -> Callable[[Delta, Reader], Iterator[Key]]:
     return keys
 
 
-def _workload_keys(delta: Delta, read: Reader) -> Iterator[Key]:
+def _workload_keys(delta: Delta, read: Reader) -> Iterator[WorkloadKey]:
     """Of a pod, a ReplicaSet or a ControllerRevision: the workload at the top, if it is resized."""
     for state in (delta.old, delta.new):
         owner = _owner(state, read)
@@ -118,7 +118,7 @@ def _workload_keys(delta: Delta, read: Reader) -> Iterator[Key]:
             yield _key(*owner)
 
 
-def _namespace_keys(delta: Delta, read: Reader) -> Iterator[Key]:
+def _namespace_keys(delta: Delta, read: Reader) -> Iterator[WorkloadKey]:
     for resource in _WORKLOADS.values():
         for workload in read.select(resource, _CONCERNED, namespace_of(delta.object)):
             yield _key(resource, workload)
@@ -140,7 +140,7 @@ def _owner(obj: Object | None, read: Reader) -> tuple[Resource, Object] | None:
     return None
 
 
-def _key(resource: Resource, workload: Object) -> Key:
+def _key(resource: Resource, workload: Object) -> WorkloadKey:
     return resource.kind, namespace_of(workload), name_of(workload)
 
 
@@ -149,10 +149,10 @@ class WorkloadResizer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._refusals: dict[Key, dict[str, PatchRefusal]] = {}
-        self._silences: dict[Key, dict[str, tuple[int, float]]] = {}
+        self._refusals: dict[WorkloadKey, dict[str, PatchRefusal]] = {}
+        self._silences: dict[WorkloadKey, dict[str, tuple[int, float]]] = {}
 
-    async def reconcile(self, key: Key, read: Reader, write: ApiWriter) -> Result:
+    async def reconcile(self, key: WorkloadKey, read: Reader, write: ApiWriter) -> Result:
         kind, namespace, name = key
         workload = read.get(_WORKLOADS[kind], name, namespace)
         if workload is None or not is_concerned(workload):
@@ -173,10 +173,10 @@ class WorkloadResizer:
                 return Again(min(later, default=CONFLICT_SECONDS))
         return Done() if plan.wait_seconds is None else Again(plan.wait_seconds)
 
-    def _answers(self, key: Key) -> Answers:
+    def _answers(self, key: WorkloadKey) -> Answers:
         return Answers(self._refusals.get(key, {}), self._silences.get(key, {}))
 
-    def _note_silences(self, key: Key, view: WorkloadView, plan: WorkloadPlan) -> None:
+    def _note_silences(self, key: WorkloadKey, view: WorkloadView, plan: WorkloadPlan) -> None:
         """Since when: of this request of the pod."""
         before, now = self._silences.get(key, {}), self._clock.now()
         generations = {uid_of(pod): generation_of(pod) for pod in view.pods} if plan.silent else {}
@@ -187,7 +187,7 @@ class WorkloadResizer:
             for uid in plan.silent
         }
 
-    def _remember(self, key: Key, answer: _Refused) -> None:
+    def _remember(self, key: WorkloadKey, answer: _Refused) -> None:
         now, uid = self._clock.now(), uid_of(answer.pod)
         known = self._refusals.setdefault(key, {})
         before = known.get(uid)

@@ -15,7 +15,7 @@ import msgspec
 
 from livesize.api.errors import StatusError, conflict
 from livesize.api.kinds.resource import Resource
-from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, ObjectKey, lookup, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.client.informer import Delta
 from livesize.controllers.kit.caches import BY_OWNER, Index
@@ -24,7 +24,6 @@ from livesize.controllers.kit.reader import Reader
 from livesize.controllers.kit.watches import controller_of, owner_keys
 from livesize.controllers.kit.writer import ApiWriter
 
-Key: TypeAlias = tuple[str, str]
 Selects: TypeAlias = Callable[[Object, Object], bool]
 """Whether an owner (the first) selects an object."""
 
@@ -98,12 +97,14 @@ def owned_by(owner: Object, owned: Resource, read: Reader) -> list[Object]:
     ]
 
 
-def member_keys(owners: Resource, selects: Selects) -> Callable[[Delta, Reader], Iterable[Key]]:
+def member_keys(
+    owners: Resource, selects: Selects
+) -> Callable[[Delta, Reader], Iterable[ObjectKey]]:
     """Keys of the workload that controls an object, now or before; of an orphan that is new or has
     other labels: of all workloads that would adopt it."""
     controlling = owner_keys(owners)
 
-    def keys(delta: Delta, read: Reader) -> Iterator[Key]:
+    def keys(delta: Delta, read: Reader) -> Iterator[ObjectKey]:
         yield from controlling(delta, read)
         if _may_be_adopted(delta):
             namespace = namespace_of(delta.object)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from livesize.api.kinds.resource import Resource
-from livesize.api.objects import Object, lookup, namespace_of
+from livesize.api.objects import Object, ObjectKey, lookup, namespace_of
 from livesize.client.informer import Delta
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ class Watch(msgspec.Struct, frozen=True):
     once_there_is: Resource | None = None
 
 
-def own_key(delta: Delta, _read: Reader) -> Iterable[tuple[str, str]]:
+def own_key(delta: Delta, _read: Reader) -> Iterable[ObjectKey]:
     """The object's own key: (namespace, name)."""
     metadata = delta.object["metadata"]
     yield metadata.get("namespace", ""), metadata.get("name", "")
 
 
-def owner_keys(owner: Resource) -> Callable[[Delta, Reader], Iterable[tuple[str, str]]]:
+def owner_keys(owner: Resource) -> Callable[[Delta, Reader], Iterable[ObjectKey]]:
     """The key (namespace, name) of the ``owner`` that controls the object, now or before."""
 
-    def keys(delta: Delta, _read: Reader) -> Iterable[tuple[str, str]]:
+    def keys(delta: Delta, _read: Reader) -> Iterable[ObjectKey]:
         for state in (delta.old, delta.new):
             reference = controller_of(state)
             if reference is None or reference.get("kind") != owner.kind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from livesize.api.kinds.resource import Resource
 from livesize.api.objects import Object
 from livesize.api.quota import add_usage, with_status
-from livesize.api.quota_rule import Usage
+from livesize.api.quota_rule import QuotaUsage
 
 
 class QuotaCount:
@@ -13,7 +13,7 @@ class QuotaCount:
 
     def __init__(self, quota: Object) -> None:
         self._quota = quota
-        self._used: Usage = {}
+        self._used: QuotaUsage = {}
 
     def add(self, resource: Resource, obj: Object) -> None:
         """An object of the quota's namespace, read after the quota was: whatever has changed since

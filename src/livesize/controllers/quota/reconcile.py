@@ -8,13 +8,12 @@ the store.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.registry import REGISTRY
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.resource_quota import RESOURCE_QUOTAS
-from livesize.api.objects import name_of, namespace_of
+from livesize.api.objects import ObjectKey, name_of, namespace_of
 from livesize.api.quota import is_counted
 from livesize.client.informer import Delta
 from livesize.controllers.kit.loop import Controller
@@ -31,11 +30,10 @@ log = get_logger("controllers.quota")
 SETTLED_SECONDS = 2.0  # after a change in the namespace
 ANYWAY_SECONDS = 300.0
 
-Key: TypeAlias = tuple[str, str]
 COUNTED: tuple[Resource, ...] = tuple(filter(is_counted, REGISTRY.stored()))
 
 
-def quota_controller(_context: Context) -> Controller[Key]:
+def quota_controller(_context: Context) -> Controller[ObjectKey]:
     return Controller(
         name="quota",
         component="resourcequota-controller",
@@ -48,7 +46,7 @@ def quota_controller(_context: Context) -> Controller[Key]:
     )
 
 
-def _own_key(delta: Delta, _read: Reader) -> Iterator[Key | After[Key]]:
+def _own_key(delta: Delta, _read: Reader) -> Iterator[ObjectKey | After[ObjectKey]]:
     if delta.new is None:
         return
     key = (namespace_of(delta.new), name_of(delta.new))
@@ -58,13 +56,13 @@ def _own_key(delta: Delta, _read: Reader) -> Iterator[Key | After[Key]]:
         yield After(key, SETTLED_SECONDS)
 
 
-def _quotas_of(delta: Delta, read: Reader) -> Iterator[After[Key]]:
+def _quotas_of(delta: Delta, read: Reader) -> Iterator[After[ObjectKey]]:
     namespace = namespace_of(delta.object)
     for quota in read.list(RESOURCE_QUOTAS, namespace):
         yield After((namespace, name_of(quota)), SETTLED_SECONDS)
 
 
-async def _reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
     namespace, name = key
     # The quota first: whatever is charged from here on changes its version. And not from the
     # caches, which may be behind the quota.

@@ -6,12 +6,10 @@ kit lets the key come again when the caches show what was written: pods are neve
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.replica_set import REPLICA_SETS
-from livesize.api.objects import Object, evolve, name_of, namespace_of
+from livesize.api.objects import Object, ObjectKey, evolve, name_of, namespace_of
 from livesize.api.reasons import EventReason
 from livesize.api.workloads import selects, template_of
 from livesize.controllers.kit.batches import at_once, slow_start
@@ -41,11 +39,9 @@ from livesize.machinery.context import Context
 WORKERS = 5
 _GONE = 404
 
-Key: TypeAlias = tuple[str, str]
 
-
-def replicaset_controller(context: Context) -> Controller[Key]:
-    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
+def replicaset_controller(context: Context) -> Controller[ObjectKey]:
+    async def reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
         return await _reconcile(key, read, write, context.clock)
 
     return Controller(
@@ -60,7 +56,7 @@ def replicaset_controller(context: Context) -> Controller[Key]:
     )
 
 
-async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter, clock: Clock) -> Result:
     namespace, name = key
     replica_set = read.get(REPLICA_SETS, name, namespace)
     if replica_set is None:

@@ -12,7 +12,7 @@ import json
 import msgspec
 
 from livesize.api.objects import Object, lookup
-from livesize.api.resize_progress import Sizes, actual_sizes
+from livesize.api.resize_progress import ContainerSizes, actual_sizes
 from livesize.api.resources import same_size
 from livesize.api.schema.fields import schema_of
 from livesize.api.schema.resources import ResourceRequirements
@@ -29,8 +29,8 @@ class ResizeBegan(msgspec.Struct, frozen=True):
 
     generation: int
     time: str
-    former: Sizes
-    desired: Sizes = {}
+    former: ContainerSizes
+    desired: ContainerSizes = {}
 
 
 def is_noted(pod: Object) -> bool:

@@ -14,8 +14,8 @@ import msgspec
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_deadline import Deadline, OnDeadline, deadline_of
 from livesize.api.resize_progress import (
+    ContainerSizes,
     ResizeProgress,
-    Sizes,
     progress_of,
     resizable_containers,
 )
@@ -55,7 +55,7 @@ def acting_deadline(pod: Object) -> Deadline | None:
     return deadline
 
 
-def plan_deadline(pod: Object, waited_seconds: float, former: Sizes) -> DeadlinePlan:
+def plan_deadline(pod: Object, waited_seconds: float, former: ContainerSizes) -> DeadlinePlan:
     """``waited_seconds``: since the resize was asked; ``former``: the sizes before it."""
     deadline, progress = acting_deadline(pod), progress_of(pod)
     if deadline is None or progress is ResizeProgress.SETTLED:
@@ -65,7 +65,7 @@ def plan_deadline(pod: Object, waited_seconds: float, former: Sizes) -> Deadline
     return Evict() if deadline.action is OnDeadline.EVICT else _revert(pod, former)
 
 
-def _revert(pod: Object, former: Sizes) -> DeadlinePlan:
+def _revert(pod: Object, former: ContainerSizes) -> DeadlinePlan:
     spec: dict[str, list[Object]] = {}
     for field, container in resizable_containers(pod):
         name, resources = container["name"], container.get("resources") or {}

@@ -7,16 +7,15 @@ it runs on other people's clusters too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.pod import PODS
-from livesize.api.objects import Object, generation_of, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, ObjectKey, generation_of, name_of, namespace_of, uid_of
 from livesize.api.patch import PatchType
 from livesize.api.reasons import EventReason
 from livesize.api.resize_progress import (
+    ContainerSizes,
     ResizeProgress,
-    Sizes,
     actual_sizes,
     desired_sizes,
     progress_of,
@@ -56,12 +55,10 @@ _ROUNDED_SECONDS = 1.0
 BUDGET_SECONDS = 5.0
 """So often a pod is tried again that its disruption budget does not let go."""
 
-Key: TypeAlias = tuple[str, str]
-
 log = get_logger("controllers.resize_deadline")
 
 
-def resize_deadline_controller(context: Context) -> Controller[Key]:
+def resize_deadline_controller(context: Context) -> Controller[ObjectKey]:
     deadlines = ResizeDeadlines(context.clock)
     return Controller(
         name="resize-deadline",
@@ -77,9 +74,9 @@ class ResizeDeadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._former: dict[str, Sizes] = {}
+        self._former: dict[str, ContainerSizes] = {}
 
-    def unfinished(self, delta: Delta, _read: Reader) -> Iterator[Key]:
+    def unfinished(self, delta: Delta, _read: Reader) -> Iterator[ObjectKey]:
         pod = delta.new
         if pod is None or acting_deadline(pod) is None:
             self._former.pop(uid_of(delta.object), None)
@@ -94,7 +91,7 @@ class ResizeDeadlines:
         if former != desired_sizes(new) and progress_of(old) is ResizeProgress.SETTLED:
             self._former[uid_of(new)] = former
 
-    async def reconcile(self, key: Key, read: Reader, write: ApiWriter) -> Result:
+    async def reconcile(self, key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
         namespace, name = key
         pod = read.get(PODS, name, namespace)
         if pod is None:

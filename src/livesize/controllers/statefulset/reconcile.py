@@ -6,7 +6,6 @@ The status is written even where a step was refused: it says what the caches sho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
 
 from livesize.api.errors import StatusError
 from livesize.api.kinds.controller_revision import CONTROLLER_REVISIONS
@@ -14,7 +13,7 @@ from livesize.api.kinds.persistent_volume_claim import PERSISTENT_VOLUME_CLAIMS
 from livesize.api.kinds.pod import PODS
 from livesize.api.kinds.resource import Resource
 from livesize.api.kinds.stateful_set import STATEFUL_SETS
-from livesize.api.objects import Object, evolve, lookup, name_of, namespace_of, uid_of
+from livesize.api.objects import Object, ObjectKey, evolve, lookup, name_of, namespace_of, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.workloads import selects
 from livesize.client.informer import Delta
@@ -55,11 +54,9 @@ from livesize.machinery.queue import LaterError
 WORKERS = 5
 _TAKEN = "AlreadyExists"
 
-Key: TypeAlias = tuple[str, str]
 
-
-def stateful_set_controller(context: Context) -> Controller[Key]:
-    async def reconcile(key: Key, read: Reader, write: ApiWriter) -> Result:
+def stateful_set_controller(context: Context) -> Controller[ObjectKey]:
+    async def reconcile(key: ObjectKey, read: Reader, write: ApiWriter) -> Result:
         return await _reconcile(key, read, write, context.clock)
 
     return Controller(
@@ -80,7 +77,7 @@ def stateful_set_controller(context: Context) -> Controller[Key]:
     )
 
 
-def _sets_of_claim(delta: Delta, read: Reader) -> Iterator[Key]:
+def _sets_of_claim(delta: Delta, read: Reader) -> Iterator[ObjectKey]:
     """Where a claim goes, or changes its owners, a pod may wait for that."""
     if delta.new is not None and (delta.old is None or _owners(delta.old) == _owners(delta.new)):
         return
@@ -92,7 +89,7 @@ def _sets_of_claim(delta: Delta, read: Reader) -> Iterator[Key]:
             yield namespace, name
 
 
-async def _reconcile(key: Key, read: Reader, write: ApiWriter, clock: Clock) -> Result:
+async def _reconcile(key: ObjectKey, read: Reader, write: ApiWriter, clock: Clock) -> Result:
     namespace, name = key
     stateful_set = read.get(STATEFUL_SETS, name, namespace)
     if stateful_set is None:

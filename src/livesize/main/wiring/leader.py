@@ -23,12 +23,12 @@ from livesize.main.settings.table import Part
 if TYPE_CHECKING:
     from livesize.store.interface import Store
 
-Work: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
+PartWork: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
 OpenStore: TypeAlias = "Callable[[], Awaitable[Store]]"
 
 
 async def lead_in_server(
-    part: Part, holder: str, work: Work, client: Client, open_store: OpenStore, context: Context
+    part: Part, holder: str, work: PartWork, client: Client, open_store: OpenStore, context: Context
 ) -> None:
     """Do ``work`` through ``client`` while no other process leads, until cancelled. The thread of
     the lease opens a store of its own."""
@@ -48,7 +48,7 @@ async def lead_in_server(
 
 
 async def lead_remotely(
-    part: Part, holder: str, work: Work, connection: ConnectionConfig, context: Context
+    part: Part, holder: str, work: PartWork, connection: ConnectionConfig, context: Context
 ) -> None:
     """The same, over ``connection``: one client for the work, another one for the lease."""
     terms = terms_of(part, holder)

@@ -18,7 +18,7 @@ from livesize.controllers.kit.metrics import KitMetrics
 from livesize.machinery.context import system_context
 from livesize.machinery.telemetry import set_up_logging
 from livesize.main.settings.table import Part, listed
-from livesize.main.wiring.leader import Work, lead_remotely
+from livesize.main.wiring.leader import PartWork, lead_remotely
 from livesize.main.wiring.listeners import listen_on, parse_listen
 from livesize.main.wiring.metrics_server import metrics_server
 from livesize.main.wiring.process_lifecycle import ProcessLifecycle, drop_root, run_in_loop
@@ -28,7 +28,7 @@ _ROLES = {Part.SCHEDULER: "scheduler", Part.CONTROLLERS: "controller"}
 
 def run_remote_process(  # noqa: PLR0913 - the settings of such a process
     part: Part,
-    work: Work,
+    work: PartWork,
     metrics: KitMetrics,
     *,
     kubeconfig: str,
@@ -52,7 +52,7 @@ def run_remote_process(  # noqa: PLR0913 - the settings of such a process
 
 async def _run(
     part: Part,
-    work: Work,
+    work: PartWork,
     connection: ConnectionConfig,
     metrics: KitMetrics,
     listener: socket.socket | None,

@@ -21,7 +21,7 @@ from livesize.runtime.containerd.cri_client import (
 from livesize.runtime.containerd.messages import (
     CONTAINER_RUNNING,
     ContainerFilter,
-    Message,
+    ProtobufMessage,
 )
 from livesize.runtime.containerd.requests import (
     CONTAINER_LABEL,
@@ -198,7 +198,9 @@ class Containers:
     async def set_cpus(self, container_id: str, cpus: tuple[int, ...]) -> None:
         await self._update(container_id, cpu_list_resources(cpus))
 
-    async def _update(self, container_id: str, resources: Message, *, patient: bool = True) -> None:
+    async def _update(
+        self, container_id: str, resources: ProtobufMessage, *, patient: bool = True
+    ) -> None:
         await self._client.call(
             "UpdateContainerResources",
             patient=patient,
@@ -212,7 +214,7 @@ class Containers:
             "StopContainer", seconds=seconds, container_id=container_id, timeout=grace
         )
 
-    async def _status(self, container_id: str) -> Message:
+    async def _status(self, container_id: str) -> ProtobufMessage:
         return await self._client.call("ContainerStatus", container_id=container_id, verbose=True)
 
     async def _runs(self, container_id: str) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from livesize.machinery.clock import Clock
 from livesize.runtime.containerd.messages import (
     Envelope,
-    Message,
+    ProtobufMessage,
     SubscribeRequest,
     TaskExecStarted,
     TaskExit,
@@ -103,7 +103,7 @@ class CriClient:
 
     async def call(
         self, name: str, *, seconds: float = CALL_SECONDS, patient: bool = True, **fields: Any
-    ) -> Message:
+    ) -> ProtobufMessage:
         """Ask NAME with these fields of its request; returns the response. Who is not ``patient``
         does not wait for a containerd that is away."""
         request = request_of(name)(**fields)
@@ -171,7 +171,7 @@ def _may_ask_again(name: str, failure: grpc.aio.AioRpcError) -> bool:
     return failure.code() is grpc.StatusCode.UNAVAILABLE and name not in _ONCE
 
 
-def _task_event(envelope: Message) -> TaskEvent | None:
+def _task_event(envelope: ProtobufMessage) -> TaskEvent | None:
     """None: the end of a process that somebody ran beside the first one."""
     if envelope.topic == "/tasks/oom":
         return TaskEvent(TaskOOM.FromString(envelope.event.value).container_id, oom=True)

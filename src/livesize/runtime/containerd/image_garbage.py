@@ -15,7 +15,7 @@ import msgspec
 from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.containerd.cri_client import CriClient
-from livesize.runtime.containerd.messages import ImageSpec, Message
+from livesize.runtime.containerd.messages import ImageSpec, ProtobufMessage
 from livesize.runtime.interface import RuntimeCallError
 
 log = get_logger("containerd")
@@ -104,7 +104,7 @@ class ImageCleaner:
             log.info("unused image removed, the disk is nearly full", image=image_id)
 
 
-def _names(image: Message) -> set[str]:
+def _names(image: ProtobufMessage) -> set[str]:
     return {image.id, *image.repo_tags, *image.repo_digests}
 
 

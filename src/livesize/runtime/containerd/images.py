@@ -14,7 +14,7 @@ import msgspec
 
 from livesize.machinery.clock import Clock
 from livesize.runtime.containerd.cri_client import NAMESPACE, CriClient, CriRefusedError
-from livesize.runtime.containerd.messages import AuthConfig, ImageSpec, Message
+from livesize.runtime.containerd.messages import AuthConfig, ImageSpec, ProtobufMessage
 from livesize.runtime.image_export import IMAGE_LABEL, export_image
 from livesize.runtime.images import Image, ImageStore, normalise
 from livesize.runtime.interface import (
@@ -28,14 +28,14 @@ PULL_SECONDS = 600.0
 _IMPORT_SECONDS = 300
 _NOTICED_DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
-InThread: TypeAlias = Callable[..., Awaitable[Image | None]]
+ImageThread: TypeAlias = Callable[..., Awaitable[Image | None]]
 
 
 class ContainerdImages:
     """``ctr``: the program that imports archives; it comes with containerd."""
 
     def __init__(
-        self, client: CriClient, store: ImageStore, ctr: str, in_thread: InThread, clock: Clock
+        self, client: CriClient, store: ImageStore, ctr: str, in_thread: ImageThread, clock: Clock
     ) -> None:
         self._client = client
         self._clock = clock
@@ -105,7 +105,7 @@ class ContainerdImages:
             self._brought[ref] = (ours.id, str(found.image.id))
             return str(found.image.id)
 
-    async def _imported(self, ref: str, ours: Image) -> Message:
+    async def _imported(self, ref: str, ours: Image) -> ProtobufMessage:
         """CRI hears of an import by an event of its own, a moment later."""
         for delay_seconds in _NOTICED_DELAYS:
             found = await self._status(ref)
@@ -114,7 +114,7 @@ class ContainerdImages:
             await self._clock.sleep(delay_seconds)
         raise ImageMissingError(f"image {ref} was imported, but containerd does not show it")
 
-    async def _status(self, ref: str) -> Message | None:
+    async def _status(self, ref: str) -> ProtobufMessage | None:
         found = await self._client.call("ImageStatus", image=ImageSpec(image=ref), verbose=True)
         return found if found.HasField("image") else None
 
@@ -141,7 +141,7 @@ class ContainerdImages:
             raise RuntimeCallError(f"cannot bring image {ref} to containerd: {words}")
 
 
-def _label(found: Message) -> str:
+def _label(found: ProtobufMessage) -> str:
     """Which image of our store it was made of, if any."""
     try:
         spec = json.loads(found.info["info"])["imageSpec"]

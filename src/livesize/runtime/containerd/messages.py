@@ -6,8 +6,8 @@ NAMERequest and answers a NAMEResponse.
 
 from __future__ import annotations
 
-from livesize.machinery.message_tables import Message as Message
 from livesize.machinery.message_tables import MessageTable
+from livesize.machinery.message_tables import ProtobufMessage as ProtobufMessage
 
 NODE_NETWORK = 2
 POD_NAMESPACE = 0
@@ -166,12 +166,12 @@ _cri = MessageTable("livesize.cri", _CRI).message
 _events = MessageTable("livesize.containerd", _EVENTS).message
 
 
-def request_of(call: str) -> Message:
+def request_of(call: str) -> ProtobufMessage:
     """The class of what a call of CRI takes."""
     return _cri(f"{call}Request")
 
 
-def response_of(call: str) -> Message:
+def response_of(call: str) -> ProtobufMessage:
     return _cri(f"{call}Response")
 
 

@@ -11,7 +11,7 @@ import msgspec
 from livesize.api.cpu_list import format_cpu_list
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.runtime.containerd import messages
-from livesize.runtime.containerd.messages import Message
+from livesize.runtime.containerd.messages import ProtobufMessage
 from livesize.runtime.interface import ContainerConfig, PodConfig, StartRefusedError
 from livesize.runtime.security import grant_capabilities
 
@@ -54,7 +54,7 @@ class StartedConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def sandbox_config(
     pod: PodConfig, *, node_uid: str, attempt: int, cgroup_parent: str, log_directory: str
-) -> Message:
+) -> ProtobufMessage:
     return messages.PodSandboxConfig(
         metadata=messages.PodSandboxMetadata(
             name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt
@@ -83,7 +83,7 @@ def container_config(
     image_id: str,
     log_path: str,
     version: CgroupVersion,
-) -> Message:
+) -> ProtobufMessage:
     started = StartedConfig(config.image)
     return messages.ContainerConfig(
         metadata=messages.ContainerMetadata(name=config.name, attempt=config.attempt),
@@ -118,7 +118,9 @@ def pod_labels(node_uid: str, pod_uid: str) -> dict[str, str]:
     return {NODE_LABEL: node_uid, POD_LABEL: pod_uid}
 
 
-def cpu_resources(weight: int | None, quota_us: int | None, version: CgroupVersion) -> Message:
+def cpu_resources(
+    weight: int | None, quota_us: int | None, version: CgroupVersion
+) -> ProtobufMessage:
     """Only CPU is touched: to CRI zero means "leave it", and -1 "no limit"."""
     resources = messages.LinuxContainerResources(
         cpu_period=CPU_PERIOD_US, cpu_quota=-1 if quota_us is None else quota_us
@@ -127,16 +129,16 @@ def cpu_resources(weight: int | None, quota_us: int | None, version: CgroupVersi
     return resources
 
 
-def memory_resources(limit_bytes: int | None) -> Message:
+def memory_resources(limit_bytes: int | None) -> ProtobufMessage:
     limit = -1 if limit_bytes is None else limit_bytes
     return messages.LinuxContainerResources(memory_limit_in_bytes=limit)
 
 
-def cpu_list_resources(cpus: tuple[int, ...]) -> Message:
+def cpu_list_resources(cpus: tuple[int, ...]) -> ProtobufMessage:
     return messages.LinuxContainerResources(cpuset_cpus=format_cpu_list(cpus))
 
 
-def _first_resources(config: ContainerConfig, version: CgroupVersion) -> Message:
+def _first_resources(config: ContainerConfig, version: CgroupVersion) -> ProtobufMessage:
     """Limits of a new container; there zero is "no limit". A score of zero would be left to
     whatever the runtime happens to have."""
     limits: KernelLimits = config.limits
@@ -151,7 +153,7 @@ def _first_resources(config: ContainerConfig, version: CgroupVersion) -> Message
     return resources
 
 
-def _set_weight(resources: Message, weight: int | None, version: CgroupVersion) -> None:
+def _set_weight(resources: ProtobufMessage, weight: int | None, version: CgroupVersion) -> None:
     """On version 2 the weight itself: runtimes do not agree how shares become a weight."""
     if weight is None:
         return
@@ -162,7 +164,7 @@ def _set_weight(resources: Message, weight: int | None, version: CgroupVersion) 
             resources.unified["cpu.weight"] = str(weight)
 
 
-def _security(config: ContainerConfig, *, host_network: bool) -> Message:
+def _security(config: ContainerConfig, *, host_network: bool) -> ProtobufMessage:
     security = messages.LinuxContainerSecurityContext(
         capabilities=_capabilities(config),
         namespace_options=_namespaces(host_network=host_network),
@@ -184,7 +186,7 @@ def _security(config: ContainerConfig, *, host_network: bool) -> Message:
     return security
 
 
-def _capabilities(config: ContainerConfig) -> Message:
+def _capabilities(config: ContainerConfig) -> ProtobufMessage:
     """All that it has, by name: what containerd would give by itself depends on its version."""
     return messages.Capability(
         drop_capabilities=("ALL",), add_capabilities=sorted(grant_capabilities(config).names)
@@ -202,7 +204,7 @@ def with_image_user(config: ContainerConfig, image_user: str) -> ContainerConfig
     return msgspec.structs.replace(config, run_as_user=int(user))
 
 
-def _unbind(security: Message) -> None:
+def _unbind(security: ProtobufMessage) -> None:
     """Whoever is privileged may all that root may: every capability, every device, /proc and /sys
     as the machine has them."""
     security.privileged = True
@@ -211,7 +213,7 @@ def _unbind(security: Message) -> None:
         security.ClearField(field)
 
 
-def _namespaces(*, host_network: bool) -> Message:
+def _namespaces(*, host_network: bool) -> ProtobufMessage:
     return messages.NamespaceOption(
         network=messages.NODE_NETWORK if host_network else messages.POD_NAMESPACE,
         pid=messages.CONTAINER_NAMESPACE,

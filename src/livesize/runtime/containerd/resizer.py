@@ -22,7 +22,7 @@ from livesize.runtime.containerd.cri_client import ContainerdUnreachableError, C
 from livesize.runtime.containerd.limits_notifier import LimitsNotifier
 from livesize.runtime.interface import MemoryInUseError, RuntimeCallError
 
-InThread: TypeAlias = Callable[..., Awaitable[Any]]
+CallThread: TypeAlias = Callable[..., Awaitable[Any]]
 
 _IN_USE_WORDS = ("unable to set memory limit", "device or resource busy")
 
@@ -34,7 +34,7 @@ class Resizer:
         self,
         containers: Containers,
         cgroups: CgroupDriver,
-        in_thread: InThread,
+        in_thread: CallThread,
         notifier: LimitsNotifier | None,
     ) -> None:
         self._containers = containers

@@ -11,7 +11,7 @@ from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.containerd.cri_client import CriClient, CriRefusedError
 from livesize.runtime.containerd.group_layout import GroupLayout
-from livesize.runtime.containerd.messages import SANDBOX_READY, Message, PodSandboxFilter
+from livesize.runtime.containerd.messages import SANDBOX_READY, PodSandboxFilter, ProtobufMessage
 from livesize.runtime.containerd.requests import NODE_LABEL, POD_LABEL, sandbox_config
 from livesize.runtime.containerd.shim_exit import ask_until_noticed
 from livesize.runtime.containerd.views import pod_of
@@ -38,7 +38,7 @@ class Sandboxes:
         self._logs = logs
         self._layout = layout
 
-    def config(self, pod: PodConfig, attempt: int) -> Message:
+    def config(self, pod: PodConfig, attempt: int) -> ProtobufMessage:
         uid = safe_name(pod.uid)
         return sandbox_config(
             pod,
@@ -94,7 +94,7 @@ class Sandboxes:
             self._clock, lambda: self._client.call("StopPodSandbox", pod_sandbox_id=sandbox_id)
         )
 
-    async def _list(self, labels: dict[str, str]) -> list[Message]:
+    async def _list(self, labels: dict[str, str]) -> list[ProtobufMessage]:
         wanted = PodSandboxFilter(label_selector={NODE_LABEL: self._node_uid, **labels})
         answer = await self._client.call("ListPodSandbox", filter=wanted)
         return list(answer.items)

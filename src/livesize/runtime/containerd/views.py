@@ -9,7 +9,7 @@ import msgspec
 from livesize.api.kernel_units import CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.runtime.containerd import messages
-from livesize.runtime.containerd.messages import Message
+from livesize.runtime.containerd.messages import ProtobufMessage
 from livesize.runtime.containerd.requests import (
     CONFIG_ANNOTATION,
     HASH_LABEL,
@@ -25,7 +25,7 @@ UNKNOWN_EXIT_CODE = 255  # it ended and nobody saw how
 _NANOSECONDS = 1_000_000_000
 
 
-def container_view(response: Message) -> ContainerView | None:
+def container_view(response: ProtobufMessage) -> ContainerView | None:
     """Of a verbose ContainerStatusResponse. None: it never ran, or is not one of ours."""
     status = response.status
     if status.state == messages.CONTAINER_CREATED or CONFIG_ANNOTATION not in status.annotations:
@@ -57,13 +57,13 @@ def container_view(response: Message) -> ContainerView | None:
     )
 
 
-def pod_of(sandbox: Message) -> PodConfig | None:
+def pod_of(sandbox: ProtobufMessage) -> PodConfig | None:
     """The pod a PodSandbox was made for. None: not one of ours."""
     text = sandbox.annotations.get(POD_ANNOTATION)
     return None if text is None else msgspec.json.decode(text, type=PodConfig)
 
 
-def recorded_limits(response: Message, version: CgroupVersion) -> KernelLimits:
+def recorded_limits(response: ProtobufMessage, version: CgroupVersion) -> KernelLimits:
     """The limits that containerd would set again with the next update, of a verbose
     ContainerStatusResponse. A weight of 0: it does not say."""
     resources = lookup(_verbose(response), "runtimeSpec", "linux", "resources", default={})
@@ -85,11 +85,11 @@ def _positive(value: object) -> int | None:
     return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
-def _pid(response: Message) -> int:
+def _pid(response: ProtobufMessage) -> int:
     return int(_verbose(response).get("pid") or 0)
 
 
-def _verbose(response: Message) -> Object:
+def _verbose(response: ProtobufMessage) -> Object:
     """What only the verbose part knows, as JSON."""
     try:
         told = json.loads(response.info["info"])

@@ -31,7 +31,7 @@ from livesize.runtime.volumes.interface import (
     HostPath,
     MemoryFolder,
     MemorySize,
-    Volume,
+    PodVolume,
     VolumeError,
 )
 from livesize.runtime.volumes.mounts import Mounts
@@ -71,7 +71,7 @@ class FolderVolumes:
             return ()
         return tuple(sorted(path.name for path in self._root.iterdir()))
 
-    async def prepare(self, pod_uid: str, volume: Volume) -> str:
+    async def prepare(self, pod_uid: str, volume: PodVolume) -> str:
         return await self._in_thread(volume.name, lambda: self._prepare(pod_uid, volume))
 
     async def prepare_part(self, pod_uid: str, part: str, source: str, inside: str) -> str:
@@ -140,7 +140,7 @@ class FolderVolumes:
     async def remove_claim_folder(self, folder: str) -> None:
         await self._in_time(folder, lambda: self._claims.remove(folder))
 
-    def _prepare(self, pod_uid: str, volume: Volume) -> str:
+    def _prepare(self, pod_uid: str, volume: PodVolume) -> str:
         if isinstance(volume, HostPath):
             return _host_path(volume)
         if isinstance(volume, ClaimFolder):

@@ -67,7 +67,7 @@ class ClaimFolder(msgspec.Struct, frozen=True, tag=True):
     group: int | None = None
 
 
-Volume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree | ClaimFolder
+PodVolume: TypeAlias = EmptyFolder | MemoryFolder | HostPath | FileTree | ClaimFolder
 
 
 class MemorySize(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class VolumeStore(Protocol):
         """The uids of all pods that have volumes here."""
         ...
 
-    async def prepare(self, pod_uid: str, volume: Volume) -> str:
+    async def prepare(self, pod_uid: str, volume: PodVolume) -> str:
         """Have the volume, and return its path on this machine. One that is there keeps what is
         in it and its size; a FileTree gets the new files."""
         ...

@@ -13,7 +13,7 @@ from livesize.store.epochs import epoch_at, epoch_of_copy
 from livesize.store.etcd.epochs import find, layout_of, write_epoch
 from livesize.store.etcd.layout import Epoch, Layout
 from livesize.store.etcd.link import CallKind, EtcdLink, EtcdRefusedError, UncertainError
-from livesize.store.etcd.messages import Message
+from livesize.store.etcd.messages import ProtobufMessage
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.store import EtcdStore
 from livesize.store.etcd.txn import delete, put, read, txn_request
@@ -86,8 +86,8 @@ async def _replace(link: EtcdLink, layout: Layout, snapshot: StoreSnapshot, epoc
         raise StoreOpenError("somebody else copies into this etcd; try again")
 
 
-def _parts(layout: Layout, snapshot: StoreSnapshot) -> Iterator[list[Message]]:
-    part: list[Message] = []
+def _parts(layout: Layout, snapshot: StoreSnapshot) -> Iterator[list[ProtobufMessage]]:
+    part: list[ProtobufMessage] = []
     size = 0
     for key, value in snapshot.values:
         if part and (size + len(value) > PART_BYTES or len(part) == PART_OPERATIONS):

@@ -14,8 +14,8 @@ from __future__ import annotations
 import msgspec
 
 from livesize.store.epochs import first_revision
-from livesize.store.etcd.messages import DELETE_EVENT, Message
-from livesize.store.interface import Change, ChangeKind, CompactedError, Entry
+from livesize.store.etcd.messages import DELETE_EVENT, ProtobufMessage
+from livesize.store.interface import Change, ChangeKind, CompactedError, StoreEntry
 
 SCHEMA_VERSION = 1
 
@@ -75,13 +75,13 @@ def end_of(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-def entry_of(kv: Message, layout: Layout, epoch: Epoch) -> Entry:
-    return Entry(
+def entry_of(kv: ProtobufMessage, layout: Layout, epoch: Epoch) -> StoreEntry:
+    return StoreEntry(
         layout.text(kv.key), kv.value, epoch.ours(kv.create_revision), epoch.ours(kv.mod_revision)
     )
 
 
-def change_of(event: Message, layout: Layout, epoch: Epoch) -> Change:
+def change_of(event: ProtobufMessage, layout: Layout, epoch: Epoch) -> Change:
     """Raises CompactedError where etcd no longer has the state before."""
     kv, revision = event.kv, epoch.ours(event.kv.mod_revision)
     previous = entry_of(event.prev_kv, layout, epoch) if event.HasField("prev_kv") else None

@@ -17,7 +17,7 @@ from livesize.machinery.clock import Clock
 from livesize.store.etcd.messages import (
     CompactionRequest,
     CompactionResponse,
-    Message,
+    ProtobufMessage,
     TxnRequest,
     TxnResponse,
     WatchRequest,
@@ -100,15 +100,15 @@ class EtcdLink:
         self._endpoints = [_Endpoint(url, credentials) for url in _urls(settings.endpoints)]
         self._current = 0
 
-    async def txn(self, request: Message, kind: CallKind) -> Message:
+    async def txn(self, request: ProtobufMessage, kind: CallKind) -> ProtobufMessage:
         return await self._call("txn", request, kind)
 
-    async def compact(self, request: Message) -> Message:
+    async def compact(self, request: ProtobufMessage) -> ProtobufMessage:
         return await self._call("compact", request, CallKind.READ)  # again does no harm
 
     def open_watch(
-        self, requests: AsyncIterator[Message]
-    ) -> grpc.aio.StreamStreamCall[Message, Message]:
+        self, requests: AsyncIterator[ProtobufMessage]
+    ) -> grpc.aio.StreamStreamCall[ProtobufMessage, ProtobufMessage]:
         """A member that is cut off from the others ends it, instead of staying silent."""
         return self._endpoints[self._current].watch(requests, metadata=(("hasleader", "true"),))
 
@@ -124,7 +124,7 @@ class EtcdLink:
         for endpoint in self._endpoints:
             await endpoint.channel.close()
 
-    async def _call(self, method: str, request: Message, kind: CallKind) -> Message:
+    async def _call(self, method: str, request: ProtobufMessage, kind: CallKind) -> ProtobufMessage:
         deadline = self._clock.monotonic() + PATIENCE_SECONDS
         while True:
             index = self._current

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from livesize.machinery.message_tables import Message as Message
 from livesize.machinery.message_tables import MessageTable
+from livesize.machinery.message_tables import ProtobufMessage as ProtobufMessage
 
 _FIELDS = {
     "Header": "cluster_id:1:uint64 member_id:2:uint64 revision:3:int64 raft_term:4:uint64",

@@ -22,7 +22,7 @@ from livesize.store.commits import require_past, require_writable
 from livesize.store.etcd.epochs import layout_of, open_epoch
 from livesize.store.etcd.layout import Epoch, Layout, entry_of
 from livesize.store.etcd.link import CallKind, EtcdLink, EtcdRefusedError, UncertainError
-from livesize.store.etcd.messages import CompactionRequest, Message
+from livesize.store.etcd.messages import CompactionRequest, ProtobufMessage
 from livesize.store.etcd.settings import EtcdSettings
 from livesize.store.etcd.txn import RawCheck, delete, failed_check, put, read, txn_request
 from livesize.store.etcd.watches import CLOSED, REPLACED, Watches
@@ -32,10 +32,10 @@ from livesize.store.interface import (
     CompactedError,
     ConflictError,
     Delete,
-    Entry,
     Listing,
     Put,
     StoreClosedError,
+    StoreEntry,
     StoreUnavailableError,
     Write,
 )
@@ -82,7 +82,7 @@ class EtcdStore:
             [head] = await self._txn((), [read(self._layout.head, keys_only=True)])
             return self._newest(head)
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         with self._asking():
             [answer] = await self._txn((), [read(self._layout.key(key))])
             found = answer.response_range.kvs
@@ -206,7 +206,7 @@ class EtcdStore:
             return self._epoch.ours(revisions.pop())
         raise StoreUnavailableError(f"the answer of etcd was lost: {lost}") from lost
 
-    def _operation(self, write: Write) -> Message:
+    def _operation(self, write: Write) -> ProtobufMessage:
         match write:
             case Put(key=key, value=value):
                 return put(self._layout.key(key), value)
@@ -252,11 +252,11 @@ class EtcdStore:
     async def _txn(
         self,
         checks: Sequence[RawCheck],
-        operations: Sequence[Message],
+        operations: Sequence[ProtobufMessage],
         kind: CallKind = CallKind.READ,
         *,
         at: int = 0,
-    ) -> Sequence[Message]:
+    ) -> Sequence[ProtobufMessage]:
         """The answers to the operations. ``at`` is the revision to read, for the refusal."""
         all_checks = [RawCheck(self._layout.epoch, self._epoch.zero), *checks]
         try:
@@ -266,7 +266,7 @@ class EtcdStore:
             raise CompactedError(await self._watches.find_compacted()) from None
         failed = failed_check(all_checks, response)
         if failed is None:
-            answers: Sequence[Message] = response.responses
+            answers: Sequence[ProtobufMessage] = response.responses
             return answers
         if failed.key == self._layout.epoch:
             raise StoreClosedError(REPLACED)
@@ -308,7 +308,7 @@ class EtcdStore:
         if not self._under_way:
             self._idle.set()
 
-    def _newest(self, head: Message) -> int:
+    def _newest(self, head: ProtobufMessage) -> int:
         return self._epoch.ours(head.response_range.kvs[0].mod_revision)
 
     def _require_open(self) -> None:
@@ -322,7 +322,7 @@ def _surely_writes(checks: Sequence[Check], writes: Sequence[Write]) -> bool:
     return not writes or any(isinstance(one, Put) or one.key in there for one in writes)
 
 
-def _is_as_written(write: Write, kv: Message | None) -> bool:
+def _is_as_written(write: Write, kv: ProtobufMessage | None) -> bool:
     match write:
         case Put(value=value):
             return kv is not None and kv.value == value
@@ -330,7 +330,7 @@ def _is_as_written(write: Write, kv: Message | None) -> bool:
             return kv is None
 
 
-def _revision_of(answer: Message) -> int:
+def _revision_of(answer: ProtobufMessage) -> int:
     """The head's put says it, however deep it lies."""
     while answer.WhichOneof("kind") == "response_txn":
         answer = answer.response_txn.responses[-1]

@@ -15,7 +15,7 @@ from livesize.store.etcd.messages import (
     MOD_REVISION,
     Compare,
     DeleteRangeRequest,
-    Message,
+    ProtobufMessage,
     PutRequest,
     RangeRequest,
     RequestOp,
@@ -33,7 +33,9 @@ class RawCheck(msgspec.Struct, frozen=True):
     mod_revision: int
 
 
-def txn_request(checks: Sequence[RawCheck], operations: Sequence[Message]) -> Message:
+def txn_request(
+    checks: Sequence[RawCheck], operations: Sequence[ProtobufMessage]
+) -> ProtobufMessage:
     """If a check fails, nothing is done and the answer holds what is there instead."""
     return TxnRequest(
         compare=[
@@ -45,7 +47,7 @@ def txn_request(checks: Sequence[RawCheck], operations: Sequence[Message]) -> Me
     )
 
 
-def failed_check(checks: Sequence[RawCheck], response: Message) -> RawCheck | None:
+def failed_check(checks: Sequence[RawCheck], response: ProtobufMessage) -> RawCheck | None:
     """The first check that did not hold; None where all did."""
     if response.succeeded:
         return None
@@ -58,7 +60,7 @@ def failed_check(checks: Sequence[RawCheck], response: Message) -> RawCheck | No
 
 def read(
     key: bytes, end: bytes = b"", *, revision: int = 0, limit: int = 0, keys_only: bool = False
-) -> Message:
+) -> ProtobufMessage:
     return RequestOp(
         request_range=RangeRequest(
             key=key, range_end=end, revision=revision, limit=limit, keys_only=keys_only
@@ -66,15 +68,15 @@ def read(
     )
 
 
-def put(key: bytes, value: bytes) -> Message:
+def put(key: bytes, value: bytes) -> ProtobufMessage:
     return RequestOp(request_put=PutRequest(key=key, value=value))
 
 
-def delete(key: bytes, end: bytes = b"") -> Message:
+def delete(key: bytes, end: bytes = b"") -> ProtobufMessage:
     return RequestOp(request_delete_range=DeleteRangeRequest(key=key, range_end=end))
 
 
-def _nested(operations: Sequence[Message]) -> Sequence[Message]:
+def _nested(operations: Sequence[ProtobufMessage]) -> Sequence[ProtobufMessage]:
     limit = FLAT_OPERATIONS
     while len(operations) > limit:
         limit = _FAN_OUT

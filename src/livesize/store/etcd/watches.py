@@ -16,7 +16,7 @@ import grpc.aio
 
 from livesize.store.etcd.layout import Epoch, Layout, change_of
 from livesize.store.etcd.link import EtcdLink, is_connection_trouble
-from livesize.store.etcd.messages import Message, WatchCreateRequest, WatchRequest
+from livesize.store.etcd.messages import ProtobufMessage, WatchCreateRequest, WatchRequest
 from livesize.store.interface import (
     Change,
     CompactedError,
@@ -27,7 +27,7 @@ from livesize.store.interface import (
 REPLACED = "the store was replaced by a copy; start again to go on with that"
 CLOSED = "the store is closed"
 
-Call: TypeAlias = grpc.aio.StreamStreamCall[Message, Message]
+WatchCall: TypeAlias = grpc.aio.StreamStreamCall[ProtobufMessage, ProtobufMessage]
 
 
 class Watches:
@@ -37,7 +37,7 @@ class Watches:
         self._link = link
         self._layout = layout
         self._epoch = epoch
-        self._calls: set[Call] = set()
+        self._calls: set[WatchCall] = set()
         self._ended = asyncio.Event()
 
     async def changes(self, prefix: str, reached: int) -> AsyncGenerator[Sequence[Change], None]:
@@ -66,7 +66,7 @@ class Watches:
         for call in self._calls:
             call.cancel()
 
-    async def _events(self, start: int) -> AsyncGenerator[list[Message], None]:
+    async def _events(self, start: int) -> AsyncGenerator[list[ProtobufMessage], None]:
         """Groups of events that end with a head; returns when the connection is lost."""
         if self._ended.is_set():
             raise StoreClosedError(CLOSED)
@@ -74,10 +74,10 @@ class Watches:
         create = WatchCreateRequest(key=first, range_end=end, start_revision=start, prev_kv=True)
         call = self._link.open_watch(self._requests(WatchRequest(create_request=create)))
         self._calls.add(call)
-        waiting: list[Message] = []
+        waiting: list[ProtobufMessage] = []
         try:
             while True:
-                response: Message = await call.read()
+                response: ProtobufMessage = await call.read()
                 if response is grpc.aio.EOF or self._is_cancelled(response):
                     return
                 waiting.extend(response.events)
@@ -96,17 +96,17 @@ class Watches:
             self._calls.discard(call)
             call.cancel()
 
-    async def _requests(self, only: Message) -> AsyncGenerator[Message, None]:
+    async def _requests(self, only: ProtobufMessage) -> AsyncGenerator[ProtobufMessage, None]:
         """etcd ends a watch whose requests have ended, so these do not."""
         yield only
         await self._ended.wait()
 
-    def _is_cancelled(self, response: Message) -> bool:
+    def _is_cancelled(self, response: ProtobufMessage) -> bool:
         if response.canceled and response.compact_revision:
             raise CompactedError(self._epoch.ours(response.compact_revision))
         return bool(response.canceled)
 
-    def _heads_end(self, events: Sequence[Message]) -> int:
+    def _heads_end(self, events: Sequence[ProtobufMessage]) -> int:
         """How many events there are up to the last head."""
         for count in range(len(events), 0, -1):
             if events[count - 1].kv.key == self._layout.head:
@@ -114,7 +114,7 @@ class Watches:
         return 0
 
     def _whole(
-        self, events: Sequence[Message], reached: int, prefix: bytes
+        self, events: Sequence[ProtobufMessage], reached: int, prefix: bytes
     ) -> tuple[list[Change], int]:
         batch: list[Change] = []
         for event in events:
