@@ -75,7 +75,7 @@ async def containerd_resizes(context: Context) -> list[Measured]:
     node = f"bench-{os.getpid()}"
     options = ("--runtime", "containerd")
     async with whole_system(context.folder / "data", node, *options) as system:
-        client = await HttpClient.open(connection_from(system.directory.kubeconfig))
+        client = await HttpClient.open(connection_from(system.directory.kubeconfig), SystemClock())
         try:
             return await measure(context, client, system)
         finally:

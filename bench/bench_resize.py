@@ -86,7 +86,7 @@ async def resize_and_memory(context: Context) -> list[Measured]:
     if os.geteuid() != 0:
         raise SystemExit("the benchmark of resizes starts real containers: run it as root")
     async with whole_system(context.folder / "data", f"bench-{os.getpid()}") as system:
-        client = await HttpClient.open(connection_from(system.directory.kubeconfig))
+        client = await HttpClient.open(connection_from(system.directory.kubeconfig), SystemClock())
         try:
             pod = await start_pod(client, "bench-0")
             samples, bare = await measure_resizes(context, client, system, pod)

@@ -32,6 +32,7 @@ from bench.raw_libvirt import Definition, RawVm, raw_libvirt, read_definition
 from bench.servers import whole_system
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
+from livesize.machinery.clock import SystemClock
 from livesize.runtime.libvirt.identity import domain_name
 
 BOOTS = 5
@@ -215,7 +216,7 @@ async def both_sides(folder: Path) -> AsyncIterator[tuple[ProductVm, RawVm]]:
     async with whole_system(folder / "data", node) as system:
         images = system.directory.vm_images
         await asyncio.to_thread(install_seeing_guest, images)
-        client = await HttpClient.open(connection_from(system.directory.kubeconfig))
+        client = await HttpClient.open(connection_from(system.directory.kubeconfig), SystemClock())
         product = ProductVm(system, client, VCPUS, BOOT_MIB)
         try:
             await product.boot()

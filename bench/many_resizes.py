@@ -18,6 +18,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, generation_of
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
+from livesize.machinery.clock import SystemClock
 
 WAIT_SECONDS = 60.0
 STARTED_TOGETHER = 8
@@ -27,7 +28,7 @@ STARTED_TOGETHER = 8
 async def operating(system: System, connections: int = 1) -> AsyncIterator[Operator]:
     """Speaks to ``system`` as its admin, over so many connections, and follows all pods."""
     connection = connection_from(system.directory.kubeconfig)
-    client = await HttpClient.open(connection)
+    client = await HttpClient.open(connection, SystemClock())
     address = Address(int(client.server.rpartition(":")[2]), system.directory.tls / "ca.crt")
     wires = [await Wire.open(address) for _ in range(connections)]
     follower = Follower(client)

@@ -44,6 +44,7 @@ from livesize.client.http import ConnectionConfig, HttpClient
 from livesize.client.informer import Delta, Informer
 from livesize.client.interface import Client
 from livesize.client.pages import list_all
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 from livesize.machinery.lease import LeaseTerms, new_lease, renewed_lease
 from livesize.machinery.recorder import EventRecorder, EventSeverity, ReportingComponent
@@ -75,7 +76,8 @@ async def open_http(server: Server) -> Client:
             server=server.server.url,
             ca_pem=server.server.ca_path.read_bytes(),
             token=server.token,
-        )
+        ),
+        SystemClock(),
     )
 
 
@@ -132,7 +134,7 @@ async def client(request: pytest.FixtureRequest, shared: Server) -> AsyncIterato
         config = ConnectionConfig(
             server=server.url, ca_pem=server.ca_path.read_bytes(), token=server.token
         )
-        made: Client = await HttpClient.open(config)
+        made: Client = await HttpClient.open(config, SystemClock())
     else:
         made = await CLIENTS[request.param](shared)
     yield made

@@ -154,7 +154,7 @@ async def one_process(
         async def connect(role: Role) -> HttpClient:
             ca = server.ca_path.read_bytes()
             connection = ConnectionConfig(server=server.url, ca_pem=ca, token=tokens[role][0])
-            client = await HttpClient.open(connection)
+            client = await HttpClient.open(connection, SystemClock())
             stack.push_async_callback(client.close)
             return client
 

@@ -92,7 +92,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 @contextlib.asynccontextmanager
 async def client_of(config: ConnectionConfig | Path) -> AsyncIterator[HttpClient]:
     known = connection_from(config) if isinstance(config, Path) else config
-    client = await HttpClient.open(known)
+    client = await HttpClient.open(known, SystemClock())
     try:
         yield client
     finally:
@@ -196,7 +196,7 @@ async def test_kubectl_comes_in_with_a_certificate(cluster: Cluster, tmp_path: P
 
 async def test_a_node_joins_once(cluster: Cluster) -> None:
     asked = cluster.joining()
-    config = await join(asked)
+    config = await join(asked, SystemClock())
     assert node_of(config) == "n1"
     assert await who(config) == "system:node:n1"
     async with client_of(config) as client:
@@ -205,7 +205,7 @@ async def test_a_node_joins_once(cluster: Cluster) -> None:
             await client.create(NODES, {"metadata": {"name": "n2"}})
         assert refused.value.code == 403
     with pytest.raises(StatusError, match="it was used already") as again:
-        await join(msgspec.structs.replace(asked, node="n2"))
+        await join(msgspec.structs.replace(asked, node="n2"), SystemClock())
     assert again.value.code == 401
     assert read_records(cluster.directory.tokens).joins == ()
     (entry,) = cluster.made("cert", "list")
@@ -214,7 +214,10 @@ async def test_a_node_joins_once(cluster: Cluster) -> None:
 
 async def test_of_many_who_come_with_one_token_one_joins(cluster: Cluster) -> None:
     asked = cluster.joining()
-    tries = [join(msgspec.structs.replace(asked, node=f"n{number}")) for number in range(8)]
+    tries = [
+        join(msgspec.structs.replace(asked, node=f"n{number}"), SystemClock())
+        for number in range(8)
+    ]
     outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(one, ConnectionConfig) for one in outcomes) == 1
     assert all(getattr(one, "code", 401) == 401 for one in outcomes)
@@ -224,7 +227,7 @@ async def test_an_expired_join_token_is_refused(cluster: Cluster) -> None:
     asked = cluster.joining("--expires", "1s")
     await asyncio.sleep(1.1)
     with pytest.raises(StatusError) as refused:
-        await join(asked)
+        await join(asked, SystemClock())
     assert refused.value.code == 401
 
 
@@ -236,12 +239,12 @@ async def test_a_node_that_is_there_is_replaced_only_with_a_token_made_for_it(
     )
     anybody = cluster.joining()
     with pytest.raises(StatusError, match="there is a node of this name"):
-        await join(anybody)
+        await join(anybody, SystemClock())
     named = cluster.joining("--role", "node:n1")
     with pytest.raises(StatusError, match='for the node "n1" only'):
-        await join(msgspec.structs.replace(named, node="n2"))
-    assert node_of(await join(named)) == "n1", "a refusal does not use the token up"
-    assert node_of(await join(msgspec.structs.replace(anybody, node="n3"))) == "n3"
+        await join(msgspec.structs.replace(named, node="n2"), SystemClock())
+    assert node_of(await join(named, SystemClock())) == "n1", "a refusal does not use the token up"
+    assert node_of(await join(msgspec.structs.replace(anybody, node="n3"), SystemClock())) == "n3"
 
 
 @pytest.mark.parametrize(
@@ -291,7 +294,7 @@ async def test_another_cluster_never_sees_the_token(cluster: Cluster, tmp_path: 
         for pem in (files.ca_cert.read_bytes(), cluster.server.ca_path.read_bytes(), b"no"):
             served.append(pem)
             with pytest.raises(JoinError):
-                await join(false)
+                await join(false, SystemClock())
     finally:
         await runner.cleanup()
     assert heard
@@ -302,14 +305,14 @@ async def test_another_cluster_never_sees_the_token(cluster: Cluster, tmp_path: 
 async def test_a_node_renews_for_itself_and_nobody_else_does(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    first = await join(cluster.joining())
-    second = await renew(first)
+    first = await join(cluster.joining(), SystemClock())
+    second = await renew(first, SystemClock())
     assert second.client_certificate_pem != first.client_certificate_pem
     assert second.client_key_pem != first.client_key_pem
     assert (node_of(second), await who(second)) == ("n1", "system:node:n1")
     cluster.made("cert", "create", "ann", "--role", "admin", "--directory", str(tmp_path))
     with pytest.raises(StatusError, match="is no node"):
-        await renew(connection_from(tmp_path / "ann.kubeconfig"))
+        await renew(connection_from(tmp_path / "ann.kubeconfig"), SystemClock())
 
 
 async def test_a_certificate_is_changed_before_it_expires(tmp_path: Path) -> None:
@@ -318,7 +321,7 @@ async def test_a_certificate_is_changed_before_it_expires(tmp_path: Path) -> Non
     short = Cluster(tmp_path, node_certificate_seconds=5.0)
     kubeconfig = tmp_path / "agent" / "kubeconfig"
     async with short.running():
-        write_node_kubeconfig(kubeconfig, await join(short.joining()))
+        write_node_kubeconfig(kubeconfig, await join(short.joining(), SystemClock()))
         first = connection_from(kubeconfig)
         assert renewal_time(first) < SystemClock().now()
         quick = msgspec.structs.replace(first, request_seconds=1.0)
@@ -367,7 +370,7 @@ async def test_what_the_server_signs_does_not_lose_what_the_command_writes(
         )
 
     adding = [asyncio.to_thread(add, number) for number in range(20)]
-    await asyncio.gather(*(join(one) for one in tokens), *adding)
+    await asyncio.gather(*(join(one, SystemClock()) for one in tokens), *adding)
     records = read_records(cluster.directory.tokens)
     assert len(records.tokens) == 21
     assert {one.name for one in records.certificates} == {

@@ -81,24 +81,26 @@ async def test_a_certificate_that_no_file_names_is_revoked_by_its_serial(
 
 async def test_two_join_tokens_do_not_take_one_name(cluster: Cluster) -> None:
     first, second = cluster.joining(), cluster.joining()
-    joined = await join(first)
+    joined = await join(first, SystemClock())
     assert node_of(joined) == "n1"
     with pytest.raises(StatusError, match="one has joined by it"):
-        await join(second)  # though no Node of this name has been registered yet
+        await join(second, SystemClock())  # though no Node of this name has been registered yet
 
 
 async def test_at_the_same_moment_neither(cluster: Cluster) -> None:
     asked = [cluster.joining() for _ in range(4)]
-    done = await asyncio.gather(*(join(one) for one in asked), return_exceptions=True)
+    done = await asyncio.gather(
+        *(join(one, SystemClock()) for one in asked), return_exceptions=True
+    )
     assert sum(not isinstance(one, BaseException) for one in done) == 1
 
 
 async def test_who_takes_a_name_anew_is_its_only_one(cluster: Cluster) -> None:
-    before = await join(cluster.joining())
+    before = await join(cluster.joining(), SystemClock())
     named = [cluster.joining("--role", "node:n1") for _ in range(2)]
-    after = await join(named[0])
+    after = await join(named[0], SystemClock())
     with pytest.raises(StatusError):
-        await join(named[1])
+        await join(named[1], SystemClock())
     assert await eventually_refused(lambda: who(before)) == 401
     assert await who(after) == "system:node:n1"
     records = read_records(cluster.directory.tokens)

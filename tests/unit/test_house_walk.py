@@ -196,7 +196,7 @@ async def until_labelled(kubeconfig: Path) -> None:
         if delta.new is not None and delta.new["metadata"].get("labels"):
             labelled.set()
 
-    client = await HttpClient.open(connection_from(kubeconfig))
+    client = await HttpClient.open(connection_from(kubeconfig), SystemClock())
     informer = Informer(client, PODS, context=system_context(), on_change=changed)
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -2,7 +2,7 @@
 
     informer ──► judge (the same loop turn) ──► worker of that pod ──► machine, API
 
-Whoever builds an agent opens runtime, client and checkpoint before ``run``, and closes them after.
+The caller opens runtime, client and checkpoint before ``run``, and closes them after.
 After a restart (ARK, "Kubelet Restart Tolerance") nothing is judged until the list of pods is
 complete: then all pods are admitted at allocated, and only then resizes are judged.
 """

@@ -15,9 +15,13 @@ import click
 
 from livesize.cli.plain_text import plain_lines
 from livesize.cli.targets import find_resource
+from livesize.machinery.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
+
+CLOCK: Clock = SystemClock()
+"""The time of a command: its ages, its waits."""
 
 Result = TypeVar("Result")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -114,7 +118,7 @@ def _where_to_look(plural: str) -> str:
 async def _with_client(config: Any, work: Callable[[HttpClient], Awaitable[Result]]) -> Result:
     from livesize.client.http import HttpClient
 
-    client = await HttpClient.open(config)
+    client = await HttpClient.open(config, CLOCK)
     try:
         return await work(client)
     finally:

@@ -16,6 +16,7 @@ from livesize.api.resize_policy import listed_policy, mapped_policy, shown_polic
 from livesize.api.resources import ResourceName, resizable_of
 from livesize.cli.completion import complete_described
 from livesize.cli.connection import (
+    CLOCK,
     default_namespace,
     kubeconfig_option,
     namespace_option,
@@ -26,7 +27,6 @@ from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
 from livesize.cli.tables import pod_status, resize_word, table_of
 from livesize.cli.targets import DESCRIBED, parse_resizable
-from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
@@ -65,7 +65,7 @@ def describe(target: str, namespace: str, kubeconfig: str) -> None:
         if listing.items:
             click.echo()
             events = sorted(listing.items, key=_last_seen)
-            now = SystemClock().now()
+            now = CLOCK.now()
             print_table(table_of(EVENTS, events, now, wide=False, all_namespaces=False))
 
     run_with_client(kubeconfig, work)

@@ -17,6 +17,7 @@ from livesize.api.list_watch import Selection, WatchEventType
 from livesize.api.objects import Object, name_of, namespace_of, version_of
 from livesize.cli.completion import complete_target
 from livesize.cli.connection import (
+    CLOCK,
     default_namespace,
     kubeconfig_option,
     namespace_option,
@@ -33,7 +34,6 @@ from livesize.cli.output import (
 from livesize.cli.plain_text import plain, plain_json
 from livesize.cli.tables import table_of
 from livesize.cli.targets import CommandTarget, label_of, parse_targets
-from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.http import HttpClient
@@ -153,7 +153,7 @@ def _print(target: CommandTarget, objects: Sequence[Object], view: GetView) -> N
         table_of(
             target.resource,
             objects,
-            SystemClock().now(),
+            CLOCK.now(),
             wide=view.form is Format.WIDE,
             all_namespaces=not view.namespace,
         )
@@ -223,7 +223,7 @@ class _WatchedLines:
         table = table_of(
             self._target.resource,
             objects,
-            SystemClock().now(),
+            CLOCK.now(),
             wide=self._view.form is Format.WIDE,
             all_namespaces=not self._view.namespace,
         )

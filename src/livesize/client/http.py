@@ -1,12 +1,12 @@
 """Speaks to an API server over HTTPS, plain HTTP or a Unix socket: ours or any Kubernetes.
 
-``client = await HttpClient.open(ConnectionConfig(server=...))``. Connections are our own, kept
-alive and shared (livesize.client.connections); only what becomes a WebSocket goes over a library. A
-watch splits its lines itself, so that no line limit applies to an object. Refusals are StatusError;
-ServerUnreachableError (a ConnectionError) means that no whole answer came. Where there are several
-servers, one that cannot be reached is left for the next (livesize.client.addresses). A server that
-is busy and says for how long (429 or 503 with Retry-After) is asked again then, for as long as one
-request may take.
+``client = await HttpClient.open(ConnectionConfig(server=...), clock)``. Connections are our own,
+kept alive and shared (livesize.client.connections); only what becomes a WebSocket goes over a
+library. A watch splits its lines itself, so that no line limit applies to an object. Refusals are
+StatusError; ServerUnreachableError (a ConnectionError) means that no whole answer came. Where there
+are several servers, one that cannot be reached is left for the next (livesize.client.addresses). A
+server that is busy and says for how long (429 or 503 with Retry-After) is asked again then, for as
+long as one request may take.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from livesize.client.connections import (
 )
 from livesize.client.interface import delete_options
 from livesize.client.wire import ClosedError, HttpConnection, LostError
-from livesize.machinery.clock import Clock, SystemClock
+from livesize.machinery.clock import Clock
 from livesize.machinery.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -103,18 +103,18 @@ class ServerUnreachableError(ConnectionError):
 class HttpClient:
     """Client over HTTP/1.1 with a pool of kept-alive connections."""
 
-    def __init__(self, config: ConnectionConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: ConnectionConfig, clock: Clock) -> None:
         self._config = config
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self.user_agent = config.user_agent  # under which the server tracks who owns a field
         self._connections = Connections(_identity(config))
         self._addresses = Addresses((config.server, *config.others))
         self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     @classmethod
-    async def open(cls, config: ConnectionConfig) -> HttpClient:
+    async def open(cls, config: ConnectionConfig, clock: Clock) -> HttpClient:
         """Make ready; the first request connects."""
-        return cls(config)
+        return cls(config, clock)
 
     async def become(self, config: ConnectionConfig, clock: Clock) -> None:
         """Go on with the credentials of ``config``. Requests under way end as they began; watches

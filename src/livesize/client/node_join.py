@@ -48,14 +48,14 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
-async def join(request: JoinRequest) -> ConnectionConfig:
+async def join(request: JoinRequest, clock: Clock) -> ConnectionConfig:
     """How the node reaches the server from now on. Raises JoinError; StatusError for a refusal."""
-    ca_pem = await _authority(request)
+    ca_pem = await _authority(request, clock)
     key = ec.generate_private_key(ec.SECP256R1())
     config = ConnectionConfig(server=request.server, ca_pem=ca_pem, token=request.token)
     body = {"node": request.node, "request": _signing_request(request.node, key)}
     try:
-        certificate = await _submit(config, JOIN_PATH, body)
+        certificate = await _submit(config, JOIN_PATH, body, clock)
     except ServerUnreachableError as failure:
         raise JoinError(str(failure)) from failure
     return ConnectionConfig(
@@ -66,13 +66,15 @@ async def join(request: JoinRequest) -> ConnectionConfig:
     )
 
 
-async def renew(config: ConnectionConfig, servers: Sequence[str] = ()) -> ConnectionConfig:
+async def renew(
+    config: ConnectionConfig, clock: Clock, servers: Sequence[str] = ()
+) -> ConnectionConfig:
     """The same node with its next certificate, and a key of its own. ``servers`` are asked instead
     of the one that ``config`` names."""
     key = ec.generate_private_key(ec.SECP256R1())
     body = {"request": _signing_request(node_of(config), key)}
     reachable = with_servers(config, servers) if servers else config
-    certificate = await _submit(reachable, RENEW_PATH, body)
+    certificate = await _submit(reachable, RENEW_PATH, body, clock)
     return msgspec.structs.replace(
         config, client_certificate_pem=certificate, client_key_pem=_key_pem(key)
     )
@@ -108,7 +110,7 @@ async def maintain_certificate(kubeconfig: Path, client: HttpClient, clock: Cloc
             await clock.sleep(min(due, LONGEST_SLEEP_SECONDS))
             continue
         try:
-            fresh = await renew(config, client.servers)
+            fresh = await renew(config, clock, client.servers)
         except (ServerUnreachableError, StatusError) as failure:
             _log.warning("certificate not renewed, trying again", why=str(failure))
             await clock.sleep(RETRY_SECONDS)
@@ -118,9 +120,9 @@ async def maintain_certificate(kubeconfig: Path, client: HttpClient, clock: Cloc
         await client.become(fresh, clock)
 
 
-async def _authority(request: JoinRequest) -> bytes:
+async def _authority(request: JoinRequest, clock: Clock) -> bytes:
     unproven = ConnectionConfig(server=request.server, skip_verification=True)
-    client = await HttpClient.open(unproven)
+    client = await HttpClient.open(unproven, clock)
     try:
         answer = await client.ask(CA_PATH)
     except ServerUnreachableError as failure:
@@ -140,8 +142,8 @@ async def _authority(request: JoinRequest) -> bytes:
     return ca_pem
 
 
-async def _submit(config: ConnectionConfig, path: str, body: dict[str, str]) -> bytes:
-    client = await HttpClient.open(config)
+async def _submit(config: ConnectionConfig, path: str, body: dict[str, str], clock: Clock) -> bytes:
+    client = await HttpClient.open(config, clock)
     try:
         answer = await client.submit(path, body)
     finally:

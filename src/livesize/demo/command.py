@@ -82,7 +82,8 @@ class _Demo:
         self._cgroups = open_cgroups(clock)
 
     async def run(self) -> None:
-        client = await HttpClient.open(connection_from(self._system.directory.kubeconfig))
+        connection = connection_from(self._system.directory.kubeconfig)
+        client = await HttpClient.open(connection, self._clock)
         try:
             await self._show(client)
         finally:

@@ -1,4 +1,4 @@
-"""Hands what happens by itself on a machine to whoever listens."""
+"""Passes what happens by itself on a machine on to its listeners."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class Runtime(Protocol):
 
     async def create_pod(self, config: PodConfig) -> None:
         """Make the pod's group and set its limits; harmless where it exists already. The group of
-        a pod that is known and has lost it, by whosever hand, is made again."""
+        a pod that is known and has lost it, however that came, is made again."""
         ...
 
     async def start_container(self, config: ContainerConfig) -> ContainerView:
@@ -293,7 +293,7 @@ class Runtime(Protocol):
         ...
 
     def read_cpus(self, group: ContainerGroup) -> tuple[int, ...] | None:
-        """The CPUs that it was told to run on, in order; None: nobody has told it."""
+        """The CPUs that it was told to run on, in order; None: it has none of its own."""
         ...
 
     async def write(self, group: Group, change: GroupChange) -> None:

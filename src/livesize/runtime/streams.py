@@ -1,7 +1,7 @@
 """What is asked of a running container beside its life and its sizes: logs, a shell, a port.
 
 A session is a process run beside the container's first (exec), or that first process itself
-(attach). Whoever opens one closes it, however it went; what it has not read is bounded by the
+(attach). The caller that opens one closes it, however it went; what it has not read is bounded by the
 pipes below it, so a slow reader slows the process and fills no memory.
 """
 

@@ -15,6 +15,9 @@ from livesize.api.objects import Object, evolve
 from livesize.cli.resize.follower import ResizeFollower
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.resize.progress import ResizeDone, ResizeWaiting
+from virtual_time import CLOCK, virtual_time
+
+pytestmark = virtual_time
 
 PATCH = ResizePatch("app", {"limits": {"cpu": "2"}})
 
@@ -46,7 +49,7 @@ def changed(to: Object) -> WatchEvent:
 
 
 class Script:
-    """A client and a clock that play what the test wrote: one list of steps per watch."""
+    """A client that plays what the test wrote: one list of steps per watch."""
 
     def __init__(
         self, watches: list[list[WatchEvent | Exception]], gets: list[Object | Exception]
@@ -54,7 +57,7 @@ class Script:
         self.watches = watches
         self.gets = gets
         self.versions: list[str] = []
-        self.slept = 0
+        self.waited_seconds = 0.0
 
     async def watch(
         self, resource: Any, selection: Any, *, resource_version: str
@@ -72,15 +75,14 @@ class Script:
             raise step
         return step
 
-    async def sleep(self, seconds: float) -> None:
-        self.slept += 1
-
     async def follow(self) -> tuple[ResizeFollower, list[str]]:
         client: Any = self
-        following = ResizeFollower(client, client, pod("1", 5), PATCH)
+        following = ResizeFollower(client, CLOCK, pod("1", 5), PATCH)
         told: list[ResizeWaiting] = []
+        began = CLOCK.monotonic()
         async with asyncio.timeout(5):
             await following.run(told.append)
+        self.waited_seconds = CLOCK.monotonic() - began
         return following, [waiting.word for waiting in told]
 
 
@@ -93,22 +95,22 @@ async def test_it_follows_the_watch_from_the_answer_and_tells_each_step_once() -
 
 
 @pytest.mark.parametrize(
-    ("interruption", "slept"), [(ConnectionError("restarting"), 1), (expired("too old"), 0)]
+    ("interruption", "seconds"), [(ConnectionError("restarting"), 0.25), (expired("too old"), 0)]
 )
 async def test_an_interruption_is_bridged_by_looking_again(
-    interruption: Exception, slept: int
+    interruption: Exception, seconds: float
 ) -> None:
     script = Script([[changed(pod("1", 6)), interruption], [changed(pod("2", 9))]], [pod("1", 8)])
     following, _ = await script.follow()
     assert following.progress == ResizeDone()
-    assert (script.versions, script.slept) == (["5", "8"], slept)
+    assert (script.versions, script.waited_seconds) == (["5", "8"], seconds)
 
 
 async def test_a_server_that_is_down_for_long_is_waited_for() -> None:
     down = ConnectionError("refused")
     script = Script([[down]], [down, down, pod("2", 8)])
     following, _ = await script.follow()
-    assert (following.progress, script.slept) == (ResizeDone(), 3)
+    assert (following.progress, script.waited_seconds) == (ResizeDone(), 0.75)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ async def test_a_pod_that_was_deleted_ends_it(script: Script) -> None:
 async def test_a_change_that_is_there_already_needs_no_watch() -> None:
     client: Any = Script([], [])
     following = ResizeFollower(
-        client, client, evolve(pod("2", 5), ("metadata", "labels"), {}), PATCH
+        client, CLOCK, evolve(pod("2", 5), ("metadata", "labels"), {}), PATCH
     )
     await following.run(lambda _: None)
     assert following.progress == ResizeDone()

@@ -17,6 +17,7 @@ from livesize.client import addresses as addresses_module
 from livesize.client.addresses import Addresses
 from livesize.client.http import ConnectionConfig, HttpClient, ServerUnreachableError
 from livesize.client.informer import Informer
+from livesize.machinery.clock import SystemClock
 from livesize.machinery.context import system_context
 
 
@@ -66,7 +67,7 @@ class Server:
 @asynccontextmanager
 async def speaking(*servers: Server) -> AsyncIterator[HttpClient]:
     config: Any = {"server": servers[0].url, "others": tuple(one.url for one in servers[1:])}
-    client = await HttpClient.open(ConnectionConfig(**config))
+    client = await HttpClient.open(ConnectionConfig(**config), SystemClock())
     try:
         yield client
     finally:

@@ -31,7 +31,7 @@ from livesize.client.http import (
     HttpClient,
     ServerUnreachableError,
 )
-from livesize.machinery.clock import SystemClock
+from livesize.machinery.clock import Clock, SystemClock
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -80,8 +80,12 @@ async def serving(
 
 
 @asynccontextmanager
-async def speaking(served: Served, **config: Any) -> AsyncIterator[HttpClient]:
-    client = await HttpClient.open(ConnectionConfig(server=served.server, **config))
+async def speaking(
+    served: Served, clock: Clock | None = None, **config: Any
+) -> AsyncIterator[HttpClient]:
+    client = await HttpClient.open(
+        ConnectionConfig(server=served.server, **config), clock or SystemClock()
+    )
     try:
         yield client
     finally:
@@ -132,8 +136,8 @@ def busy(times: int, status: int, **headers: str) -> Handler:
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
-    async with serving() as served, speaking(served) as client:
-        client._clock = clock = Sleeps()
+    clock = Sleeps()
+    async with serving() as served, speaking(served, clock) as client:
         served.answer = busy(2, status, **{"Retry-After": "7"})
         created = await client.create(PODS, {"metadata": {"name": "db"}}, "ns")
         assert created["metadata"]["name"] == "db"
@@ -155,8 +159,8 @@ async def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
     ids=["always", "far too long", "a date", "no word of it"],
 )
 async def test_waiting_for_a_busy_server_has_an_end(headers: dict[str, str], waits: int) -> None:
-    async with serving() as served, speaking(served) as client:
-        client._clock = clock = Sleeps()
+    clock = Sleeps()
+    async with serving() as served, speaking(served, clock) as client:
         served.answer = busy(99, 429, **headers)
         with pytest.raises(StatusError) as caught:
             await client.get(PODS, "db", "ns")

@@ -20,7 +20,7 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.apiserver.direct_client import DirectClient
 from livesize.client.informer import Delta
 from livesize.controllers.kit import expectations, loop
-from livesize.controllers.kit.caches import BY_NAMESPACE, BY_NODE, BY_OWNER, Caches
+from livesize.controllers.kit.caches import BY_NAMESPACE, BY_OWNER, Caches, Index
 from livesize.controllers.kit.loop import Controller, run_controllers
 from livesize.controllers.kit.metrics import KitMetrics
 from livesize.controllers.kit.reader import Reader
@@ -197,6 +197,9 @@ async def test_a_kind_is_watched_once_there_is_another(client: CountingClient) -
         await until(lambda: bool(reconciled))
         count = len((await client.list(CONFIG_MAPS, Selection("default"))).items)
         assert reconciled == [("first", str(count))]
+
+
+BY_NODE = Index("node", lambda pod: (lookup(pod, "spec", "nodeName", default=""),))
 
 
 async def test_indexes_follow_every_change(rig: Rig, client: CountingClient) -> None:

@@ -117,7 +117,7 @@ async def test_sessions_of_one_container_begin_one_after_the_other(
 async def test_a_start_that_is_never_told_holds_up_nobody_for_long(
     execs: Execs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execs_module, "TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(execs_module, "START_SECONDS", 0.05)
     async with asyncio.timeout(2):
         first = await begin(execs, "sleep", "60")
         second = await begin(execs, "sleep", "60")

@@ -96,7 +96,7 @@ def judge_resize(desired: Amounts, held: Amounts, room: NodeRoom) -> AdmissionVe
 
 
 def refusal_message(pod: Object, verdict: Defer | Infeasible, allocated: Sequence[Object]) -> str:
-    """Why, the way back, and, where a restart is wished for as a way out, why that is none."""
+    """Why, the way back, and why a restart, where the request prefers one, would not help."""
     sentences = [verdict.message]
     if isinstance(verdict, Infeasible):
         had = "; ".join(_size_text(size) for size in allocated)

@@ -6,7 +6,7 @@
     GET /portforward/POD-UID?port=…                      WebSocket (forwarding.py); without
                                                          port any may be forwarded
 
-Nobody but an API server is heard: on a Unix socket its user is known to the kernel, over TCP it
+Only an API server is served: on a Unix socket its user is known to the kernel, over TCP it
 shows a certificate of the cluster's authority that API servers make for themselves alone, for a
 few hours; no other is good here, whatever its role, so that there is none that could be revoked.
 Which user of the cluster may do what has been decided there.

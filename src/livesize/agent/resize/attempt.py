@@ -247,7 +247,7 @@ class ResizeAttempt:
         return Step(f"start:{restart.container}", start)
 
     async def _actuate(self) -> None:
-        """Nobody waits for the disk here: after a crash the machine itself says what was applied,
+        """This does not wait for the disk: after a crash the machine itself says what was applied,
         and it is reported once more. What others get of the room is noted after this, so it
         cannot be durable without it."""
         self._record_applied(self._current().applied(self.target.allocated))

@@ -11,6 +11,7 @@ import click
 
 from livesize.api.objects import Object, generation_of
 from livesize.api.resources import container_resources
+from livesize.cli.connection import CLOCK
 from livesize.cli.output import Format
 from livesize.cli.plain_text import plain_lines
 from livesize.cli.resize.follower import ResizeFollower
@@ -24,7 +25,6 @@ from livesize.cli.resize.request import (
     ResizeOutcome,
     ask,
 )
-from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
     from livesize.client.interface import Client
@@ -33,7 +33,7 @@ _VERDICT_SECONDS = 0.2
 
 
 async def resize_pod(client: Client, request: ResizeCommand) -> ResizeOutcome:
-    began = SystemClock().monotonic()
+    began = CLOCK.monotonic()
     before, patch, answer = await ask(
         client, request, lambda pod: plan_patch(pod, request.container, request.sizes), "resize"
     )
@@ -41,7 +41,7 @@ async def resize_pod(client: Client, request: ResizeCommand) -> ResizeOutcome:
         return _outcome(request, patch, before, answer, f"would be resized ({describe(patch)})")
     if request.patience_seconds is not None:
         after, note = await _wait(client, request, patch, before, answer)
-        seconds = SystemClock().monotonic() - began
+        seconds = CLOCK.monotonic() - began
         return _outcome(request, patch, before, after, note or f"resized in {seconds:.2f} s")
     if generation_of(answer) == generation_of(before):
         return _outcome(request, patch, before, answer, "has this size already")
@@ -52,7 +52,7 @@ async def resize_pod(client: Client, request: ResizeCommand) -> ResizeOutcome:
 async def _verdict(client: Client, patch: ResizePatch, answer: Object) -> tuple[Object, str]:
     """The node mostly answers within a few milliseconds: what it says by then, and the pod as it
     is then."""
-    following = ResizeFollower(client, SystemClock(), answer, patch)
+    following = ResizeFollower(client, CLOCK, answer, patch)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_VERDICT_SECONDS):
             await following.run(_nothing, until=verdict_is_known)
@@ -67,7 +67,7 @@ async def _wait(
     client: Client, request: ResizeCommand, patch: ResizePatch, before: Object, answer: Object
 ) -> tuple[Object, str]:
     """The pod as it is when the resize is done, and what else there is to say."""
-    following = ResizeFollower(client, SystemClock(), answer, patch)
+    following = ResizeFollower(client, CLOCK, answer, patch)
     on_terminal = sys.stderr.isatty()
 
     def tell(waiting: ResizeWaiting) -> None:

@@ -38,15 +38,9 @@ def _owner_uids(obj: Object) -> list[str]:
     return [str(reference.get("uid")) for reference in references]
 
 
-def _node_name(obj: Object) -> tuple[str, ...]:
-    node = lookup(obj, "spec", "nodeName", default="")
-    return (node,) if node else ()
-
-
 BY_NAMESPACE = Index("namespace", lambda obj: (namespace_of(obj),))
 BY_OWNER = Index("owner", _owner_uids)
 """By the uid of each owner."""
-BY_NODE = Index("node", _node_name)
 
 
 class ObjectCache:

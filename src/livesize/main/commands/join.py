@@ -32,6 +32,7 @@ def join(server: str, token: str, ca_hash: str, node_name: str, data_dir: Path) 
     from livesize.api.errors import StatusError
     from livesize.client import node_join
     from livesize.client.authority import is_hash
+    from livesize.machinery.clock import SystemClock
     from livesize.machinery.data_directory import DataDirectory
     from livesize.main.wiring.agent import parse_node_name
 
@@ -45,7 +46,7 @@ def join(server: str, token: str, ca_hash: str, node_name: str, data_dir: Path) 
     )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config = asyncio.run(node_join.join(request))
+        config = asyncio.run(node_join.join(request, SystemClock()))
         node_join.write_node_kubeconfig(path, config)
     except (node_join.JoinError, StatusError) as refusal:
         raise click.ClickException(str(refusal)) from refusal

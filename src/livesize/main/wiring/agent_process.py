@@ -144,7 +144,7 @@ async def _run(run: _Run) -> None:
     context = system_context()
     clock = context.clock
     lifecycle = ProcessLifecycle(clock)
-    client = await HttpClient.open(run.connection)
+    client = await HttpClient.open(run.connection, clock)
     try:
         async with (
             open_agent(run.directory, run.node, client, context) as agent,

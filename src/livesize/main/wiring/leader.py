@@ -55,13 +55,13 @@ async def lead_remotely(
 
     @contextlib.asynccontextmanager
     async def record() -> AsyncIterator[LeaseRecord]:
-        client = await HttpClient.open(connection)
+        client = await HttpClient.open(connection, context.clock)
         try:
             yield ClientLease(client, terms.namespace, terms.name)
         finally:
             await client.close()
 
-    client = await HttpClient.open(connection)
+    client = await HttpClient.open(connection, context.clock)
     try:
         await run_elected_in_thread(record, terms, lambda: work(client, context), context=context)
     finally:

@@ -154,7 +154,7 @@ class _Up:
         lifecycle = ProcessLifecycle(self._clock)
         connection = self._write_credentials(apiserver)
         supervisor = self._supervisor(apiserver)
-        client = await HttpClient.open(connection)
+        client = await HttpClient.open(connection, self._clock)
         try:
             async with open_agent(self._directory, self._node, client, self._context) as agent:
                 await self._run_parts(supervisor, agent, lifecycle)

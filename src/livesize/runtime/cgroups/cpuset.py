@@ -23,7 +23,7 @@ from livesize.runtime.cgroups.files import (
 from livesize.runtime.interface import GoneError, RuntimeCallError
 
 _UNSET = "cgroup.clone_children"
-"""1: nobody has told this group its CPUs; a group without groups below has no other use for it."""
+"""1: this group has no CPUs of its own; a group without groups below has no other use for it."""
 _MOVES = 100  # a workload that forks faster than it can be moved is told of
 
 
@@ -41,7 +41,7 @@ class CpusetV1:
         return self.mount is not None and os.path.isdir(f"{self.mount}/{path}")  # noqa: PTH112
 
     def read(self, path: str) -> tuple[int, ...] | None:
-        """None: nobody has told it its CPUs."""
+        """None: it has no CPUs of its own."""
         if not self.has(path) or read_text(f"{self.mount}/{path}/{_UNSET}") == "1":
             return None
         return parse_cpu_list(read_text(f"{self.mount}/{path}/cpuset.cpus")) or None
@@ -108,7 +108,7 @@ class CpusetV2:
             ) from failure
 
     def read(self, path: str) -> tuple[int, ...] | None:
-        """None: nobody has told it its CPUs."""
+        """None: it has no CPUs of its own."""
         try:
             return parse_cpu_list(read_text(f"{self._mount}/{path}/cpuset.cpus")) or None
         except GoneError:

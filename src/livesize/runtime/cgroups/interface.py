@@ -96,7 +96,7 @@ class CgroupDriver(Protocol):
         ...
 
     def read_cpus(self, path: str) -> tuple[int, ...] | None:
-        """None: nobody has told the group its CPUs."""
+        """None: the group has no CPUs of its own."""
         ...
 
     def write_cpus(self, path: str, cpus: tuple[int, ...]) -> None:

@@ -137,12 +137,12 @@ def _wait_frozen(group: str) -> None:
     """The kernel tells of it on cgroup.events."""
     descriptor = os.open(f"{group}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        told = select.poll()
-        told.register(descriptor, select.POLLPRI)
+        poller = select.poll()
+        poller.register(descriptor, select.POLLPRI)
         for _ in range(3):  # the group may have been emptied meanwhile, which is told too
             if b"frozen 1" in os.pread(descriptor, 4096, 0):
                 return
-            told.poll(FREEZE_SECONDS * 1000 / 3)
+            poller.poll(FREEZE_SECONDS * 1000 / 3)
     finally:
         os.close(descriptor)
 

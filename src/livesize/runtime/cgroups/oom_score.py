@@ -14,14 +14,14 @@ _ROUNDS = 5  # a process that forks while the others are told is found in the ne
 
 def set_oom_scores(members: Callable[[], tuple[int, ...]], score: int) -> None:
     """Give every process the score, those that come meanwhile too."""
-    told: set[int] = set()
+    done: set[int] = set()
     for _ in range(_ROUNDS):
-        new = set(members()) - told
+        new = set(members()) - done
         if not new:
             return
         for pid in new:
             _set(pid, score)
-        told |= new
+        done |= new
 
 
 def _set(pid: int, score: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from livesize.machinery.clock import Clock
 from livesize.runtime.streams import Output, Session
 
-TOLD_SECONDS = 5.0
+START_SECONDS = 5.0
 """So long the next session of a container waits to hear of the start of the one before."""
 END_SECONDS = 1.0
 _BECOMING_DELAYS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -60,14 +60,14 @@ class CriExecSession:
 
 
 class _Start:
-    """One start that was asked for. ``told``: it has happened, or never will."""
+    """One start that was asked for. ``settled``: it has happened, or never will."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._command = command
         self._pid = 0
         self._descriptor = -1
         self._forgotten = False
-        self.told = asyncio.Event()
+        self.settled = asyncio.Event()
 
     def is_of(self, words: list[bytes]) -> bool:
         """Whether a process with these words is this one; a script is run by its interpreter."""
@@ -78,10 +78,10 @@ class _Start:
         with contextlib.suppress(OSError):  # it may have ended already
             if not self._forgotten:
                 self._descriptor, self._pid = os.pidfd_open(pid), pid
-        self.told.set()
+        self.settled.set()
 
     async def end(self) -> None:
-        await self.is_told(END_SECONDS)
+        await self.wait_settled(END_SECONDS)
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._descriptor < 0 or await self._is_over(0):
                 return
@@ -95,10 +95,10 @@ class _Start:
         if descriptor >= 0:
             os.close(descriptor)
 
-    async def is_told(self, seconds: float) -> None:
+    async def wait_settled(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.told.wait()
+                await self.settled.wait()
 
     def _send(self, number: signal.Signals) -> None:
         """To it and to what it has started, which is of its group unless it has left it. Without
@@ -136,8 +136,8 @@ class Execs:
     ) -> CriExecSession:
         """The session that ``opened`` opens; when it is closed, what it began is ended."""
         while (before := self._starts.get(container_id)) is not None:
-            await before.is_told(TOLD_SECONDS)
-            before.told.set()
+            await before.wait_settled(START_SECONDS)
+            before.settled.set()
             if self._starts.get(container_id) is before:
                 del self._starts[container_id]
         start = self._starts[container_id] = _Start(command)
@@ -182,6 +182,6 @@ class Execs:
 
     def _drop(self, container_id: str, start: _Start) -> None:
         start.forget()
-        start.told.set()
+        start.settled.set()
         if self._starts.get(container_id) is start:
             del self._starts[container_id]

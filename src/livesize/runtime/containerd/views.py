@@ -92,7 +92,7 @@ def _pid(response: ProtobufMessage) -> int:
 def _verbose(response: ProtobufMessage) -> Object:
     """What only the verbose part knows, as JSON."""
     try:
-        told = json.loads(response.info["info"])
+        info = json.loads(response.info["info"])
     except (ValueError, KeyError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return info if isinstance(info, dict) else {}

@@ -48,16 +48,16 @@ def main(arguments: list[str]) -> int:
         config = marshal.load(file)  # noqa: S302 - written by our own agent, in a folder of root
     config["argv"] = command
     die_with_parent()
-    with socket.socket(fileno=int(channel)) as told:
-        told.set_inheritable(False)
+    with socket.socket(fileno=int(channel)) as report:
+        report.set_inheritable(False)
         try:
-            return enter(config, (int(pid), start_ticks), told, tty == "1")
+            return enter(config, (int(pid), start_ticks), report, tty == "1")
         except BaseException as failure:  # noqa: BLE001 - it must not leave, whatever it is
-            launch.tell(told.fileno(), f"error {failure}")
+            launch.tell(report.fileno(), f"error {failure}")
             return CANNOT_EXECUTE
 
 
-def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, tty: bool) -> int:
+def enter(config: dict[str, Any], first: tuple[int, str], report: socket.socket, tty: bool) -> int:
     pid, start_ticks = first
     theirs = [f"/proc/{pid}/ns/{name}" for name in NAMESPACES if not is_shared(pid, name)]
     namespaces = [os.open(path, os.O_RDONLY) for path in theirs]
@@ -69,13 +69,13 @@ def enter(config: dict[str, Any], first: tuple[int, str], told: socket.socket, t
     for namespace in namespaces:
         launch.call("setns", namespace, 0)
         os.close(namespace)
-    terminal = open_terminal(told) if tty else -1
+    terminal = open_terminal(report) if tty else -1
     child = os.fork()
     if child == 0:
-        become(config, groups, told, terminal)
+        become(config, groups, report, terminal)
     for descriptor in (0, 1, 2, *groups, *([terminal] if tty else [])):
         os.close(descriptor)
-    told.close()
+    report.close()
     return await_end(child)
 
 
@@ -84,28 +84,28 @@ def is_shared(pid: int, name: str) -> bool:
     return os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
 
 
-def open_terminal(told: socket.socket) -> int:
+def open_terminal(report: socket.socket) -> int:
     """The slave; the caller gets the master."""
     master = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(master, 0x40045431, b"\0\0\0\0")  # TIOCSPTLCK: unlock
     number = int.from_bytes(fcntl.ioctl(master, 0x80045430, b"\0\0\0\0"), sys.byteorder)
     slave = os.open(f"/dev/pts/{number}", os.O_RDWR | os.O_NOCTTY)
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, master.to_bytes(4, sys.byteorder))
-    told.sendmsg([b"terminal\n"], [rights])  # socket.send_fds would import
+    report.sendmsg([b"terminal\n"], [rights])  # socket.send_fds would import
     os.close(master)
     return slave
 
 
-def become(config: dict[str, Any], groups: list[int], told: socket.socket, terminal: int) -> None:
+def become(config: dict[str, Any], groups: list[int], report: socket.socket, terminal: int) -> None:
     try:
-        run_command(config, groups, told, terminal)
+        run_command(config, groups, report, terminal)
     except BaseException as failure:  # noqa: BLE001 - it must not leave, whatever it is
         missing = isinstance(failure, LaunchError)
-        launch.give_up(told.fileno(), failure, NOT_FOUND if missing else CANNOT_EXECUTE)
+        launch.give_up(report.fileno(), failure, NOT_FOUND if missing else CANNOT_EXECUTE)
 
 
 def run_command(
-    config: dict[str, Any], groups: list[int], told: socket.socket, terminal: int
+    config: dict[str, Any], groups: list[int], report: socket.socket, terminal: int
 ) -> None:
     die_with_parent()
     launch.join(groups)
@@ -124,7 +124,7 @@ def run_command(
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
         for descriptor in (0, 1, 2):
             os.dup2(terminal, descriptor)
-    launch.tell(told.fileno(), "started")
+    launch.tell(report.fileno(), "started")
     os.execve(program, config["argv"], environment)  # noqa: S606 - this is the point
 
 

@@ -241,9 +241,9 @@ class _Spawned:
             if not piece:
                 break
             received += piece
-        told = parse_report(received)
-        if not told.started:
-            raise RuntimeCallError(told.error or "it ended before it began, without a word")
+        report = parse_report(received)
+        if not report.started:
+            raise RuntimeCallError(report.error or "it ended before it began, without a word")
         return terminal
 
     def session(self, terminal: int) -> ProcessExecSession:

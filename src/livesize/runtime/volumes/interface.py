@@ -1,4 +1,4 @@
-"""What the agent asks of whoever keeps the volumes of pods; containers get them by bind mounts.
+"""What the agent asks of the driver of volumes; containers get them by bind mounts.
 
 A volume belongs to its pod and lasts as long as it does, whatever its containers do; only what is
 kept lasts until somebody removes it. Everything here survives the agent, and asking twice is
@@ -78,7 +78,7 @@ class MemorySize(msgspec.Struct, frozen=True):
 class VolumeStore(Protocol):
     @property
     def claims_root(self) -> str:
-        """Where kept folders are, each under its name."""
+        """Where the folders of claims are, each under its name."""
         ...
 
     def pods(self) -> tuple[str, ...]:
@@ -133,5 +133,5 @@ class VolumeStore(Protocol):
         ...
 
     async def remove_claim_folder(self, folder: str) -> None:
-        """Remove a kept folder and all that is in it; harmless where there is none."""
+        """Remove the folder of a claim and all that is in it; harmless where there is none."""
         ...

@@ -51,7 +51,6 @@ _TABLE = MessageTable("livesize.etcd", _FIELDS | _CHOICES, choices=_CHOICES)
 _message = _TABLE.message
 
 RangeRequest = _message("RangeRequest")
-RangeResponse = _message("RangeResponse")
 PutRequest = _message("PutRequest")
 DeleteRangeRequest = _message("DeleteRangeRequest")
 Compare = _message("Compare")
