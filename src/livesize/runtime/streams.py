@@ -1,8 +1,8 @@
 """What is asked of a running container beside its life and its sizes: logs, a shell, a port.
 
 A session is a process run beside the container's first (exec), or that first process itself
-(attach). The caller that opens one closes it, however it went; what it has not read is bounded by the
-pipes below it, so a slow reader slows the process and fills no memory.
+(attach). The caller that opens one closes it, however it went; what it has not read is bounded by
+the pipes below it, so a slow reader slows the process and fills no memory.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def plan_binding(
     observed: Mapping[str, Cpus | None], wanted: Mapping[str, Cpus], pool: Cpus
 ) -> tuple[BindingStep, ...]:
     """From the CPUs that a pod's containers have to those they are to have alone. Observed None:
-    nobody has told it its CPUs. ``pool``: what is shared."""
+    it has none of its own. ``pool``: what is shared."""
     now = {name: set(observed[name] or ()) for name in sorted(wanted.keys() & observed.keys())}
     changing = [name for name, cpus in now.items() if cpus != set(wanted[name])]
     if not changing:

@@ -60,7 +60,7 @@ class FileTree(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClaimFolder(msgspec.Struct, frozen=True, tag=True):
-    """A folder that outlives all pods; ``folder`` names it among those that are kept here."""
+    """A folder that outlives all pods; ``folder`` names it among those of all claims."""
 
     name: str
     folder: str
