@@ -10,6 +10,8 @@ cannot need room, and a change of CPUs leaves the memory of the pod's group as i
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from livesize.api.objects import Object, evolve, lookup
@@ -35,14 +37,52 @@ _PAGE_TABLE_SHARE = 256  # 8 bytes a page, in the tables of QEMU and again in th
 VM_FIXED = (("cpu", "max"), ("memory", "max"), ("memory", "boot"))
 
 
+class Technology(enum.StrEnum):
+    """How a VM's memory changes: ``spec.virtualMachine.memory.technology``, or the node's default
+    where the VM does not say. AUTO: virtio-mem above what it boots with, the balloon below."""
+
+    AUTO = "auto"
+    VIRTIO_MEM = "virtio-mem"
+    DIMM = "dimm"
+    BALLOON = "balloon"
+
+
+class CellSize(msgspec.Struct, frozen=True):
+    """The memory of one NUMA cell."""
+
+    id: int
+    memory_bytes: int
+
+
+class VmTopology(msgspec.Struct, frozen=True):
+    """One socket. vCPUs come and go in whole sockets."""
+
+    cores: int = 1
+    threads: int = 1
+
+    @property
+    def vcpus(self) -> int:
+        return self.cores * self.threads
+
+
 class VmSize(msgspec.Struct, frozen=True):
-    """The rest above ``boot_memory_bytes`` is plugged, and can be taken away again."""
+    """The rest above ``boot_memory_bytes`` is plugged, and can be taken away again.
+
+    ``min_memory_bytes``: the least that the balloon leaves; 0: nothing below the boot size.
+    ``technology`` None: the node decides. ``cells``: what each has now, by id, and
+    ``boot_cells`` what each boots with; empty: the VM has one cell, and no change names it.
+    """
 
     vcpus: int
     memory_bytes: int
     max_vcpus: int
     max_memory_bytes: int
     boot_memory_bytes: int
+    min_memory_bytes: int = 0
+    technology: Technology | None = None
+    cells: tuple[CellSize, ...] = ()
+    boot_cells: tuple[CellSize, ...] = ()
+    topology: VmTopology | None = None
 
 
 class MemoryBase(msgspec.Struct, frozen=True):
@@ -52,6 +92,9 @@ class MemoryBase(msgspec.Struct, frozen=True):
     plugged_bytes: int
     seen_bytes: int
     boot_id: str  # of the guest
+    # For each NUMA node by its number, where the guest says it: plugged in, and seen.
+    plugged_by_node: tuple[int, ...] = ()
+    seen_by_node: tuple[int, ...] = ()
 
 
 def vm_size_of(pod: Object, resources: Resources | None = None) -> VmSize:

@@ -27,8 +27,10 @@ from livesize.api.vm_changes import (
     PlugVcpus,
     SetBalloon,
     SetRequested,
+    TuneCpu,
     UnplugDevice,
     UnplugVcpus,
+    VcpuChange,
     VmChange,
     VmDevice,
     VmNote,
@@ -86,6 +88,7 @@ class FakeVm:
         self.used_bytes = _GUEST_USE_BYTES
         self.note = VmNote()
         self.pins = self.persistent_pins = size.pins
+        self.tune = size.tune
         self.boots = 1
         self.has_agent = True
         self.offline_bytes = 0  # plugged in, and not used
@@ -171,6 +174,11 @@ class FakeVm:
             persistent_pins=self.persistent_pins.of(self.plugged_vcpus),
             keeps_memory=self.keeps_memory_boot == self.boots,
             dropped=self.dropped,
+            technology=self.size.technology,
+            cells=self.size.cells,
+            topology=self.size.topology,
+            tune=self.tune,
+            persistent_tune=self.tune,
         )
 
     def _devices(self) -> tuple[VmDevice, ...]:
@@ -195,6 +203,18 @@ class FakeVm:
         if self._failures:
             raise self._failures.pop(0)
         match change:
+            case OnlineMemory():
+                self._online_memory()
+            case WriteNote(note=note):
+                self.note = note
+            case SetRequested() | PlugDevice() | UnplugDevice() | SetBalloon():
+                self._change_device(change)
+            case _:
+                self._change_vcpus(change)
+        self._settle()
+
+    def _change_vcpus(self, change: VcpuChange) -> None:
+        match change:
             case PlugVcpus(count=count):
                 self._plug(count)
             case UnplugVcpus(count=count):
@@ -207,13 +227,8 @@ class FakeVm:
             case PinVcpus(pins=pins):
                 check_pins(pins, self.plugged_vcpus)
                 self.pins = self.persistent_pins = pins
-            case OnlineMemory():
-                self._online_memory()
-            case WriteNote(note=note):
-                self.note = note
-            case SetRequested() | PlugDevice() | UnplugDevice() | SetBalloon():
-                self._change_device(change)
-        self._settle()
+            case TuneCpu(tune=tune):
+                self.tune = tune
 
     def _change_device(self, change: DeviceChange) -> None:
         match change:

@@ -17,14 +17,17 @@ import msgspec
 
 from livesize.api.vm_changes import (
     DeviceKind,
+    VmBalloon,
     VmChange,
     VmDevice,
     VmNote,
+    VmTune,
     device_named,
+    plugged_bytes,
     total_bytes,
 )
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES, CellSize, Technology, VmTopology
 from livesize.runtime.interface import Runtime, RuntimeCallError
 
 
@@ -43,6 +46,7 @@ class GuestView(msgspec.Struct, frozen=True):
     memory_seen_bytes: int  # MemTotal
     memory_available_bytes: int
     agent: bool  # qemu-guest-agent answers
+    memory_by_node: tuple[int, ...] = ()  # MemTotal of each NUMA node by its number, where it says
 
 
 class VmView(msgspec.Struct, frozen=True):
@@ -65,18 +69,25 @@ class VmView(msgspec.Struct, frozen=True):
     persistent_pins: VmPins = UNPINNED
     keeps_memory: bool = False  # it went online where the guest's kernel may hold it for good
     dropped: str = ""  # why the guest's newest word was not believed
+    technology: Technology = Technology.VIRTIO_MEM  # the one it was started with
+    cells: tuple[CellSize, ...] = ()  # by id, with what each boots with; empty: one
+    balloon: VmBalloon | None = None
+    persistent_balloon: VmBalloon | None = None
+    topology: VmTopology | None = None
+    tune: VmTune = VmTune()
+    persistent_tune: VmTune = VmTune()
 
     @property
     def requested_memory_bytes(self) -> int:
-        return total_bytes(self.boot_memory_bytes, self.devices)
+        return total_bytes(self.boot_memory_bytes, self.devices, self.balloon)
 
     @property
     def plugged_memory_bytes(self) -> int:
-        return self.boot_memory_bytes + sum(device.current_bytes for device in self.devices)
+        return plugged_bytes(self.boot_memory_bytes, self.devices, self.balloon)
 
     @property
     def persistent_memory_bytes(self) -> int:
-        return total_bytes(self.boot_memory_bytes, self.persistent_devices)
+        return total_bytes(self.boot_memory_bytes, self.persistent_devices, self.persistent_balloon)
 
 
 def check_requested(devices: Iterable[VmDevice], alias: str, requested_bytes: int) -> VmDevice:

@@ -50,6 +50,7 @@ from livesize.api.vm_changes import (
     PlugVcpus,
     SetBalloon,
     SetRequested,
+    TuneCpu,
     UnplugDevice,
     UnplugVcpus,
     VcpuChange,
@@ -169,18 +170,28 @@ def _domain_step(context: VmStepContext, planned: DomainChange, grown: list[SetG
 def is_done(change: DomainChange, view: VmView) -> bool:
     """The domain says so. Where the guest has to follow, it confirms in a step of its own."""
     match change:
+        case WriteNote(note=note):
+            return view.note == note
+        case SetBalloon():
+            return True
+        case SetRequested() | PlugDevice() | UnplugDevice():
+            return _device_is_done(change, view)
+        case _:
+            return _vcpus_are_done(change, view)
+
+
+def _vcpus_are_done(change: VcpuChange, view: VmView) -> bool:
+    match change:
         case PlugVcpus(count=count) | UnplugVcpus(count=count):
             return view.plugged_vcpus == count
         case PersistVcpus(count=count):
             return view.persistent_vcpus == count
         case PinVcpus(pins=pins):
             return view.pins == view.persistent_pins == pins
-        case WriteNote(note=note):
-            return view.note == note
-        case OnlineVcpus() | SetBalloon():
+        case TuneCpu(tune=tune):
+            return view.tune == view.persistent_tune == tune
+        case OnlineVcpus():
             return True
-        case SetRequested() | PlugDevice() | UnplugDevice():
-            return _device_is_done(change, view)
 
 
 def _device_is_done(change: SetRequested | PlugDevice | UnplugDevice, view: VmView) -> bool:

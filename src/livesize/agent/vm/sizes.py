@@ -68,6 +68,10 @@ def memory_facts(view: VmView) -> MemoryFacts:
         noted_bytes=view.note.memory_bytes_being_updated,
         noted_base=view.note.base,
         boot_id="" if guest is None else guest.boot_id,
+        balloon=view.balloon,
+        persistent_balloon=view.persistent_balloon,
+        cells=view.cells,
+        seen_by_node=() if guest is None else guest.memory_by_node,
     )
 
 

@@ -22,6 +22,7 @@ from livesize.api.vm_changes import (
     SetRequested,
     UnplugDevice,
     VmDevice,
+    VmTune,
 )
 from livesize.api.vm_pins import VmPins
 from livesize.runtime.interface import RuntimeCallError
@@ -131,6 +132,22 @@ def pin(domain: Any, pins: VmPins) -> Correction:
     live = parse_facts(domain.XMLDesc(0)).pins
     persistent = _persistent_as_read(domain)
     return lambda reading: persistent(_live_with(pins=live)(reading))
+
+
+def tune_cpu(domain: Any, tune: VmTune) -> Correction:
+    """Of the VM as a whole: libvirt's other quota is that of each vCPU by itself."""
+    libvirt = load_libvirt()
+    given = {
+        libvirt.VIR_DOMAIN_SCHEDULER_CPU_SHARES: tune.shares,
+        libvirt.VIR_DOMAIN_SCHEDULER_GLOBAL_QUOTA: tune.quota_us,
+        libvirt.VIR_DOMAIN_SCHEDULER_GLOBAL_PERIOD: tune.period_us,
+    }
+    parameters = {name: value for name, value in given.items() if value is not None}
+    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    domain.setSchedulerParametersFlags(parameters, flags)
+    live = parse_facts(domain.XMLDesc(0)).tune
+    persistent = _persistent_as_read(domain)
+    return lambda reading: persistent(_live_with(tune=live)(reading))
 
 
 def write_note(domain: Any, element: str) -> Correction:

@@ -23,6 +23,7 @@ from livesize.api.vm_changes import (
     PlugVcpus,
     SetBalloon,
     SetRequested,
+    TuneCpu,
     UnplugDevice,
     UnplugVcpus,
     VcpuChange,
@@ -39,6 +40,7 @@ from livesize.runtime.libvirt.changes import (
     persist_vcpus,
     pin,
     plug,
+    tune_cpu,
     unplug,
     write_note,
 )
@@ -161,6 +163,8 @@ class Domain:
                 return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
             case PinVcpus(pins=pins):
                 return "pin", partial(pin, pins=pins)
+            case TuneCpu(tune=tune):
+                return "set the CPU time of", partial(tune_cpu, tune=tune)
 
     def shut_down(self, *, by_agent: bool) -> None:
         """Ask the guest to power off; it may take its time, or not listen."""

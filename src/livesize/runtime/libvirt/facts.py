@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from livesize.api.vm_changes import VmDevice, VmNote
+from livesize.api.vm_changes import VmDevice, VmNote, VmTune
 from livesize.api.vm_pins import VmPins
 from livesize.runtime.guest_channels import AGENT_CHANNEL
 from livesize.runtime.libvirt.model import (
@@ -24,6 +24,7 @@ from livesize.runtime.libvirt.model import (
     parse_devices,
     parse_note,
     parse_pins,
+    parse_tune,
     required,
 )
 from livesize.runtime.vm import Accelerator
@@ -41,6 +42,7 @@ class DomainFacts(msgspec.Struct, frozen=True):
     note: VmNote
     agent_connected: bool
     pins: VmPins
+    tune: VmTune
     channels: dict[str, str]  # name to the path of its socket; empty where it does not run
     elements: dict[str, str]  # of each memory device, by its alias: as libvirt wrote it
 
@@ -61,6 +63,7 @@ def parse_facts(xml: str) -> DomainFacts:
         note=parse_note(root),
         agent_connected=agent is not None and agent.get("state") == "connected",
         pins=parse_pins(root),
+        tune=parse_tune(root),
         channels=_channels(root),
         elements={alias_of(one): ET.tostring(one, encoding="unicode") for one in memory},
     )

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from livesize.api.cpu_list import format_cpu_list, parse_cpu_list
-from livesize.api.vm_changes import DeviceKind, VmDevice, VmNote
+from livesize.api.vm_changes import DeviceKind, VmDevice, VmNote, VmTune
 from livesize.api.vm_pins import UNPINNED, VmPins
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.libvirt.identity import node_of, node_title, pod_description, pod_of
@@ -136,6 +136,14 @@ def parse_pins(root: ET.Element) -> VmPins:
         vcpus=tuple(pinned.get(number, ()) for number in range(max(pinned, default=-1) + 1)),
         emulator=() if emulator is None else parse_cpu_list(emulator.get("cpuset", "")),
     )
+
+
+def parse_tune(root: ET.Element) -> VmTune:
+    def number(tag: str) -> int | None:
+        text = root.findtext(f"cputune/{tag}")
+        return None if text is None else int(text)
+
+    return VmTune(number("shares"), number("global_quota"), number("global_period"))
 
 
 def render_device(device: VmDevice) -> str:

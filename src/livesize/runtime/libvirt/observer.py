@@ -83,6 +83,9 @@ class VmObserver:
             persistent_pins=reading.persistent.pins.of(live.vcpus),
             keeps_memory=self._keeps_memory(),
             dropped=self.guest.dropped,
+            technology=self._size.technology,
+            tune=live.tune,
+            persistent_tune=reading.persistent.tune,
         )
 
     async def look(self, *, ask_guest: bool) -> VmView:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from livesize.api.vm_changes import VmDevice, total_bytes
-from livesize.api.vm_size import MEBIBYTE, MemoryBase
+from livesize.api.vm_changes import VmBalloon, VmDevice, plugged_bytes, total_bytes
+from livesize.api.vm_size import MEBIBYTE, CellSize, MemoryBase
 
 _RESERVE_BYTES = 64 * MEBIBYTE
 _RESERVE_SHARE = 20  # or 5 % of the size it is to have
@@ -35,18 +35,22 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     noted_bytes: int | None = None  # the target of a change under way
     noted_base: MemoryBase | None = None  # from before that change
     boot_id: str = ""  # of the guest
+    balloon: VmBalloon | None = None
+    persistent_balloon: VmBalloon | None = None
+    cells: tuple[CellSize, ...] = ()  # by id, with what each boots with; empty: one
+    seen_by_node: tuple[int, ...] = ()
 
     @property
     def requested_bytes(self) -> int:
-        return total_bytes(self.boot_bytes, self.devices)
+        return total_bytes(self.boot_bytes, self.devices, self.balloon)
 
     @property
     def plugged_bytes(self) -> int:
-        return self.boot_bytes + sum(device.current_bytes for device in self.devices)
+        return plugged_bytes(self.boot_bytes, self.devices, self.balloon)
 
     @property
     def persistent_bytes(self) -> int:
-        return total_bytes(self.boot_bytes, self.persistent_devices)
+        return total_bytes(self.boot_bytes, self.persistent_devices, self.persistent_balloon)
 
 
 def smallest_safe_bytes(facts: MemoryFacts, wanted_bytes: int, step_bytes: int) -> int:

@@ -13,14 +13,19 @@ import msgspec
 
 from livesize.agent.vm.memory.facts import MemoryFacts
 from livesize.api.vm_changes import DeviceChange, VmDevice
-from livesize.api.vm_size import VmSize
+from livesize.api.vm_size import CellSize, VmSize
 
 
 class MemoryTarget(msgspec.Struct, frozen=True):
-    """``most_bytes``: the largest size that the groups hold as they are now."""
+    """``most_bytes``: the largest size that the groups hold as they are now. ``cells``: what each
+    is to have, by id, ``wanted_bytes`` together; empty: the VM has one. ``min_bytes``: the least
+    that the balloon leaves. ``max_bytes``: the most the VM may ever have; 0: its devices say it."""
 
     wanted_bytes: int
     most_bytes: int
+    cells: tuple[CellSize, ...] = ()
+    min_bytes: int = 0
+    max_bytes: int = 0
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
