@@ -20,12 +20,11 @@ from livesize.api.validation.resources import (
     validate_resize_policy,
     validate_resources,
 )
+from livesize.api.vm_defaults import VM_FIXED, is_filled
 from livesize.api.vm_size import (
     LARGEST_VCPUS,
     MEMORY_BLOCK_BYTES,
     SMALLEST_BOOT_BYTES,
-    VM_FIXED,
-    is_filled,
     vm_overhead_bytes,
     vm_size_of,
 )
