@@ -19,7 +19,6 @@ from livesize.api.vm_size import (
     MEMORY_BLOCK_BYTES,
     Technology,
     boots_with_maximum,
-    cell_sizes,
     guest_memory_of,
     technology_of,
     topology_of,
@@ -35,6 +34,7 @@ BOOT_SHARE = 32
 VM_FIXED = (("cpu", "max"), ("memory", "max"), ("memory", "boot"))
 """Filled in where they are absent."""
 VM_AMOUNTS = (*VM_FIXED, ("memory", "min"))
+_CELL = frozenset({"id", "memory", "boot"})
 _KEPT = (*VM_AMOUNTS, ("memory", "technology"), ("cpu", "cores"), ("cpu", "threads"))
 
 
@@ -57,7 +57,8 @@ def fill_vm(vm: Object) -> Object:
 
 def is_filled(vm: Object) -> bool:
     """Everything is there that ``vm_size_of`` needs."""
-    return all(lookup(vm, *path) is not None for path in VM_FIXED)
+    whole = all(cell.keys() >= _CELL for cell in cells_of(vm))
+    return whole and all(lookup(vm, *path) is not None for path in VM_FIXED)
 
 
 def keep_vm_fixed(old: Object, new: Object) -> Object:
@@ -121,7 +122,7 @@ def _most_vcpus(vm: Object, vcpus: int) -> int:
 def _boot_bytes(vm: Object, blocks: int) -> int:
     cells = cells_of(vm)
     if cells:
-        return sum(cell.memory_bytes for cell in cell_sizes(cells, "boot"))
+        return sum(memory_bytes(cell["boot"]) for cell in cells if "boot" in cell)
     technology = technology_of(vm)
     if boots_with_maximum(technology):
         return memory_bytes(vm["memory"]["max"])

@@ -118,13 +118,13 @@ def vm_size_of(
 
 
 def technology_of(vm: Object) -> Technology | None:
-    """The one that a (valid) spec.virtualMachine names."""
+    """The one that spec.virtualMachine names; None where it names none that there is."""
     named = lookup(vm, "memory", "technology")
-    return None if named is None else Technology(named)
+    return Technology(named) if named in tuple(Technology) else None
 
 
 def known_technology(pod: Object) -> Technology | None:
-    """The one that the spec of a (valid) VM pod names, else the one with which its node says that
+    """The one that the spec of a VM pod names, else the one with which its node says that
     it runs; None where neither says it."""
     named = technology_of(pod["spec"]["virtualMachine"])
     if named is not None:
