@@ -57,7 +57,8 @@ def complete_cells(
     from livesize.cli.vm_words import desired_cells
 
     del parameter
-    for target in context.params.get("targets") or ():
+    # While the option has no value yet, what else was typed is still unparsed.
+    for target in (*(context.params.get("targets") or ()), *context.args):
         kind, _, name = str(target).partition("/")
         if name and find_resource(kind) == PODS:
             found = [pod for pod in _objects(context, PODS) if name_of(pod) == name]
