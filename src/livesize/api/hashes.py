@@ -1,7 +1,8 @@
 """Two hashes of a container: did anything change, and did anything but its size change (F35).
 
-A container whose second hash is unchanged need not be started again: only resources or the
-resize policy changed (IBM, expectedHashNoResources; decisions 10).
+A container whose second hash is unchanged need not be started again: only resources, the memory of
+a virtual machine's NUMA cells or the resize policy changed (IBM, expectedHashNoResources; decisions
+10).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import orjson
 
 from livesize.api.objects import Object
+from livesize.api.resources import cells_of
 
 _DERIVED = frozenset({"resourcesAllocated"})
 _ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy"}
@@ -25,7 +27,15 @@ def container_hash(container: Object) -> str:
 
 def container_hash_without_resources(container: Object) -> str:
     """Changes only with what needs a new start of the container."""
-    return _hash(container, _ABOUT_SIZE)
+    return _hash(_without_cell_memory(container), _ABOUT_SIZE)
+
+
+def _without_cell_memory(container: Object) -> Object:
+    if not cells_of(container):
+        return container
+    numa = container["numa"]
+    cells = [{key: one for key, one in cell.items() if key != "memory"} for cell in numa["cells"]]
+    return {**container, "numa": {**numa, "cells": cells}}
 
 
 def _hash(container: Object, left_out: frozenset[str]) -> str:
