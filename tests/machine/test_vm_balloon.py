@@ -106,9 +106,12 @@ def test_what_it_boots_with_has_now_and_may_have_are_told(auto: Vm) -> None:
     <currentMemory> and <maxMemory> (F56)."""
     auto.resize(memory="640Mi")
     status = auto.status
-    assert status["maximum"]["memory"] == "1Gi"
-    assert status["guest"]["memoryPlugged"] == "640Mi"
-    assert status["guest"]["memoryBoot"] == "512Mi"
+    assert status["memory"] == {
+        "technology": "auto",
+        "maxBootTime": "512Mi",
+        "current": "640Mi",
+        "maxExpandable": "1Gi",
+    }
     assert mib_in_domain(auto, "maxMemory") == 1024
 
 

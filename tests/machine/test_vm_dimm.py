@@ -68,10 +68,8 @@ def test_a_module_that_the_guest_does_not_let_go_yet(guest: Witness) -> None:
     migrated out. This, sometimes could be slow or failed." The newest target follows (F46, F89)."""
     vm = guest.vm
     guest.reaches(1, 1024)
-    with vm.suspended():
-        code, answer = vm.ask(memory=f"{X}Mi")
-        assert code == 200, answer
-        vm.says("memory", "guest")
+    with vm.suspended_while_resizing(memory=f"{X}Mi"):
+        vm.says("was asked to give back ua-dimm0", "has not answered yet")
         found = vm.sizes(heard=False)
         assert found.plugged == 1024 * MIB
         assert found.persistent_memory == 1024 * MIB, "the persistent definition only afterwards"
@@ -89,9 +87,8 @@ def test_the_agent_is_killed_while_the_guest_lets_go(guest: Witness) -> None:
     """ARK: "it can be persisted to runtime metadata in case of runtime service restarts"."""
     vm = guest.vm
     guest.reaches(1, 1024)
-    with vm.suspended():
-        assert vm.ask(memory=f"{X}Mi")[0] == 200
-        vm.says("memory", "guest")
+    with vm.suspended_while_resizing(memory=f"{X}Mi"):
+        vm.says("has not answered yet")
         vm.restart_agent()
         vm.until(lambda: vm.state.get("phase") == "InProgress", "the next one goes on with it")
         assert vm.sizes(heard=False).persistent_memory == 1024 * MIB
@@ -161,7 +158,7 @@ def test_a_guest_that_keeps_its_memory_says_so_and_goes_back(vm: Vm) -> None:
     guest.reaches(1, 1024)
     code, answer = keeping.ask(cpu="2", memory=f"{X}Mi")
     assert code == 200, answer
-    keeping.says("reject")
+    keeping.says("refuses to give back ua-dimm0", "512Mi to go")
     assert keeping.online_vcpus() == 2, "CPUs do not wait for memory"
     found = keeping.sizes()
     assert (found.plugged, found.persistent_memory) == (1024 * MIB, 1024 * MIB)

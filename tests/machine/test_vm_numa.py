@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from livesize.api.quantity import memory_bytes
 from system.vm import MIB, Vm, cells, running_vm
 from system.vm_witness import Witness
 
@@ -80,6 +81,11 @@ def test_what_cannot_be_is_refused_with_the_way_to_say_it(
 def test_each_cell_is_told_as_requested_plugged_and_seen(guest: Witness) -> None:
     vm = guest.vm
     guest.reaches(1, X + 256, {1: 512})
+    other, named = vm.status["cells"]
+    assert (named["id"], named["boot"]) == (1, "256Mi")
+    assert (named["requested"], named["plugged"]) == ("512Mi", "512Mi")
+    assert (other["requested"], other["plugged"]) == ("256Mi", "256Mi")
+    seen = vm.memory_by_node(2)
+    assert [memory_bytes(cell["seen"]) for cell in (other, named)] == seen
     described = vm.up.livesize("describe", f"pod/{vm.name}").stdout
     assert "512Mi" in described
-    assert vm.status["guest"]["cells"][1]["memoryPlugged"] == "512Mi"

@@ -13,6 +13,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -233,8 +234,21 @@ class Vm:
             domain.resume()
 
     @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        self.suspend()
+    def suspended_while_resizing(self, **size: str) -> Iterator[None]:
+        """Ask, and suspend it as soon as the change is noted: what comes then it cannot do."""
+
+        def suspend() -> None:
+            with self.domain() as domain:
+                began = time.monotonic()
+                while is_clear(note_in(ET.fromstring(domain.XMLDesc()))):
+                    assert time.monotonic() - began < RESIZED_SECONDS, "nothing is noted"
+                domain.suspend()
+
+        with ThreadPoolExecutor(1) as watching:
+            suspending = watching.submit(suspend)
+            code, answer = self.ask(**size)
+            assert code == 200, answer
+            suspending.result()
         try:
             yield
         finally:
