@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from livesize.agent.cpus.plan import CpuSupply
+from livesize.api.vm_size import Technology
 
 ACCEPT_DELAY_SECONDS = 0.005
 _SLOW_CALLS_SECONDS = 0.1
@@ -17,6 +18,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     allocatable_memory_bytes: int | None = None
     version: str = "0.1.0"
     cpus: CpuSupply | None = None  # set: the static CPU policy, and what it has to give
+    memory_technology: Technology = Technology.VIRTIO_MEM  # of VMs whose spec names none
     endpoint_port: int = 0  # where API servers on other machines find this agent; 0: nowhere
 
     recheck_seconds: float = 10.0  # a pod nothing happened to is read back this often
