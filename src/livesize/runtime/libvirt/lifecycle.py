@@ -27,6 +27,7 @@ from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.environment import VmEnvironment, VmThread
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import DomainIdentity
+from livesize.runtime.libvirt.outstanding import BalloonRequest
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, StartedVm, VmRecord
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
@@ -224,7 +225,14 @@ class VmLifecycle:
             raise self._gone_again()
         self._environment.groups.join(self.group, pid)
         self._set_oom_score(pid)
-        started = StartedVm(pid, ticks, self._environment.clock.now(), self._size.vcpus)
+        balloon_bytes = self._size.balloon_bytes
+        started = StartedVm(
+            pid,
+            ticks,
+            self._environment.clock.now(),
+            self._size.vcpus,
+            balloon=None if balloon_bytes is None else BalloonRequest(balloon_bytes),
+        )
         descriptor = open_process(pid, started_at_ticks(ticks))
         if descriptor is None:
             raise self._gone_again()
