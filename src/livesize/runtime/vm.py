@@ -134,6 +134,18 @@ def check_balloon(boot_bytes: int, balloon_bytes: int | None, memory_bytes: int)
         )
 
 
+def check_tune(tune: VmTune) -> None:
+    """As the kernel takes it."""
+    bounds = (
+        ("shares", tune.shares, 2, 262_144),
+        ("quota_us", tune.quota_us, 1_000, 2**44),
+        ("period_us", tune.period_us, 1_000, 1_000_000),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not least <= value <= most:
+            raise RuntimeCallError(f"CPU time: {name} is between {least} and {most}, not {value}")
+
+
 def check_pins(pins: VmPins, plugged_vcpus: int) -> None:
     """A VM is pinned as a whole, or nothing of it is changed."""
     if len(pins.vcpus) != plugged_vcpus or not pins.emulator or not all(pins.vcpus):

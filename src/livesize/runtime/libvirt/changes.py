@@ -30,11 +30,13 @@ from livesize.runtime.libvirt.connection import load_libvirt
 from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
 from livesize.runtime.libvirt.memory_xml import dimm_bytes, render_device
 from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note
+from livesize.runtime.libvirt.vcpu_xml import with_tune
 from livesize.runtime.vm import (
     check_balloon,
     check_new,
     check_pins,
     check_requested,
+    check_tune,
     require_device,
 )
 
@@ -179,19 +181,12 @@ def pin(domain: Any, pins: VmPins) -> Correction:
 
 
 def tune_cpu(domain: Any, tune: VmTune) -> Correction:
-    """Of the VM as a whole: libvirt's other quota is that of each vCPU by itself."""
-    libvirt = load_libvirt()
-    given = {
-        libvirt.VIR_DOMAIN_SCHEDULER_CPU_SHARES: tune.shares,
-        libvirt.VIR_DOMAIN_SCHEDULER_GLOBAL_QUOTA: tune.quota_us,
-        libvirt.VIR_DOMAIN_SCHEDULER_GLOBAL_PERIOD: tune.period_us,
-    }
-    parameters = {name: value for name, value in given.items() if value is not None}
-    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
-    domain.setSchedulerParametersFlags(parameters, flags)
-    live = parse_facts(domain.XMLDesc(0)).tune
-    persistent = _persistent_as_read(domain)
-    return lambda reading: persistent(_live_with(tune=live)(reading))
+    """In the persistent definition: of the running VM its own group holds the CPU time, and libvirt
+    is given no controller to do it with, so that it refuses to set it in a domain that runs."""
+    inactive = load_libvirt().VIR_DOMAIN_XML_INACTIVE
+    check_tune(tune)
+    domain.connect().defineXML(with_tune(domain.XMLDesc(inactive), tune))
+    return _persistent_as_read(domain)
 
 
 def write_note(domain: Any, element: str) -> Correction:

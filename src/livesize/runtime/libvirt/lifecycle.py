@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from livesize.api.resources import VM_NAME
-from livesize.api.vm_changes import PinVcpus
+from livesize.api.vm_changes import PinVcpus, TuneCpu, VmTune
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerGroup, GoneError, RuntimeCallError
@@ -164,6 +164,9 @@ class VmLifecycle:
             if self._size.pins != UNPINNED:
                 # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
                 await self._thread.run(self._domain.change, PinVcpus(self._size.pins))
+            if self._size.tune != VmTune():
+                # libvirt starts no domain that has it: it has no controller to do it with.
+                await self._thread.run(self._domain.change, TuneCpu(self._size.tune))
             await self._thread.run(self._domain.release)
             self.note_start(is_released=True)
 

@@ -96,7 +96,7 @@ class VmObserver:
             balloon=self._balloon(live),
             persistent_balloon=_persistent_balloon(reading.persistent),
             topology=live.topology,
-            tune=live.tune,
+            tune=reading.persistent.tune,
             persistent_tune=reading.persistent.tune,
         )
 

@@ -30,11 +30,7 @@ def add_tune(root: ET.Element, pins: VmPins, tune: VmTune) -> None:
     if pins == UNPINNED and tune == UNTUNED:
         return
     element = ET.SubElement(root, "cputune")
-    for tag, value in (
-        ("shares", tune.shares),
-        ("global_period", tune.period_us),
-        ("global_quota", tune.quota_us),
-    ):
+    for tag, value in _values(tune):
         if value is not None:
             add_text(element, tag, str(value))
     for number, cpus in enumerate(pins.vcpus):
@@ -42,6 +38,20 @@ def add_tune(root: ET.Element, pins: VmPins, tune: VmTune) -> None:
             ET.SubElement(element, "vcpupin", vcpu=str(number), cpuset=format_cpu_list(cpus))
     if pins.emulator:
         ET.SubElement(element, "emulatorpin", cpuset=format_cpu_list(pins.emulator))
+
+
+def with_tune(xml: str, tune: VmTune) -> str:
+    """A definition as libvirt wrote it, with another <cputune> of the VM as a whole."""
+    root = ET.fromstring(xml)  # noqa: S314 — our own libvirtd's words
+    element = root.find("cputune")
+    if element is None:
+        element = ET.SubElement(root, "cputune")
+    for tag, value in _values(tune):
+        for old in element.findall(tag):
+            element.remove(old)
+        if value is not None:
+            add_text(element, tag, str(value))
+    return ET.tostring(root, encoding="unicode")
 
 
 def parse_pins(root: ET.Element) -> VmPins:
@@ -81,3 +91,11 @@ def parse_topology(root: ET.Element) -> VmTopology | None:
     if topology is None:
         return None
     return VmTopology(int(topology.get("cores", 1)), int(topology.get("threads", 1)))
+
+
+def _values(tune: VmTune) -> tuple[tuple[str, int | None], ...]:
+    return (
+        ("shares", tune.shares),
+        ("global_period", tune.period_us),
+        ("global_quota", tune.quota_us),
+    )
