@@ -18,7 +18,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     allocatable_memory_bytes: int | None = None
     version: str = "0.1.0"
     cpus: CpuSupply | None = None  # set: the static CPU policy, and what it has to give
-    memory_technology: Technology = Technology.VIRTIO_MEM  # of VMs whose spec names none
     endpoint_port: int = 0  # where API servers on other machines find this agent; 0: nowhere
 
     recheck_seconds: float = 10.0  # a pod nothing happened to is read back this often
@@ -32,6 +31,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     object_wait_seconds: float = 2.0  # a ConfigMap or Secret that is missing is asked for again
     object_refresh_seconds: float = 30.0  # files in volumes follow their objects within that
     scheduler_seconds: float = 0.0  # so long the scheduler is given to judge a resize first
+    memory_technology: Technology = Technology.AUTO  # of VMs that do not name one
     guest_seconds: float = 10.0  # a guest that does nothing for so long has not confirmed
     boot_seconds: float = 120.0  # so long after its start a guest may not have been heard yet
     progress_seconds: float = 0.5  # how far a long change is, is told at most this often
