@@ -31,7 +31,7 @@ WORDS = b"the disk has booted\r\n"
 def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
     options = ("--container-log-max-size", "512Ki", "--container-log-max-files", "3")
     directory = tmp_path_factory.mktemp("up")
-    with running_vm(directory, cpu="1", memory="512Mi", options=options) as booted:
+    with running_vm(directory, "1", "512Mi", options=options) as booted:
         yield booted
 
 

@@ -62,11 +62,11 @@ class Vm:
         self.path = f"/api/v1/namespaces/default/pods/{name}"
         self.libvirt = DataDirectory(up.directory).vms / "libvirt"
 
-    def create(self, cpu: str, memory: str, **vm: Any) -> None:
+    def create(self, cpu: str, memory: str, /, **vm: Any) -> None:
         self.ask_for(cpu, memory, **vm)
         self.wait_ready()
 
-    def ask_for(self, cpu: str, memory: str, **vm: Any) -> None:
+    def ask_for(self, cpu: str, memory: str, /, **vm: Any) -> None:
         """Create it, and do not wait."""
         code, answer = self.up.request(
             "POST", "/api/v1/namespaces/default/pods", manifest(self.name, cpu, memory, **vm)
@@ -419,7 +419,7 @@ class Vm:
         return json.loads(answer)["return"]
 
 
-def manifest(name: str, cpu: str, memory: str, **vm: Any) -> dict[str, Any]:
+def manifest(name: str, cpu: str, memory: str, /, **vm: Any) -> dict[str, Any]:
     size = {"cpu": cpu, "memory": memory}
     return {
         "apiVersion": "v1",
@@ -463,7 +463,7 @@ def running_up_for_vms(directory: Path, *options: str) -> Iterator[Up]:
 
 @contextlib.contextmanager
 def running_vm(
-    directory: Path, cpu: str, memory: str, options: Sequence[str] = (), **vm: Any
+    directory: Path, cpu: str, memory: str, /, *, options: Sequence[str] = (), **vm: Any
 ) -> Iterator[Vm]:
     """A `livesize up` with one VM whose guest has booted."""
     with running_up_for_vms(directory, *options) as up:
