@@ -282,6 +282,7 @@ async def test_a_pending_unplug_is_said_and_goes_on_by_itself(dimm_world: VmWorl
     await says(world, "its newest size follows when it lets go or refuses")
     await asyncio.sleep(0.3)
     assert len(unplugs(world)) == 1, "it is not disturbed"
+    assert "ResizeError" not in world.api.event_reasons("db"), "nothing has failed"
     vm.release()
     await world.phase("db", "Done")
     assert_has(world, uid, 1024)
