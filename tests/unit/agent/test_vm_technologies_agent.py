@@ -190,7 +190,7 @@ async def test_what_the_next_start_would_have_is_driven_back(
     memory, definition = world.vm(uid).memory, Definition.PERSISTENT
     before = memory.persistent_devices, memory.persistent_balloon
     if memory.persistent_balloon is not None:
-        memory.change(SetBalloon(MIB, definition))
+        memory.change(SetBalloon(2 * MIB, definition))
     for device in memory.persistent_devices:
         if technology is Technology.DIMM:
             memory.change(UnplugDevice(device.alias, definition))
