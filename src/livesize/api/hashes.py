@@ -1,8 +1,7 @@
 """Two hashes of a container: did anything change, and did anything but its size change (F35).
 
-A container whose second hash is unchanged need not be started again: only resources, the memory of
-a virtual machine's NUMA cells or the resize policy changed (IBM, expectedHashNoResources; decisions
-10).
+A container whose second hash is unchanged need not be started again: only resources or the
+resize policy changed (IBM, expectedHashNoResources; decisions 10).
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import json
 import orjson
 
 from livesize.api.objects import Object
-from livesize.api.resources import cells_of
 
 _DERIVED = frozenset({"resourcesAllocated"})
-_ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy"}
+_ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy", "numa"}  # how many cells there are is fixed
 _CHARACTERS = 16
 
 
@@ -27,15 +25,7 @@ def container_hash(container: Object) -> str:
 
 def container_hash_without_resources(container: Object) -> str:
     """Changes only with what needs a new start of the container."""
-    return _hash(_without_cell_memory(container), _ABOUT_SIZE)
-
-
-def _without_cell_memory(container: Object) -> Object:
-    if not cells_of(container):
-        return container
-    numa = container["numa"]
-    cells = [{key: one for key, one in cell.items() if key != "memory"} for cell in numa["cells"]]
-    return {**container, "numa": {**numa, "cells": cells}}
+    return _hash(container, _ABOUT_SIZE)
 
 
 def _hash(container: Object, left_out: frozenset[str]) -> str:

@@ -48,6 +48,7 @@ from livesize.runtime.libvirt.connection import LibvirtConnection, load_libvirt
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
     parse_facts,
+    with_balloon,
     with_current,
 )
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, ImplausibleReportError
@@ -103,11 +104,8 @@ class Domain:
             live, persistent = domain.XMLDesc(0), domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
             state = domain.state()[0]
             facts = parse_facts(live)
-            if facts.devices and state not in (
-                libvirt.VIR_DOMAIN_SHUTOFF,
-                libvirt.VIR_DOMAIN_CRASHED,
-            ):
-                facts = with_current(facts, _query(domain, "query-memory-devices"))
+            if state not in (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED):
+                facts = _as_qemu_says(domain, facts)
             is_running = state == libvirt.VIR_DOMAIN_RUNNING
             return DomainReading(facts, parse_facts(persistent), is_running)
 
@@ -288,6 +286,16 @@ def _undefine_flags() -> int:
     libvirt = load_libvirt()
     flags: int = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
     return flags
+
+
+def _as_qemu_says(domain: Any, facts: DomainFacts) -> DomainFacts:
+    """libvirt hears late of what moves."""
+    devices = _query(domain, "query-memory-devices") if facts.devices else []
+    facts = with_current(facts, devices)
+    if facts.balloon_bytes is not None:
+        actual_bytes = int(_query(domain, "query-balloon")["actual"])
+        facts = with_balloon(facts, actual_bytes, devices)
+    return facts
 
 
 def _query(domain: Any, name: str) -> Any:
