@@ -33,8 +33,6 @@ from livesize.api.vm_changes import (
     WriteNote,
 )
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.machinery.context import system_context
-from livesize.runtime.fake import FakeMachine, FakeRuntime
 from livesize.runtime.interface import (
     ContainerGroup,
     ContainerPhase,
@@ -45,48 +43,21 @@ from livesize.runtime.interface import (
     RuntimeCallError,
 )
 from livesize.runtime.vm import VmRuntime, VmView
+from vms.machines import MACHINES, Machine, running
 from vms.real import BOOT_SECONDS, LIMITS, MIB, UID, VM, have, pod_config, start_with
 from vms.real import vm_config as config
-from vms.saved import hears_agent, put_away, saved_guest
+from vms.saved import hears_agent
 from vms.sizes import with_devices
 
 
-class Machine:
-    """Opens runtimes on one and the same machine."""
-
-    def __init__(self, make: Callable[[], VmRuntime]) -> None:
-        self._make = make
-        self.runtime = make()
-
-    async def restart_agent(self) -> VmRuntime:
-        await self.runtime.close()
-        self.runtime = self._make()
-        await self.runtime.open()
-        return self.runtime
-
-
-@pytest.fixture(params=["fake", pytest.param("libvirt", marks=pytest.mark.vms)])
+@pytest.fixture(params=MACHINES)
 async def machine(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     not_run: Callable[[str], NoReturn],
 ) -> AsyncIterator[Machine]:
-    if request.param == "libvirt":
-        saved = await asyncio.to_thread(saved_guest, request, tmp_path_factory, not_run)
-        await saved.restore()
-        opened = Machine(saved.where.runtime)
-        await opened.runtime.open()
-    else:
-        world = FakeMachine(system_context())
-        opened = Machine(lambda: FakeRuntime(context=system_context(), machine=world))
-        await opened.runtime.open()
-        await opened.runtime.create_pod(pod_config())
-        await opened.runtime.start_container(config())
-    try:
-        await opened.runtime.wait_vm(UID, hears_agent, BOOT_SECONDS)
+    async with running(request, tmp_path_factory, not_run, VM) as opened:
         yield opened
-    finally:
-        await put_away(opened.runtime)
 
 
 @pytest.fixture

@@ -7,12 +7,11 @@ is well stands in tests/contract/test_vm_runtime_contract.py.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -21,9 +20,9 @@ from livesize.api.vm_changes import OnlineVcpus, PlugVcpus, VmChange
 from livesize.runtime.interface import ContainerPhase, ContainerView
 from livesize.runtime.libvirt import model
 from livesize.runtime.libvirt.emulator import free_regions
-from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.vm import GuestSilentError, VmView
+from vms.machines import begin_in_guest, libvirt_domain
 from vms.real import BOOT_SECONDS, MIB, UID, VM, check_tools, have, place, pod_config, vm_config
 from vms.saved import SavedGuest, hears_agent, saved_guest
 
@@ -79,23 +78,6 @@ async def ended(runtime: LibvirtRuntime) -> ContainerView:
         while (view := container(runtime)).phase is not ContainerPhase.EXITED:
             await anext(events)
     return view
-
-
-def libvirt_domain(runtime: LibvirtRuntime) -> Any:
-    """libvirt itself, for what only somebody else would do to a VM."""
-    assert runtime._environment is not None
-    return runtime._environment.connection.connection().lookupByName(domain_name(UID))
-
-
-async def in_guest(runtime: LibvirtRuntime, script: str) -> None:
-    import libvirt_qemu
-
-    command = {
-        "execute": "guest-exec",
-        "arguments": {"path": "/bin/sh", "arg": ["-c", script], "capture-output": True},
-    }
-    domain = await asyncio.to_thread(libvirt_domain, runtime)
-    await asyncio.to_thread(libvirt_qemu.qemuAgentCommand, domain, json.dumps(command), 10, 0)
 
 
 async def test_qemu_runs_as_its_own_user_in_the_pods_group_with_all_its_threads(
@@ -180,7 +162,7 @@ async def test_a_guest_that_reboots_keeps_its_size_and_is_told(runtime: LibvirtR
     )
     pid, first = container(runtime).pid, boot_id(before)
     events = runtime.events()
-    await in_guest(runtime, "shutdown -r now")
+    await begin_in_guest(runtime, "shutdown -r now")
     async with asyncio.timeout(BOOT_SECONDS):
         while (view := runtime.vm(UID)) is None or not view.guest or boot_id(view) == first:
             await anext(events)
@@ -194,7 +176,7 @@ async def test_a_guest_that_reboots_keeps_its_size_and_is_told(runtime: LibvirtR
 
 
 async def test_a_guest_that_powers_off_has_ended_well(runtime: LibvirtRuntime) -> None:
-    await in_guest(runtime, "shutdown -h now")
+    await begin_in_guest(runtime, "shutdown -h now")
     view = await ended(runtime)
     assert (view.exit_code, view.oom_killed) == (0, False)
 

@@ -1,4 +1,4 @@
-"""One guest, booted once in a session and saved; each test gets it back as it was, in a second.
+"""Guests, each booted once in a session and saved; a test gets one back as it was, in a second.
 
 A restored VM is given to a runtime the way any VM is that runs when an agent starts: with QEMU in
 its groups and its records beside it, so that ``open`` finds it.
@@ -22,12 +22,14 @@ from livesize.runtime.interface import ContainerGroup, ContainerPhase, PodGroup,
 from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import domain_name
+from livesize.runtime.libvirt.outstanding import BalloonRequest
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import StartedVm, VmFolders, VmRecord
 from livesize.runtime.libvirt.runtime import LibvirtRuntime
 from livesize.runtime.process.machine_facts import boot_id
 from livesize.runtime.process.processes import read_start_ticks
 from livesize.runtime.vm import VmView
+from livesize.runtime.vm_config import VmConfig
 from vms.real import (
     BOOT_SECONDS,
     LIMITS,
@@ -42,7 +44,7 @@ from vms.real import (
 )
 
 ANSWER_SECONDS = 20.0
-_SAVED: pytest.StashKey[SavedGuest] = pytest.StashKey()
+_SAVED: pytest.StashKey[dict[VmConfig, SavedGuest]] = pytest.StashKey()
 
 
 def hears_agent(view: VmView) -> bool:
@@ -53,29 +55,31 @@ def saved_guest(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     not_run: Callable[[str], NoReturn],
+    vm: VmConfig = VM,
 ) -> SavedGuest:
-    """The session's one, made for whoever asks first."""
+    """The session's one of these, made for whoever asks first."""
     check_tools(not_run)
-    stash = request.config.stash
-    if _SAVED not in stash:
-        guest = SavedGuest(place(tmp_path_factory.mktemp("saved")))
+    guests = request.config.stash.setdefault(_SAVED, {})
+    if vm not in guests:
+        guest = SavedGuest(place(tmp_path_factory.mktemp("saved")), vm)
 
         def remove() -> None:
             """A test that gets a second chance comes after this, and needs a new one."""
-            del stash[_SAVED]
+            del guests[vm]
             guest.remove()
 
-        stash[_SAVED] = guest
+        guests[vm] = guest
         request.session.addfinalizer(remove)
         asyncio.run(guest.save())
-    return stash[_SAVED]
+    return guests[vm]
 
 
 class SavedGuest:
     """``where.runtime()`` makes a runtime that finds the guest, after ``restore``."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: Place, vm: VmConfig = VM) -> None:
         self.where = where
+        self._vm = vm
         self._daemon = LibvirtDaemon(where.state / "libvirt", where.images, use_kvm=False)
         self._file = self._daemon.root / "lib" / "saved"
         self._definition = ""
@@ -87,7 +91,7 @@ class SavedGuest:
         await runtime.open()
         try:
             await runtime.create_pod(pod_config())
-            await runtime.start_container(vm_config())
+            await runtime.start_container(vm_config(vm=self._vm))
             view = await runtime.wait_vm(UID, hears_agent, BOOT_SECONDS)
             assert hears_agent(view), view
             await asyncio.to_thread(self._save)
@@ -136,7 +140,7 @@ class SavedGuest:
 
         self._daemon.start()
         assert self._owner is not None
-        VmFiles(self._daemon, UID, self._owner).prepare(VM, 0)
+        VmFiles(self._daemon, UID, self._owner).prepare(self._vm, 0)
         with self._connection() as connection:
             connection.defineXML(self._definition)
             path = self._daemon.namespace_path(self._file)
@@ -158,8 +162,11 @@ class SavedGuest:
         assert self._owner is not None
         folder.save_owner(self._owner)
         folder.save_pod(pod_config())
-        folder.begin(VmRecord("saved", vm_config(), boot_id(), now))
-        folder.save_started(StartedVm(pid, ticks, now, VM.vcpus, is_released=True))
+        folder.begin(VmRecord("saved", vm_config(vm=self._vm), boot_id(), now))
+        left_bytes = self._vm.balloon_bytes
+        balloon = None if left_bytes is None else BalloonRequest(left_bytes)
+        vcpus = self._vm.vcpus
+        folder.save_started(StartedVm(pid, ticks, now, vcpus, is_released=True, balloon=balloon))
 
     @contextlib.contextmanager
     def _connection(self) -> Any:

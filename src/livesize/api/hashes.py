@@ -14,7 +14,7 @@ import orjson
 from livesize.api.objects import Object
 
 _DERIVED = frozenset({"resourcesAllocated"})
-_ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy"}
+_ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy", "numa"}  # how many cells there are is fixed
 _CHARACTERS = 16
 
 

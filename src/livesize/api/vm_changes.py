@@ -30,6 +30,15 @@ class DeviceKind(enum.StrEnum):
     DIMM = "dimm"
 
 
+class Unplug(enum.StrEnum):
+    """Where the unplug of a device stands: the guest was asked and has not answered, or it has
+    rejected the last request. A driver that has restarted knows of none."""
+
+    NONE = ""
+    PENDING = "pending"
+    REJECTED = "rejected"
+
+
 class VmDevice(msgspec.Struct, frozen=True):
     """A memory device of a domain. The guest holds ``current`` of the ``requested`` part of its
     ``size``; all three are the same for a DIMM. A definition that does not run has no current."""
@@ -40,6 +49,23 @@ class VmDevice(msgspec.Struct, frozen=True):
     size_bytes: int
     requested_bytes: int
     current_bytes: int = 0
+    unplug: Unplug = Unplug.NONE
+
+
+class VmBalloon(msgspec.Struct, frozen=True):
+    """What the balloon leaves of the memory that the guest booted with: what was asked for, and
+    what it has. A definition that does not run has no current."""
+
+    requested_bytes: int
+    current_bytes: int = 0
+
+
+class VmTune(msgspec.Struct, frozen=True):
+    """The CPU time of the VM as a whole, in the domain's <cputune>. None: not set."""
+
+    shares: int | None = None
+    quota_us: int | None = None  # of all vCPUs and QEMU's own threads together
+    period_us: int | None = None
 
 
 class VmNote(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,6 +123,16 @@ class PinVcpus(msgspec.Struct, frozen=True, tag=True):
     @property
     def name(self) -> str:
         return "vm:vcpus:pin"
+
+
+class TuneCpu(msgspec.Struct, frozen=True, tag=True):
+    """Set <cputune>, now and persistently."""
+
+    tune: VmTune
+
+    @property
+    def name(self) -> str:
+        return "vm:vcpus:tune"
 
 
 class SetRequested(msgspec.Struct, frozen=True, tag=True):
@@ -167,7 +203,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True):
         return "vm:memory:clear" if is_empty else "vm:memory:note"
 
 
-VcpuChange: TypeAlias = PlugVcpus | UnplugVcpus | OnlineVcpus | PersistVcpus | PinVcpus
+VcpuChange: TypeAlias = PlugVcpus | UnplugVcpus | OnlineVcpus | PersistVcpus | PinVcpus | TuneCpu
 DeviceChange: TypeAlias = SetRequested | PlugDevice | UnplugDevice | SetBalloon
 MemoryChange: TypeAlias = DeviceChange | OnlineMemory | WriteNote
 VmChange: TypeAlias = VcpuChange | MemoryChange
@@ -177,9 +213,21 @@ def device_named(devices: Iterable[VmDevice], alias: str) -> VmDevice | None:
     return next((device for device in devices if device.alias == alias), None)
 
 
-def total_bytes(boot_bytes: int, devices: Iterable[VmDevice]) -> int:
-    """The size that a guest was asked to have: what it boots with, and its devices."""
-    return boot_bytes + sum(device.requested_bytes for device in devices)
+def total_bytes(
+    boot_bytes: int, devices: Iterable[VmDevice], balloon: VmBalloon | None = None
+) -> int:
+    """The size that a guest was asked to have: what it boots with, or what the balloon leaves of
+    that, and its devices."""
+    base_bytes = boot_bytes if balloon is None else balloon.requested_bytes
+    return base_bytes + sum(device.requested_bytes for device in devices)
+
+
+def plugged_bytes(
+    boot_bytes: int, devices: Iterable[VmDevice], balloon: VmBalloon | None = None
+) -> int:
+    """The size that the guest has."""
+    base_bytes = boot_bytes if balloon is None else balloon.current_bytes
+    return base_bytes + sum(device.current_bytes for device in devices)
 
 
 def _memory_step(verb: str, definition: Definition) -> str:

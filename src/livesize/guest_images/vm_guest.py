@@ -31,7 +31,7 @@ KERNEL_NAME = "guest.vmlinuz"
 INITRD_NAME = "guest.initrd"
 
 _MODULES = (
-    *("virtio_pci", "virtio_console", "virtio_mem", "virtio_rng", "virtio_blk"),
+    *("virtio_pci", "virtio_console", "virtio_mem", "virtio_balloon", "virtio_rng", "virtio_blk"),
     *("button", "evdev"),
 )
 _OWN = "usr/lib/livesize"

@@ -17,15 +17,21 @@ import msgspec
 
 from livesize.api.vm_changes import (
     DeviceKind,
+    VmBalloon,
     VmChange,
     VmDevice,
     VmNote,
+    VmTune,
     device_named,
+    plugged_bytes,
     total_bytes,
 )
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES
+from livesize.api.vm_size import MEBIBYTE, MEMORY_BLOCK_BYTES, CellSize, Technology, VmTopology
 from livesize.runtime.interface import Runtime, RuntimeCallError
+
+DIMM_STEP_BYTES = 128 * MEBIBYTE
+"""What Linux on x86 can add at once: libvirt and QEMU take any size, and the guest ignores it."""
 
 
 class Accelerator(enum.StrEnum):
@@ -43,6 +49,7 @@ class GuestView(msgspec.Struct, frozen=True):
     memory_seen_bytes: int  # MemTotal
     memory_available_bytes: int
     agent: bool  # qemu-guest-agent answers
+    memory_by_node: tuple[int, ...] = ()  # MemTotal of each NUMA node by its number, where it says
 
 
 class VmView(msgspec.Struct, frozen=True):
@@ -65,18 +72,26 @@ class VmView(msgspec.Struct, frozen=True):
     persistent_pins: VmPins = UNPINNED
     keeps_memory: bool = False  # it went online where the guest's kernel may hold it for good
     dropped: str = ""  # why the guest's newest word was not believed
+    technology: Technology = Technology.VIRTIO_MEM  # the one it was started with
+    cells: tuple[CellSize, ...] = ()  # by id, with what each boots with; empty: one
+    balloon: VmBalloon | None = None
+    persistent_balloon: VmBalloon | None = None
+    topology: VmTopology | None = None
+    tune: VmTune = VmTune()
+    persistent_tune: VmTune = VmTune()
+    created_vcpus: int = 0  # since it was started, those that are gone included; 0: not known
 
     @property
     def requested_memory_bytes(self) -> int:
-        return total_bytes(self.boot_memory_bytes, self.devices)
+        return total_bytes(self.boot_memory_bytes, self.devices, self.balloon)
 
     @property
     def plugged_memory_bytes(self) -> int:
-        return self.boot_memory_bytes + sum(device.current_bytes for device in self.devices)
+        return plugged_bytes(self.boot_memory_bytes, self.devices, self.balloon)
 
     @property
     def persistent_memory_bytes(self) -> int:
-        return total_bytes(self.boot_memory_bytes, self.persistent_devices)
+        return total_bytes(self.boot_memory_bytes, self.persistent_devices, self.persistent_balloon)
 
 
 def check_requested(devices: Iterable[VmDevice], alias: str, requested_bytes: int) -> VmDevice:
@@ -96,6 +111,40 @@ def require_device(devices: Iterable[VmDevice], alias: str) -> VmDevice:
     if device is None:
         raise RuntimeCallError(f"the VM has no memory device {alias}")
     return device
+
+
+def check_new(devices: Iterable[VmDevice], alias: str, size_bytes: int) -> None:
+    """A DIMM can be plugged in by that name. A guest ignores the end of one whose size is not whole
+    for it, or the whole of it."""
+    if device_named(devices, alias) is not None:
+        raise RuntimeCallError(f"the VM has a memory device {alias} already")
+    if size_bytes <= 0 or size_bytes % DIMM_STEP_BYTES:
+        raise RuntimeCallError(
+            f"memory device {alias} can have a multiple of 128 MiB, not {size_bytes} bytes"
+        )
+
+
+def check_balloon(boot_bytes: int, balloon_bytes: int | None, memory_bytes: int) -> None:
+    """There is one, and it can leave so much."""
+    if balloon_bytes is None:
+        raise RuntimeCallError("the VM has no balloon")
+    if not 0 < memory_bytes <= boot_bytes or memory_bytes % MEMORY_BLOCK_BYTES:
+        raise RuntimeCallError(
+            f"the balloon can leave the guest between 2 MiB and {boot_bytes} bytes in steps of"
+            f" 2 MiB, not {memory_bytes}"
+        )
+
+
+def check_tune(tune: VmTune) -> None:
+    """As the kernel takes it."""
+    bounds = (
+        ("shares", tune.shares, 2, 262_144),
+        ("quota_us", tune.quota_us, 1_000, 2**44),
+        ("period_us", tune.period_us, 1_000, 1_000_000),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not least <= value <= most:
+            raise RuntimeCallError(f"CPU time: {name} is between {least} and {most}, not {value}")
 
 
 def check_pins(pins: VmPins, plugged_vcpus: int) -> None:

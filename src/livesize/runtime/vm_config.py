@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from livesize.api.vm_changes import VmDevice
+from livesize.api.vm_changes import VmDevice, VmTune
 from livesize.api.vm_pins import UNPINNED, VmPins
+from livesize.api.vm_size import CellSize, Technology, VmTopology
 
 # Memory that is added goes online by itself, and where it can be taken away again; a guest that
 # panics restarts instead of standing still; one that boots on a busy machine does not take a timer
@@ -18,7 +19,13 @@ COMMAND_LINE = (
 
 class VmConfig(msgspec.Struct, frozen=True):
     """How to make the domain. Images are names in the images directory; a path only where the
-    pod's owner may name host paths. A VM boots from a kernel or from a disk."""
+    pod's owner may name host paths. A VM boots from a kernel or from a disk.
+
+    ``cells``: its NUMA cells by id, each with what it boots with; vCPUs go to them in equal blocks.
+    Empty: one cell, where memory can be added at all. ``max_memory_bytes`` is what devices and boot
+    memory may come to, whatever each cell has room for. ``balloon_bytes``: what the balloon is to
+    leave of the boot memory from the start; None: the VM has no balloon.
+    """
 
     vcpus: int
     max_vcpus: int
@@ -32,3 +39,8 @@ class VmConfig(msgspec.Struct, frozen=True):
     pins: VmPins = UNPINNED  # for each of ``vcpus``, or none
     devices: tuple[VmDevice, ...] = ()  # those it starts with
     uid: str = ""  # of the VM, whichever pod runs it; empty: its pod's
+    technology: Technology = Technology.VIRTIO_MEM  # how its memory changes as long as it runs
+    cells: tuple[CellSize, ...] = ()
+    balloon_bytes: int | None = None
+    topology: VmTopology | None = None
+    tune: VmTune = VmTune()

@@ -20,6 +20,7 @@ from livesize.api.resources import (
     moments,
     parse_resources,
     sidecars_of,
+    with_cells,
 )
 from livesize.runtime.interface import ContainerConfig, Mount, PodConfig
 
@@ -108,7 +109,7 @@ def sized(container: Object, size: Object) -> Object:
         **(container.get("resources") or {}),
         **{side: size[side] for side in ("requests", "limits") if size.get(side)},
     }
-    return {**container, "resources": resources}
+    return with_cells({**container, "resources": resources}, size.get("cells") or ())
 
 
 def started_hash(container: Object, allocation: Allocation) -> str:

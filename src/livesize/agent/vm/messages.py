@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from livesize.agent.vm.memory.interface import MemoryRefusal
 from livesize.api.quantity import format_memory
+from livesize.api.vm_changes import VmDevice
 from livesize.runtime.vm import VmView
 
 NOT_HEARD = "the guest has not answered yet; its size is changed when it does"
@@ -79,6 +82,39 @@ def memory_refused(refusal: MemoryRefusal) -> str:
         return f"memory: {refusal.why}"
     nearest = " and ".join(str(size) for size in refusal.nearest_bytes)
     return f"memory: {refusal.why}; the nearest sizes are {nearest} bytes"
+
+
+def refused_devices(view: VmView, refused: Iterable[VmDevice], wanted_bytes: int) -> str:
+    """Of DIMMs that the guest has refused to let go of."""
+    return (
+        f"{memory_progress(view, wanted_bytes)}: the guest refuses to give back {_named(refused)}:"
+        " its kernel holds memory there for itself; boot it with"
+        " memhp_default_state=online_movable; it is asked again"
+    )
+
+
+def pending_devices(view: VmView, pending: Iterable[VmDevice], wanted_bytes: int) -> str:
+    """Of DIMMs that it was asked for and has not answered."""
+    return (
+        f"{memory_progress(view, wanted_bytes)}: the guest was asked to give back {_named(pending)}"
+        " and has not answered yet: it moves what is there to other memory, or it is suspended or"
+        " hangs; it goes on when it lets go"
+    )
+
+
+def _named(devices: Iterable[VmDevice]) -> str:
+    return ", ".join(f"{one.alias} ({format_memory(one.size_bytes)})" for one in devices)
+
+
+def cells_short(view: VmView) -> str:
+    """Of a total that may be right already, in the wrong places."""
+    if view.guest is None:
+        return "memory: a NUMA cell waits for what another is to give: the guest does not answer"
+    used = view.plugged_memory_bytes - view.guest.memory_available_bytes
+    return (
+        "memory: a NUMA cell waits for what another is to give, and the guest cannot spare that"
+        f" now: it uses {used} bytes"
+    )
 
 
 def memory_shortfall(view: VmView, wanted_bytes: int) -> str:

@@ -111,6 +111,28 @@ class VirtualMachineDevice(Message):
     size = quantity()
     requested = quantity()
     current = quantity()
+    unplug = string(description="pending or rejected: what became of taking it away.")
+
+
+class VirtualMachineMemoryStatus(Message):
+    """How its memory changes, what it boots with, what it was asked to have, and the most it can
+    have."""
+
+    technology = string()
+    maxBootTime = quantity()
+    current = quantity()
+    maxExpandable = quantity()
+
+
+class VirtualMachineCellStatus(Message):
+    """One NUMA cell: what it boots with, what it was asked to have, what is plugged into it, and
+    what the guest sees of it."""
+
+    id = integer()
+    boot = quantity()
+    requested = quantity()
+    plugged = quantity()
+    seen = quantity()
 
 
 class PodVirtualMachineStatus(Message):
@@ -130,6 +152,8 @@ class PodVirtualMachineStatus(Message):
     resources = object_of(ResourceRequirements)
     allocatedResources = quantities()
     maximum = object_of(VirtualMachineMaximum)
+    memory = object_of(VirtualMachineMemoryStatus)
+    cells = list_of(VirtualMachineCellStatus)
     guest = object_of(VirtualMachineGuest)
     devices = list_of(VirtualMachineDevice)
 

@@ -8,7 +8,7 @@ at once, and is not to wait for us; whoever waits for the guest reads it all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,13 +22,23 @@ from livesize.api.vm_changes import (
     SetRequested,
     UnplugDevice,
     VmDevice,
+    VmTune,
 )
 from livesize.api.vm_pins import VmPins
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.connection import load_libvirt
 from livesize.runtime.libvirt.facts import DomainFacts, parse_facts, with_requested
-from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note, render_device
-from livesize.runtime.vm import check_pins, check_requested, require_device
+from livesize.runtime.libvirt.memory_xml import dimm_bytes, render_device
+from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, decode_note
+from livesize.runtime.libvirt.vcpu_xml import with_tune
+from livesize.runtime.vm import (
+    check_balloon,
+    check_new,
+    check_pins,
+    check_requested,
+    check_tune,
+    require_device,
+)
 
 
 class DomainReading(msgspec.Struct, frozen=True):
@@ -76,23 +86,60 @@ def change_device(
     domain: Any, change: DeviceChange, known: DomainFacts | None = None
 ) -> Correction:
     """``known``: the running domain, as it was read last."""
-    flags = _flags_of(change.definition)
     match change:
         case SetRequested(definition=Definition.LIVE):
             return _request(domain, change, known)
+        case _ if change.definition is Definition.PERSISTENT:
+            _persist(domain, change)
+            return _persistent_as_read(domain)
+        case SetBalloon(memory_bytes=memory_bytes):
+            facts = _read(domain, Definition.LIVE)
+            check_balloon(facts.boot_memory_bytes, facts.balloon_bytes, memory_bytes)
+            _set_balloon(domain, memory_bytes, facts.devices, Definition.LIVE)
+            return lambda reading: reading  # the guest gives or takes it in its own time
+        case PlugDevice() | UnplugDevice():
+            _plug_or_unplug(domain, change, _read(domain, Definition.LIVE))
+            return _devices_as_read(domain)
+        case _:
+            raise AssertionError(change)
+
+
+def _persist(domain: Any, change: DeviceChange) -> None:
+    """What the balloon leaves stays as it was: libvirt counts DIMMs into that."""
+    flags = load_libvirt().VIR_DOMAIN_AFFECT_CONFIG
+    facts = _read(domain, Definition.PERSISTENT)
+    match change:
         case SetRequested():
-            _ask_for(domain, _read(domain, change.definition), change, flags)
+            _ask_for(domain, facts, change, flags)
+        case SetBalloon(memory_bytes=memory_bytes):
+            check_balloon(facts.boot_memory_bytes, facts.balloon_bytes, memory_bytes)
+            _set_balloon(domain, memory_bytes, facts.devices, Definition.PERSISTENT)
+        case PlugDevice() | UnplugDevice():
+            _plug_or_unplug(domain, change, facts)
+            if facts.balloon_bytes is not None:
+                devices = _read(domain, Definition.PERSISTENT).devices
+                _set_balloon(domain, facts.balloon_bytes, devices, Definition.PERSISTENT)
+
+
+def _plug_or_unplug(domain: Any, change: PlugDevice | UnplugDevice, facts: DomainFacts) -> None:
+    """An unplug returns at once: an event says later what became of it."""
+    flags = _flags_of(change.definition)
+    match change:
         case PlugDevice(alias=alias, size_bytes=size_bytes, node=node):
+            check_new(facts.devices, alias, size_bytes)
             device = VmDevice(alias, DeviceKind.DIMM, node, size_bytes, size_bytes)
             domain.attachDeviceFlags(render_device(device), flags)
         case UnplugDevice(alias=alias):
-            require_device(_read(domain, change.definition).devices, alias)
+            require_device(facts.devices, alias)
             domain.detachDeviceAlias(alias, flags)
-        case SetBalloon(memory_bytes=memory_bytes):
-            domain.setMemoryFlags(memory_bytes // 1024, flags)
-    if change.definition is Definition.PERSISTENT:
-        return _persistent_as_read(domain)
-    return _devices_as_read(domain)
+
+
+def _set_balloon(
+    domain: Any, memory_bytes: int, devices: tuple[VmDevice, ...], definition: Definition
+) -> None:
+    """QEMU leaves the guest so much of what it has, DIMMs included."""
+    target_bytes = memory_bytes + dimm_bytes(devices)
+    domain.setMemoryFlags(target_bytes // 1024, _flags_of(definition))
 
 
 def _request(domain: Any, change: SetRequested, known: DomainFacts | None) -> Correction:
@@ -133,13 +180,33 @@ def pin(domain: Any, pins: VmPins) -> Correction:
     return lambda reading: persistent(_live_with(pins=live)(reading))
 
 
+def tune_cpu(domain: Any, tune: VmTune) -> Correction:
+    """In the persistent definition: of the running VM its own group holds the CPU time, and libvirt
+    is given no controller to do it with, so that it refuses to set it in a domain that runs."""
+    inactive = load_libvirt().VIR_DOMAIN_XML_INACTIVE
+    check_tune(tune)
+    domain.connect().defineXML(with_tune(domain.XMLDesc(inactive), tune))
+    return _persistent_as_read(domain)
+
+
 def write_note(domain: Any, element: str) -> Correction:
-    """With the running domain, which libvirt keeps in a file as long as it runs. One that is
-    started again begins at its size, and nothing of it is under way."""
+    """With the running domain, which libvirt keeps in a file as long as it runs, and with the
+    persistent one. One that an agent starts again begins at its size, and nothing of it is under
+    way: it is defined anew."""
     libvirt = load_libvirt()
     kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-    domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-    return _live_with(note=decode_note(domain.metadata(kind, NOTE_URI, 0)))
+    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    domain.setMetadata(kind, element, NOTE_KEY, NOTE_URI, flags)
+    live, persistent = (
+        decode_note(domain.metadata(kind, NOTE_URI, flag))
+        for flag in (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    )
+
+    def correct(reading: DomainReading) -> DomainReading:
+        stored = msgspec.structs.replace(reading.persistent, note=persistent)
+        return _live_with(note=live)(msgspec.structs.replace(reading, persistent=stored))
+
+    return correct
 
 
 def _ask_for(domain: Any, facts: DomainFacts, change: SetRequested, flags: int) -> None:
@@ -167,12 +234,18 @@ def _devices_as_read(domain: Any) -> Correction:
     def correct(reading: DomainReading) -> DomainReading:
         held = {one.alias: one.current_bytes for one in reading.live.devices}
         devices = tuple(
-            msgspec.structs.replace(one, current_bytes=held.get(one.alias, one.current_bytes))
-            for one in read.devices
+            msgspec.structs.replace(one, current_bytes=_held(one, held)) for one in read.devices
         )
         return _live_with(devices=devices, elements=read.elements)(reading)
 
     return correct
+
+
+def _held(device: VmDevice, held: Mapping[str, int]) -> int:
+    """A DIMM is there as a whole."""
+    if device.kind is DeviceKind.DIMM:
+        return device.size_bytes
+    return held.get(device.alias, device.current_bytes)
 
 
 def _live_with(**facts: object) -> Correction:

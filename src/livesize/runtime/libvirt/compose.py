@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.identity import DomainIdentity
 from livesize.runtime.libvirt.model import Boot, DomainKernel, DomainModel
 from livesize.runtime.vm import Accelerator
+from livesize.runtime.vm_checks import check_sizes, most_memory
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 
 
@@ -23,7 +23,6 @@ def compose_domain(
     accelerator: Accelerator,
 ) -> DomainModel:
     check_sizes(vm)
-    devices_bytes = sum(device.size_bytes for device in vm.devices)
     return DomainModel(
         name=identity.name,
         uuid=identity.uuid,
@@ -32,12 +31,15 @@ def compose_domain(
         max_vcpus=vm.max_vcpus,
         vcpus=vm.vcpus,
         boot_memory_bytes=vm.boot_memory_bytes,
-        max_memory_bytes=max(vm.max_memory_bytes, vm.boot_memory_bytes + devices_bytes),
+        max_memory_bytes=most_memory(vm),
         boot=_one_vcpu_first(boot) if accelerator is Accelerator.TCG else boot,
         console_log=console_log,
         channels=(AGENT_CHANNEL, CHANNEL),
         devices=vm.devices,
         pins=vm.pins,
+        cells=vm.cells if len(vm.cells) > 1 else (),
+        balloon_bytes=vm.balloon_bytes,
+        topology=vm.topology,
     )
 
 
@@ -48,24 +50,6 @@ def _one_vcpu_first(boot: Boot) -> Boot:
     if isinstance(boot, DomainKernel) and boot.command_line == COMMAND_LINE:
         return msgspec.structs.replace(boot, command_line=f"{COMMAND_LINE} maxcpus=1")
     return boot
-
-
-def check_sizes(vm: VmConfig) -> None:
-    """The API has checked this already; a domain must never be made from nonsense."""
-    wrong = ""
-    if not 1 <= vm.vcpus <= vm.max_vcpus:
-        wrong = f"{vm.vcpus} vCPUs of at most {vm.max_vcpus}"
-    elif not 0 < vm.boot_memory_bytes <= vm.memory_bytes <= vm.max_memory_bytes:
-        wrong = f"{vm.memory_bytes} bytes, between {vm.boot_memory_bytes} and {vm.max_memory_bytes}"
-    elif any(
-        size % MEMORY_BLOCK_BYTES
-        for size in (vm.boot_memory_bytes, vm.memory_bytes, vm.max_memory_bytes)
-    ):
-        wrong = "memory that is not a multiple of 2 MiB"
-    elif bool(vm.kernel) == bool(vm.disk):
-        wrong = "a kernel and a disk to boot from" if vm.kernel else "nothing to boot from"
-    if wrong:
-        raise RuntimeCallError(f"a VM cannot be made with {wrong}")
 
 
 def plan_switch(

@@ -37,6 +37,7 @@ class DomainEvent(msgspec.Struct, frozen=True):
     kind: str
     number: int = 0
     detail: int = 0
+    alias: str = ""  # of the device that it is about
 
 
 def load_libvirt() -> Any:
@@ -118,7 +119,9 @@ class LibvirtConnection:
     def _heard(self, kind: str, _connection: Any, domain: Any, *arguments: Any) -> None:
         """Called by libvirt's thread."""
         numbers = [value for value in arguments[:-1] if isinstance(value, int)]
-        event = DomainEvent(domain.UUIDString(), kind, *numbers[:2])
+        alias = next((value for value in arguments if isinstance(value, str)), "")
+        number, detail, *_ = (*numbers, 0, 0)
+        event = DomainEvent(domain.UUIDString(), kind, number, detail, alias)
         self._tell(functools.partial(self._on_event, event))
 
     def _lost(self, connection: Any) -> None:
@@ -155,7 +158,7 @@ class LibvirtConnection:
 
 _EVENTS = (
     *("LIFECYCLE", "REBOOT", "AGENT_LIFECYCLE", "MEMORY_DEVICE_SIZE_CHANGE"),
-    *("DEVICE_REMOVED", "DEVICE_REMOVAL_FAILED"),
+    *("BALLOON_CHANGE", "DEVICE_REMOVED", "DEVICE_REMOVAL_FAILED"),
 )
 
 

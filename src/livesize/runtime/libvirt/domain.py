@@ -23,6 +23,7 @@ from livesize.api.vm_changes import (
     PlugVcpus,
     SetBalloon,
     SetRequested,
+    TuneCpu,
     UnplugDevice,
     UnplugVcpus,
     VcpuChange,
@@ -39,6 +40,7 @@ from livesize.runtime.libvirt.changes import (
     persist_vcpus,
     pin,
     plug,
+    tune_cpu,
     unplug,
     write_note,
 )
@@ -46,6 +48,7 @@ from livesize.runtime.libvirt.connection import LibvirtConnection, load_libvirt
 from livesize.runtime.libvirt.facts import (
     DomainFacts,
     parse_facts,
+    with_balloon,
     with_current,
 )
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, ImplausibleReportError
@@ -101,11 +104,8 @@ class Domain:
             live, persistent = domain.XMLDesc(0), domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
             state = domain.state()[0]
             facts = parse_facts(live)
-            if facts.devices and state not in (
-                libvirt.VIR_DOMAIN_SHUTOFF,
-                libvirt.VIR_DOMAIN_CRASHED,
-            ):
-                facts = with_current(facts, _query(domain, "query-memory-devices"))
+            if state not in (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED):
+                facts = _as_qemu_says(domain, facts)
             is_running = state == libvirt.VIR_DOMAIN_RUNNING
             return DomainReading(facts, parse_facts(persistent), is_running)
 
@@ -161,6 +161,8 @@ class Domain:
                 return f"persist {count} vCPUs for", partial(persist_vcpus, count=count)
             case PinVcpus(pins=pins):
                 return "pin", partial(pin, pins=pins)
+            case TuneCpu(tune=tune):
+                return "set the CPU time of", partial(tune_cpu, tune=tune)
 
     def shut_down(self, *, by_agent: bool) -> None:
         """Ask the guest to power off; it may take its time, or not listen."""
@@ -284,6 +286,16 @@ def _undefine_flags() -> int:
     libvirt = load_libvirt()
     flags: int = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
     return flags
+
+
+def _as_qemu_says(domain: Any, facts: DomainFacts) -> DomainFacts:
+    """libvirt hears late of what moves."""
+    devices = _query(domain, "query-memory-devices") if facts.devices else []
+    facts = with_current(facts, devices)
+    if facts.balloon_bytes is not None:
+        actual_bytes = int(_query(domain, "query-balloon")["actual"])
+        facts = with_balloon(facts, actual_bytes, devices)
+    return facts
 
 
 def _query(domain: Any, name: str) -> Any:

@@ -12,20 +12,22 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from livesize.api.vm_changes import VmDevice, VmNote
+from livesize.api.vm_changes import DeviceKind, VmDevice, VmNote, VmTune
 from livesize.api.vm_pins import VmPins
+from livesize.api.vm_size import CellSize, VmTopology
 from livesize.runtime.guest_channels import AGENT_CHANNEL
-from livesize.runtime.libvirt.model import (
-    accelerator_of,
+from livesize.runtime.libvirt.elements import required
+from livesize.runtime.libvirt.memory_xml import (
     alias_of,
     boot_memory,
     max_memory,
     memory_elements,
+    parse_balloon,
+    parse_cells,
     parse_devices,
-    parse_note,
-    parse_pins,
-    required,
 )
+from livesize.runtime.libvirt.model import accelerator_of, parse_note
+from livesize.runtime.libvirt.vcpu_xml import parse_pins, parse_topology, parse_tune
 from livesize.runtime.vm import Accelerator
 
 
@@ -41,6 +43,12 @@ class DomainFacts(msgspec.Struct, frozen=True):
     note: VmNote
     agent_connected: bool
     pins: VmPins
+    tune: VmTune
+    topology: VmTopology | None
+    cells: tuple[CellSize, ...]  # by id; empty: memory cannot be added
+    # What the balloon leaves of the boot memory, or would leave at the next start; None: there is
+    # none.
+    balloon_bytes: int | None
     channels: dict[str, str]  # name to the path of its socket; empty where it does not run
     elements: dict[str, str]  # of each memory device, by its alias: as libvirt wrote it
 
@@ -61,6 +69,10 @@ def parse_facts(xml: str) -> DomainFacts:
         note=parse_note(root),
         agent_connected=agent is not None and agent.get("state") == "connected",
         pins=parse_pins(root),
+        tune=parse_tune(root),
+        topology=parse_topology(root),
+        cells=parse_cells(root),
+        balloon_bytes=parse_balloon(root),
         channels=_channels(root),
         elements={alias_of(one): ET.tostring(one, encoding="unicode") for one in memory},
     )
@@ -86,6 +98,18 @@ def with_current(facts: DomainFacts, devices: Iterable[Mapping[str, Any]]) -> Do
         for device in facts.devices
     )
     return msgspec.structs.replace(facts, devices=current)
+
+
+def with_balloon(
+    facts: DomainFacts, actual_bytes: int, devices: Iterable[Mapping[str, Any]]
+) -> DomainFacts:
+    """With what QEMU says ("query-balloon"): libvirt's own <currentMemory> follows an event. QEMU
+    counts the DIMMs that are plugged in too. The guest's driver says the figure: it is never
+    believed to be more than there can be."""
+    dimms = (one["data"] for one in devices if one.get("type") == DeviceKind.DIMM)
+    left_bytes = actual_bytes - sum(int(dimm["size"]) for dimm in dimms)
+    balloon_bytes = max(0, min(left_bytes, facts.boot_memory_bytes))
+    return msgspec.structs.replace(facts, balloon_bytes=balloon_bytes)
 
 
 def _channels(root: ET.Element) -> dict[str, str]:

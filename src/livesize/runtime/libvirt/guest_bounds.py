@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -15,15 +16,16 @@ import msgspec
 from livesize.api.cpu_list import parse_cpu_list
 from livesize.runtime.interface import RuntimeCallError
 
-MOST_NODES = 64
 _MOST_SECONDS = 2.0**32  # no machine is up for a century
 _BOOT_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_NODE = re.compile(r"[0-9]{1,4}")
 _SHOWN = 40
 
 
 class GuestLimits(msgspec.Struct, frozen=True):
     max_vcpus: int
     max_memory_bytes: int
+    cells: int = 1
 
 
 # JSON has numbers of thousands of digits, which Python refuses to show.
@@ -49,10 +51,29 @@ def check_report(report: GuestReport, limits: GuestLimits) -> None:
     guest_cpus(report.online, limits)
     check_memory(report.mem_total * 1024, report.available * 1024, limits)
     check_boot(report.boot_id, report.uptime)
-    if len(report.nodes) > MOST_NODES:
+    memory_by_node(report.nodes, limits)
+
+
+def memory_by_node(nodes_kib: Mapping[str, int], limits: GuestLimits) -> tuple[int, ...]:
+    """In bytes, by the numbers of the nodes; one that is not named has none."""
+    if len(nodes_kib) > limits.cells:
         raise ImplausibleReportError(
-            f"it names {len(report.nodes)} NUMA nodes, more than {MOST_NODES}"
+            f"it names {len(nodes_kib)} NUMA nodes, and its domain has {limits.cells}"
         )
+    found = [0] * limits.cells
+    for name, amount_kib in nodes_kib.items():
+        if _NODE.fullmatch(name) is None or int(name) >= limits.cells:
+            raise ImplausibleReportError(
+                f"it names the NUMA node {shown(name)}, and its domain has {limits.cells}"
+            )
+        found[int(name)] = amount_kib * 1024
+    if min(found) < 0 or sum(found) > limits.max_memory_bytes:
+        raise ImplausibleReportError(
+            "it says that its NUMA nodes have"
+            f" {shown(', '.join(str(one) for one in found))} bytes of memory,"
+            f" and its domain can have {limits.max_memory_bytes}"
+        )
+    return tuple(found) if nodes_kib else ()
 
 
 def guest_cpus(ranges: str, limits: GuestLimits) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from livesize.runtime.libvirt.guest_bounds import (
     GuestReport,
     ImplausibleReportError,
     guest_cpus,
+    memory_by_node,
 )
 from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.vm import GuestView
@@ -145,9 +146,11 @@ def _guest_view(report: GuestReport, limits: GuestLimits, *, agent: bool) -> Gue
         memory_seen_bytes=report.mem_total * 1024,
         memory_available_bytes=report.available * 1024,
         agent=agent,
+        memory_by_node=memory_by_node(report.nodes, limits),
     )
 
 
-def _shape(guest: GuestView) -> tuple[str, int, int, bool]:
+def _shape(guest: GuestView) -> tuple[object, ...]:
     """What is worth an event when it changes."""
-    return guest.boot_id, guest.vcpus_online, guest.memory_seen_bytes, guest.agent
+    sizes = guest.vcpus_online, guest.memory_seen_bytes, guest.memory_by_node
+    return guest.boot_id, *sizes, guest.agent

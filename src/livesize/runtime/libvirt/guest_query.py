@@ -25,6 +25,7 @@ from livesize.runtime.libvirt.guest_bounds import (
     check_boot,
     check_memory,
     guest_cpus,
+    memory_by_node,
     shown,
 )
 from livesize.runtime.vm import GuestSilentError, GuestView
@@ -35,6 +36,7 @@ _ANSWER_BYTES = 1024 * 1024  # of a list of 16,384 blocks of memory
 _FILE_BYTES = 4096
 _SMALLEST_BLOCK_BYTES = 2 * 1024 * 1024
 _POLL_SECONDS = 0.02
+_NODE_MEMORY = "/sys/devices/system/node/node{}/meminfo"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 # A block that cannot be put into the movable zone stays offline, and the guest's total says so.
@@ -98,6 +100,7 @@ class GuestQuery:
             memory_seen_bytes=seen_bytes,
             memory_available_bytes=available_bytes,
             agent=True,
+            memory_by_node=self._memory_by_node(),
         )
 
     def switch_vcpus(self, count: int) -> None:
@@ -134,6 +137,24 @@ class GuestQuery:
                 " of them in the guest, or boot it with memhp_default_state=online_movable"
             ) from refusal
         return False
+
+    def _memory_by_node(self) -> tuple[int, ...]:
+        """Where there are several. A kernel without NUMA has no such files."""
+        if self._limits.cells == 1:
+            return ()
+        libvirt = load_libvirt()
+        nodes: dict[str, int] = {}
+        for number in range(self._limits.cells):
+            try:
+                content = self._file(_NODE_MEMORY.format(number))
+            except libvirt.libvirtError as refusal:
+                if is_silence(libvirt, refusal):
+                    raise
+                continue
+            lines = (line.removeprefix(f"Node {number} ") for line in content.splitlines())
+            memory = dict(line.split(":", 1) for line in lines if ":" in line)
+            nodes[str(number)] = _kib(memory, "MemTotal") // 1024
+        return memory_by_node(nodes, self._limits)
 
     def _blocks(self) -> list[MemoryBlock]:
         blocks = self._command("guest-get-memory-blocks", list[MemoryBlock])

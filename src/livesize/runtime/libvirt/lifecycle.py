@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from livesize.api.resources import VM_NAME
-from livesize.api.vm_changes import PinVcpus
+from livesize.api.vm_changes import PinVcpus, TuneCpu, VmTune
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.telemetry import get_logger
 from livesize.runtime.interface import ContainerGroup, GoneError, RuntimeCallError
@@ -27,6 +27,7 @@ from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.environment import VmEnvironment, VmThread
 from livesize.runtime.libvirt.files import VmFiles
 from livesize.runtime.libvirt.identity import DomainIdentity
+from livesize.runtime.libvirt.outstanding import BalloonRequest
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, StartedVm, VmRecord
 from livesize.runtime.process.container import UNKNOWN_EXIT_CODE
@@ -163,6 +164,9 @@ class VmLifecycle:
             if self._size.pins != UNPINNED:
                 # Linux before 6.2 forgets what a thread is pinned to when it joins a group.
                 await self._thread.run(self._domain.change, PinVcpus(self._size.pins))
+            if self._size.tune != VmTune():
+                # libvirt starts no domain that has it: it has no controller to do it with.
+                await self._thread.run(self._domain.change, TuneCpu(self._size.tune))
             await self._thread.run(self._domain.release)
             self.note_start(is_released=True)
 
@@ -224,7 +228,14 @@ class VmLifecycle:
             raise self._gone_again()
         self._environment.groups.join(self.group, pid)
         self._set_oom_score(pid)
-        started = StartedVm(pid, ticks, self._environment.clock.now(), self._size.vcpus)
+        balloon_bytes = self._size.balloon_bytes
+        started = StartedVm(
+            pid,
+            ticks,
+            self._environment.clock.now(),
+            self._size.vcpus,
+            balloon=None if balloon_bytes is None else BalloonRequest(balloon_bytes),
+        )
         descriptor = open_process(pid, started_at_ticks(ticks))
         if descriptor is None:
             raise self._gone_again()

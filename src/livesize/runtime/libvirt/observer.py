@@ -10,15 +10,18 @@ import asyncio
 import functools
 from collections.abc import Callable
 
+from livesize.api.vm_changes import Unplug, VmBalloon
 from livesize.runtime.guest_channels import CHANNEL
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt.changes import Correction, DomainReading
 from livesize.runtime.libvirt.connection import DomainEvent
 from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.environment import VmEnvironment, VmThread
+from livesize.runtime.libvirt.facts import DomainFacts
 from livesize.runtime.libvirt.guest_bounds import GuestLimits
 from livesize.runtime.libvirt.guest_link import GuestCallbacks, GuestLink
 from livesize.runtime.libvirt.lifecycle import VmLifecycle
+from livesize.runtime.libvirt.outstanding import BalloonRequest, Unplugs
 from livesize.runtime.libvirt.wait_plan import Look, Pause, Return, WaitObservation, WaitPlan
 from livesize.runtime.libvirt.wakeups import Broadcast, Throttle
 from livesize.runtime.vm import VmView
@@ -39,6 +42,7 @@ class VmObserver:
         domain: Domain,
         thread: VmThread,
         environment: VmEnvironment,
+        limits: GuestLimits,
     ) -> None:
         uid = lifecycle.uid
         self.reading: DomainReading | None = None
@@ -50,14 +54,18 @@ class VmObserver:
         self._environment = environment
         self._changed = Broadcast()
         self._events = Throttle(_TELL_SECONDS, lambda: environment.on_change(uid))
-        limits = GuestLimits(size.max_vcpus, size.max_memory_bytes)
         callbacks = GuestCallbacks(spoke=self._guest_spoke, dropped=self.tell)
         self.guest = GuestLink(uid, domain, thread, limits, environment.clock, callbacks)
+        self.unplugs = Unplugs()
         self._read_at = 0.0
         self._is_reading = False
         self._reads_again = False
         self._waits = 0  # how many look by themselves
         self._is_closed = False
+
+    @property
+    def _is_watched(self) -> bool:
+        return self._lifecycle.is_running and not self._is_closed
 
     def view(self) -> VmView | None:
         """As read last; None before the first reading."""
@@ -65,6 +73,7 @@ class VmObserver:
         if reading is None:
             return None
         live, is_running = reading.live, reading.is_running and self._lifecycle.is_running
+        started = self._lifecycle.started
         return VmView(
             pod_uid=self._uid,
             running=is_running,
@@ -74,7 +83,7 @@ class VmObserver:
             persistent_vcpus=reading.persistent.vcpus,
             boot_memory_bytes=live.boot_memory_bytes,
             max_memory_bytes=min(self._size.max_memory_bytes, live.max_memory_bytes),
-            devices=live.devices,
+            devices=self.unplugs.shown(live.devices),
             persistent_devices=reading.persistent.devices,
             guest=self.guest.view if is_running else None,
             note=live.note,
@@ -83,6 +92,14 @@ class VmObserver:
             persistent_pins=reading.persistent.pins.of(live.vcpus),
             keeps_memory=self._keeps_memory(),
             dropped=self.guest.dropped,
+            technology=self._size.technology,
+            cells=live.cells if self._size.cells else (),
+            balloon=self._balloon(live),
+            persistent_balloon=_persistent_balloon(reading.persistent),
+            topology=live.topology,
+            tune=reading.persistent.tune,
+            persistent_tune=reading.persistent.tune,
+            created_vcpus=0 if started is None else started.vcpus_created,
         )
 
     async def look(self, *, ask_guest: bool) -> VmView:
@@ -134,14 +151,19 @@ class VmObserver:
 
     def heard(self, event: DomainEvent) -> None:
         """libvirt told something of this domain."""
+        self._note(event)
         if event.kind == _MEMORY_MOVED and self._waits and self.guest.speaks_up:
             return  # the guest says it too, and is left in peace until then
         if self._is_reading:
             self._reads_again = True  # what is being read may be from before the event
-        elif self._lifecycle.is_running and not self._is_closed:
+        elif self._is_watched:
             self._is_reading = True
             future = self._thread.begin(self._domain.read)
             future.add_done_callback(functools.partial(self._read_in_passing, event))
+
+    def ask_balloon(self, memory_bytes: int) -> None:
+        """It was asked to leave so much; by what is known, it may have it already."""
+        self._lifecycle.note_start(balloon=BalloonRequest(memory_bytes))
 
     def wake(self) -> None:
         """Have every wait look again."""
@@ -165,8 +187,41 @@ class VmObserver:
         guest, started = self.guest.view, self._lifecycle.started
         return bool(guest and started and started.unmovable_memory_boot == guest.boot_id)
 
+    def _note(self, event: DomainEvent) -> None:
+        """What a reading of the domain will not show."""
+        started = self._lifecycle.started
+        match event.kind:
+            case "DEVICE_REMOVAL_FAILED":
+                self.unplugs.set(event.alias, Unplug.REJECTED)
+            case "DEVICE_REMOVED":
+                self.unplugs.set(event.alias, Unplug.NONE)
+            case "REBOOT":
+                self.unplugs.forget()
+                if started is not None and started.balloon is not None and self._is_watched:
+                    self._lifecycle.note_start(balloon=started.balloon.rebooted())
+            case "CONNECTED":
+                self.unplugs.forget()  # events may have been missed
+            case _:
+                pass
+
+    def _balloon(self, live: DomainFacts) -> VmBalloon | None:
+        if live.balloon_bytes is None:
+            return None
+        started = self._lifecycle.started
+        request = None if started is None else started.balloon
+        requested_bytes = live.balloon_bytes if request is None else request.memory_bytes
+        return VmBalloon(requested_bytes, live.balloon_bytes)
+
+    def _follow_balloon(self, live: DomainFacts) -> None:
+        started = self._lifecycle.started
+        if live.balloon_bytes is not None and started is not None and self._is_watched:
+            request = started.balloon or BalloonRequest(live.balloon_bytes)
+            self._lifecycle.note_start(balloon=request.after(live.balloon_bytes))
+
     def _take(self, reading: DomainReading) -> VmView:
         self.reading, self._read_at = reading, self._environment.clock.now()
+        self._follow_balloon(reading.live)
+        self.unplugs.keep(reading.live.devices)
         self.guest.agent_connected = reading.live.agent_connected
         return self._last_view()
 
@@ -194,3 +249,8 @@ class VmObserver:
         self.tell()
         if again:
             self.heard(event)
+
+
+def _persistent_balloon(persistent: DomainFacts) -> VmBalloon | None:
+    bytes_left = persistent.balloon_bytes
+    return None if bytes_left is None else VmBalloon(bytes_left)

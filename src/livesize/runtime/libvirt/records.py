@@ -20,6 +20,7 @@ import msgspec
 
 from livesize.runtime.cgroups.interface import safe_name
 from livesize.runtime.interface import ContainerConfig, PodConfig
+from livesize.runtime.libvirt.outstanding import BalloonRequest
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.process.records import ContainerExit, read_whole, write_whole
 
@@ -41,6 +42,7 @@ class StartedVm(msgspec.Struct, frozen=True):
     is_released: bool = False  # the guest was let run
     # The guest's boot in which memory went online where its kernel may keep it.
     unmovable_memory_boot: str = msgspec.field(default="", name="kept_memory_boot")
+    balloon: BalloonRequest | None = None  # None: it was not noted, or there is none
 
 
 class PodFolder:

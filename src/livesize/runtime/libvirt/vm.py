@@ -10,7 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from livesize.api.resources import VM_NAME
-from livesize.api.vm_changes import OnlineMemory, PlugVcpus, VmChange
+from livesize.api.vm_changes import (
+    Definition,
+    OnlineMemory,
+    PlugVcpus,
+    SetBalloon,
+    Unplug,
+    UnplugDevice,
+    VmChange,
+)
 from livesize.runtime.interface import ContainerPhase, ContainerView, RuntimeCallError
 from livesize.runtime.libvirt.changes import Correction
 from livesize.runtime.libvirt.code_cache import untouched_regions
@@ -25,6 +33,7 @@ from livesize.runtime.libvirt.observer import VmObserver
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, VmRecord
 from livesize.runtime.vm import Accelerator, VmView
+from livesize.runtime.vm_checks import most_memory
 from livesize.runtime.vm_config import VmConfig
 
 _SHUTDOWN_EVENT = 6  # of LIFECYCLE; its detail says on whose request
@@ -43,14 +52,15 @@ class Vm:
         self.size: VmConfig = config.vm
         self.identity = DomainIdentity(self.size.uid or self.uid, self.uid)
         self._environment = environment
-        limits = GuestLimits(self.size.max_vcpus, self.size.max_memory_bytes)
+        cells = max(1, len(self.size.cells))
+        limits = GuestLimits(self.size.max_vcpus, most_memory(self.size), cells)
         self._domain = Domain(environment.connection, self.identity, limits, environment.clock)
         self._thread = VmThread(self.uid)
         self._lifecycle = VmLifecycle(
             record, folder, environment, owner, self._domain, self._thread
         )
         self._observer = VmObserver(
-            self.size, self._lifecycle, self._domain, self._thread, environment
+            self.size, self._lifecycle, self._domain, self._thread, environment, limits
         )
         self._lifecycle.on_end = self._ended
 
@@ -142,10 +152,25 @@ class Vm:
         elif isinstance(change, OnlineMemory):
             await self._online_memory()
             return
+        elif isinstance(change, UnplugDevice) and change.definition is Definition.LIVE:
+            correction = await self._unplug(change)
         else:
             known = self._observer.reading.live
             correction = await self._thread.run(self._domain.change, change, known)
+        if isinstance(change, SetBalloon) and change.definition is Definition.LIVE:
+            self._observer.ask_balloon(change.memory_bytes)
         self._observer.correct(correction)
+
+    async def _unplug(self, change: UnplugDevice) -> Correction:
+        """The event of what became of it may come before the call returns."""
+        unplugs = self._observer.unplugs
+        before = unplugs.of(change.alias)
+        unplugs.set(change.alias, Unplug.PENDING)
+        try:
+            return await self._thread.run(self._domain.change, change)
+        except RuntimeCallError:
+            unplugs.set(change.alias, before)
+            raise
 
     async def _plug(self, change: PlugVcpus) -> Correction:
         """vCPUs are counted before they are made: after a crash rather too many than too few."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from livesize.api.vm_changes import Unplug, VmBalloon
 from livesize.runtime.vm import VmView
 
 FIRST_LOOK_SECONDS = 0.02
@@ -134,9 +135,12 @@ def may_hold(holds: Callable[[VmView], bool], known: VmView) -> bool:
     """By what the guest has said, if the domain has done by now all that it was asked to: else
     there is no use in looking at the domain yet."""
     moved = tuple(
-        msgspec.structs.replace(one, current_bytes=one.requested_bytes) for one in known.devices
+        msgspec.structs.replace(one, current_bytes=one.requested_bytes)
+        for one in known.devices
+        if one.unplug is not Unplug.PENDING
     )
-    return holds(known) or holds(msgspec.structs.replace(known, devices=moved))
+    balloon = known.balloon and VmBalloon(*(2 * [known.balloon.requested_bytes]))
+    return holds(known) or holds(msgspec.structs.replace(known, devices=moved, balloon=balloon))
 
 
 def is_settled(view: VmView) -> bool:
