@@ -157,6 +157,10 @@ def _running(command: list[str], folder: Path, lock: int) -> Iterator[subprocess
     finally:
         timer.cancel()
         _end(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what was to be written is lost anyway
+                    pipe.close()
     if is_late.is_set():
         raise _late()
 

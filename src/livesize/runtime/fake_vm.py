@@ -93,6 +93,7 @@ class FakeVm:
         self.has_agent = True
         self.offline_bytes = 0  # plugged in, and not used
         self.onlines_by_itself = True
+        self.onlines_vcpus = True  # those plugged in, by itself
         self.agent_may_exec = True
         self.keeps_memory_boot = 0
         self.dropped = ""
@@ -308,7 +309,8 @@ class FakeVm:
         self._check_vcpus(count)
         if count < self.plugged_vcpus:
             raise RuntimeCallError(f"{self.plugged_vcpus} vCPUs are plugged in, more than {count}")
-        self._wanted_online += count - self.plugged_vcpus
+        if self.onlines_vcpus:
+            self._wanted_online += count - self.plugged_vcpus
         self.plugged_vcpus = count
 
     def _unplug(self, count: int) -> None:
