@@ -29,7 +29,7 @@ BOOTSTRAP_SECONDS = 1800
 _END_SECONDS = 10
 _TOOL = "mmdebstrap"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_KEPT_LINES = 12
+_LAST_LINES = 12
 _PROXIES = "apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy"
 
 Report: TypeAlias = Callable[[str], None]
@@ -82,7 +82,7 @@ def bootstrap(
             process.stdin.write(sources)
             process.stdin.close()
         progress = BootstrapProgress()
-        last: deque[str] = deque(maxlen=_KEPT_LINES)
+        last: deque[str] = deque(maxlen=_LAST_LINES)
         for line in process.stdout:
             last.append(line.rstrip())
             if progress.heard(line):
