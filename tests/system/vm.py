@@ -73,13 +73,13 @@ class Vm:
         )
         assert code == 201, answer
 
-    def wait_ready(self, restarts: int = 0) -> None:
+    def wait_ready(self, restarts: int = 0, seconds: float = READY_SECONDS) -> None:
         def ready() -> bool:
             status = self.status
             return status.get("state") == "Running" and status["restartCount"] == restarts
 
-        self.until(ready, f"the guest of {self.name} is heard", READY_SECONDS)
-        self.until(self._agent_answers, "its agent answers", READY_SECONDS)
+        self.until(ready, f"the guest of {self.name} is heard", seconds)
+        self.until(self._agent_answers, "its agent answers", seconds)
 
     def _agent_answers(self) -> bool:
         try:
@@ -162,12 +162,12 @@ class Vm:
 
         return str(self.until(said, f"it says {words}, not: {self.state}", seconds))
 
-    def wait_resized(self) -> None:
+    def wait_resized(self, seconds: float = RESIZED_SECONDS) -> None:
         def done() -> bool:
             # The answer to the PATCH was given: the state is that of the newest request.
             return self.state.get("phase", "None") in ("Done", "None")
 
-        self.until(done, f"the resize of {self.name} is done", RESIZED_SECONDS)
+        self.until(done, f"the resize of {self.name} is done", seconds)
 
     def delete(self) -> None:
         self.up.request("DELETE", self.path)

@@ -136,7 +136,7 @@ def _size(resources: Object | None) -> Object:
     return {side: given[side] for side in ("requests", "limits") if given.get(side)}
 
 
-def _with_cells(sizes: Sizes, cells: list[Object], field: str) -> Sizes:
+def _with_cells(sizes: ContainerSizes, cells: list[Object], field: str) -> ContainerSizes:
     if not cells or VM_NAME not in sizes:
         return sizes
     given = [{"id": cell.get("id"), "memory": cell.get(field)} for cell in cells]

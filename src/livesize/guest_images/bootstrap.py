@@ -29,7 +29,7 @@ BOOTSTRAP_SECONDS = 1800
 _END_SECONDS = 10
 _TOOL = "mmdebstrap"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_KEPT_LINES = 12
+_LAST_LINES = 12
 _PROXIES = "apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy"
 
 Report: TypeAlias = Callable[[str], None]
@@ -82,7 +82,7 @@ def bootstrap(
             process.stdin.write(sources)
             process.stdin.close()
         progress = BootstrapProgress()
-        last: deque[str] = deque(maxlen=_KEPT_LINES)
+        last: deque[str] = deque(maxlen=_LAST_LINES)
         for line in process.stdout:
             last.append(line.rstrip())
             if progress.heard(line):
@@ -157,6 +157,10 @@ def _running(command: list[str], folder: Path, lock: int) -> Iterator[subprocess
     finally:
         timer.cancel()
         _end(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what was to be written is lost anyway
+                    pipe.close()
     if is_late.is_set():
         raise _late()
 

@@ -70,6 +70,7 @@ class FakeVm:
         self.tune = self.persistent_tune = size.tune
         self.boots = 1
         self.has_agent = True
+        self.onlines_vcpus = True  # those plugged in, by itself
         self.agent_may_exec = True
         self.keeps_memory_boot = 0
         self.dropped = ""
@@ -266,7 +267,8 @@ class FakeVm:
             self.end()
             raise GoneError(f"QEMU of pod {self.pod_uid} has created too many vCPUs, and aborted")
         self.created_vcpus = created_vcpus
-        self._wanted_online += count - self.plugged_vcpus
+        if self.onlines_vcpus:
+            self._wanted_online += count - self.plugged_vcpus
         self.plugged_vcpus = count
 
     def _unplug(self, count: int) -> None:

@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from livesize.agent.resize.progress import ProgressLine
 from livesize.agent.shape import Progress
+from livesize.agent.vm.messages import memory_shortfall
 from livesize.api.conditions import find_condition
 from livesize.api.group_changes import SetMemory
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
-from livesize.api.vm_changes import PlugVcpus, SetRequested
+from livesize.api.vm_changes import OnlineVcpus, PlugVcpus, SetRequested
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from unit.agent.vm_world import GIB, MIB, VmWorld
 from virtual_time import virtual_time
@@ -180,7 +182,10 @@ async def test_only_the_newest_word_is_posted_and_not_too_often() -> None:
 
 # A guest that still boots
 
-NOT_HEARD = "the guest has not answered yet; its size is changed when it does"
+NOT_HEARD = (
+    "the guest has not answered yet; its size is changed when it does: it boots, or `livesize logs`"
+    " shows on its console why not"
+)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +247,8 @@ async def test_of_a_guest_that_is_never_heard_it_is_said_what_it_lacks(world: Vm
     await says(world, NOT_HEARD)
     words = (
         "cpu: 2 CPUs are plugged in; the guest does not say whether it uses 2 CPUs:"
-        " it boots, or it has no agent; then install and start qemu-guest-agent in it"
+        " it boots, it hangs (`livesize logs` shows its console), or it has no agent; then install"
+        " and start qemu-guest-agent in it"
     )
     await says(world, words)
     assert state(world)["phase"] == "InProgress"
@@ -333,3 +339,32 @@ async def test_cpu_goes_through_while_memory_is_under_way(world: VmWorld) -> Non
     status = world.api.pod("db")["status"]["virtualMachineStatus"]
     assert "resourceUpdateInProgress" not in status
     assert status["resources"]["limits"] == {"cpu": "3", "memory": "1536Mi"}
+
+
+# A guest as its distribution made it
+
+
+async def test_vcpus_that_stay_offline_are_switched_on_within_the_same_try(world: VmWorld) -> None:
+    """A stock Debian has no rule that does so: nothing fails, and nothing is tried again for it."""
+    await world.set(guest_seconds=60.0)
+    uid = await world.run_vm("db", cpu="1")
+    world.vm(uid).onlines_vcpus = False
+    await world.api.resize("db", "vm", cpu="3")
+    await world.phase("db", "Done")
+    assert world.vm(uid).online_vcpus == 3
+    assert [one for one in world.history if isinstance(one, PlugVcpus | OnlineVcpus)] == [
+        PlugVcpus(3),
+        OnlineVcpus(3),
+    ]
+    assert "ResizeError" not in world.api.event_reasons("db")
+
+
+async def test_a_guest_that_takes_nothing_at_all_is_told_what_its_kernel_needs(
+    world: VmWorld,
+) -> None:
+    view = world.vm(await world.run_vm("db", memory="512Mi")).view()
+    needs = "its kernel needs CONFIG_MEMORY_HOTPLUG and the driver virtio_mem"
+    assert needs not in memory_shortfall(view, GIB), "it has taken some"
+    empty = tuple(replace(device, current_bytes=0) for device in view.devices)
+    assert needs in memory_shortfall(replace(view, devices=empty), GIB)
+    assert needs not in memory_shortfall(replace(view, devices=()), GIB)

@@ -130,7 +130,7 @@ def test_as_many_are_on_as_were_asked_for(present: int, count: int, off_now: set
     everybody = tuple(range(present))
     online = [number for number in everybody if number not in off_now]
     if count > present:
-        with pytest.raises(RuntimeCallError, match="plug them in first"):
+        with pytest.raises(RuntimeCallError, match="after a reboot of the guest"):
             plan_switch(online, everybody[1:], everybody, count)
         return
     on, off = plan_switch(online, everybody[1:], everybody, count)

@@ -7,6 +7,7 @@ widened for gets them narrowed again, and only then (F49).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -251,7 +252,14 @@ async def _vcpus(context: VmStepContext, planned: ConfirmVcpus) -> None:
     def words(view: VmView) -> str:
         return vcpu_progress(view, planned.count)
 
-    view = await _wait(context, confirmed, _Watched(planned.name, _online, words))
+    async def switch_on(view: VmView) -> None:
+        """A stock Debian leaves vCPUs that were plugged in offline, for whoever wants them."""
+        guest, plugged = view.guest, view.plugged_vcpus
+        if guest is not None and guest.agent and guest.vcpus_online < planned.count <= plugged:
+            with contextlib.suppress(RuntimeCallError):  # the plan asks again, and says what failed
+                await context.runtime.change_vm(context.uid, OnlineVcpus(planned.count))
+
+    view = await _wait(context, confirmed, _Watched(planned.name, _online, words, switch_on))
     if view.guest is None:
         raise StepWaitsError(vcpu_lacks(view, planned.count))
     if not confirmed(view):

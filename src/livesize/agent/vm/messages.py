@@ -6,10 +6,13 @@ from collections.abc import Iterable
 
 from livesize.agent.vm.memory.interface import MemoryRefusal
 from livesize.api.quantity import format_memory
-from livesize.api.vm_changes import VmDevice
+from livesize.api.vm_changes import DeviceKind, VmDevice
 from livesize.runtime.vm import VmView
 
-NOT_HEARD = "the guest has not answered yet; its size is changed when it does"
+NOT_HEARD = (
+    "the guest has not answered yet; its size is changed when it does: it boots, or `livesize logs`"
+    " shows on its console why not"
+)
 
 
 def vcpu_progress(view: VmView, count: int) -> str:
@@ -49,6 +52,17 @@ def memory_lacks(view: VmView, unseen_bytes: int | None, refusal: str) -> str:
     return f"{offline} yet"
 
 
+def _takes_none(view: VmView) -> str:
+    """Of one that has not taken anything of what it was offered."""
+    is_virtio_mem = any(device.kind is DeviceKind.VIRTIO_MEM for device in view.devices)
+    if not is_virtio_mem or any(device.current_bytes for device in view.devices):
+        return ""
+    return (
+        "; it has taken none at all: its kernel needs CONFIG_MEMORY_HOTPLUG and the driver"
+        " virtio_mem, loaded (modprobe virtio_mem in the guest)"
+    )
+
+
 def keeps_memory(view: VmView) -> str:
     """Beforehand: what was added may not come back."""
     if not view.keeps_memory:
@@ -64,8 +78,8 @@ def _unheard(view: VmView, what: str) -> str:
     if view.dropped:
         return f"what the guest says cannot be, and is dropped: {view.dropped}"
     return (
-        f"the guest does not say whether it uses {what}: it boots, or it has no agent; then install"
-        " and start qemu-guest-agent in it"
+        f"the guest does not say whether it uses {what}: it boots, it hangs (`livesize logs` shows"
+        " its console), or it has no agent; then install and start qemu-guest-agent in it"
     )
 
 
@@ -126,7 +140,7 @@ def memory_shortfall(view: VmView, wanted_bytes: int) -> str:
     if plugged == wanted_bytes:
         return f"memory: {plugged} bytes are plugged in, but the guest does not see the change"
     if plugged < wanted_bytes:
-        return f"{left}: the guest takes no more"
+        return f"{left}: the guest takes no more{_takes_none(view)}"
     used = plugged - view.guest.memory_available_bytes
     kept = keeps_memory(view)
     return f"{left}: the guest uses {used}{f'; {kept}' if kept else ''}"

@@ -64,7 +64,9 @@ def plan_switch(
     if missing >= 0:
         if missing > len(off):
             raise RuntimeCallError(
-                f"the guest has {len(present)} vCPUs and cannot use {count}; plug them in first"
+                f"the guest's kernel knows {len(present)} vCPUs and cannot use {count}: those that"
+                " were plugged in since its boot it has not taken, as newer kernels do not where"
+                " QEMU emulates them; it has them after a reboot of the guest"
             )
         return tuple(off[:missing]), ()
     movable = [number for number in sorted(online, reverse=True) if number in offlinable]
