@@ -30,7 +30,14 @@ from livesize.api.objects import Object, lookup, without
 from livesize.api.reasons import RESIZE_CONDITIONS, ConditionType, Reason
 from livesize.api.resize_phase import PENDING, REQUEST_STATUS, RequestStatus, ResizePhase
 from livesize.api.resize_policy import shown_policy
-from livesize.api.resources import VM_NAME, resizable_of, same_quantities, stays, vm_container
+from livesize.api.resources import (
+    VM_NAME,
+    resizable_of,
+    same_quantities,
+    size_of,
+    stays,
+    vm_container,
+)
 from livesize.api.vm_as_container import derived_container, is_derived
 from livesize.api.vm_status import vm_as_status
 
@@ -140,20 +147,15 @@ def node_allocation(incoming: Object, served_current: Object) -> list[Object] | 
         return None
     stored = lookup(served_current, "status", "resizeState", "allocated", default=[])
     desired = {
-        container.get("name"): container.get("resources") or {}
-        for container in resizable_of(served_current)
+        container.get("name"): size_of(container) for container in resizable_of(served_current)
     }
     return [
-        # ARK writes requests only: the limits go with them, as the spec asks.
-        {**size, **_limits(desired[size["name"]]), "requests": given[size["name"]]}
+        # ARK writes requests only: limits and cells go with them, as the spec asks.
+        {**size, **desired[size["name"]], "requests": given[size["name"]]}
         if size["name"] in changed
         else size
         for size in stored
     ]
-
-
-def _limits(resources: Object) -> Object:
-    return {"limits": resources["limits"]} if resources.get("limits") else {}
 
 
 def _served_spec(spec: Object, state: Object, allocated: Object) -> Object:

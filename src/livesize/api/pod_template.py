@@ -19,13 +19,9 @@ from livesize.api.quantity import (
     format_memory,
 )
 from livesize.api.resize_policy import normalize_policy_item
-from livesize.api.vm_size import (
-    VM_FIXED,
-    fill_vm,
-    is_filled,
-    vm_overhead_bytes,
-    vm_size_of,
-)
+from livesize.api.resources import cells_of
+from livesize.api.vm_defaults import VM_AMOUNTS, fill_vm, is_filled
+from livesize.api.vm_size import vm_overhead_bytes, vm_size_of
 
 _POD_SPEC: Object = {
     "restartPolicy": "Always",
@@ -124,9 +120,11 @@ def _default_vm_spec(spec: Object) -> Object:
     """Maxima, boot memory and overhead are written down once: later defaults find them there."""
     vm = {"resources": {}, **spec["virtualMachine"]}
     _default_sizes(vm)
-    for part, name in VM_FIXED:
+    for part, name in VM_AMOUNTS:
         if isinstance(vm.get(part), dict) and name in vm[part]:
             vm[part] = {**vm[part], name: canonical_quantity(vm[part][name])}
+    if cells_of(vm):
+        vm["numa"] = {**vm["numa"], "cells": [_default_cell(cell) for cell in cells_of(vm)]}
     filled = {**spec, "virtualMachine": vm}
     if filled.get("containers") == []:
         del filled["containers"]
@@ -139,6 +137,17 @@ def _default_vm_spec(spec: Object) -> Object:
         return filled
     overhead = {"memory": format_memory(vm_overhead_bytes(size))}
     return {**filled, "overhead": {**overhead, **(filled.get("overhead") or {})}}
+
+
+def _default_cell(cell: Any) -> Any:
+    if not isinstance(cell, dict):
+        return cell
+    amounts = {
+        name: canonical_quantity(cell[name])
+        for name in ("memory", "boot")
+        if cell.get(name) is not None
+    }
+    return {**cell, **amounts}
 
 
 def _default_container(container: Any) -> Any:

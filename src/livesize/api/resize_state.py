@@ -107,7 +107,7 @@ def request_resize(
     The request gets the generation after the stored pod's: a change of resources is a change of
     the spec. Of a pod that is not bound, or has ended, nobody needs to be asked.
     """
-    before = {one["name"]: one.get("resources") or {} for one in resizable_of(stored_pod)}
+    before = {one["name"]: size_of(one) for one in resizable_of(stored_pod)}
     changed = [
         size["name"]
         for size in map(size_of, resizable_of(new_spec_pod))

@@ -15,7 +15,7 @@ import msgspec
 from livesize.api.errors import FieldError, FieldErrorKind, forbidden, invalid
 from livesize.api.kinds.pod_resource import PODS
 from livesize.api.objects import Object, lookup, name_of, without
-from livesize.api.quantity import QuantityError
+from livesize.api.quantity import QuantityError, memory_bytes
 from livesize.api.reasons import RESIZE_CONDITIONS
 from livesize.api.resize_phase import REQUEST_STATUS, SCHEDULER_PHASES, RequestStatus, ResizePhase
 from livesize.api.resources import parse_resources, resizable_of
@@ -115,6 +115,7 @@ class _Sides(msgspec.Struct):
 
 class _Size(_Sides):
     name: str = ""
+    cells: None = None  # of a virtual machine: looked at closer
 
 
 class _Actual(msgspec.Struct):
@@ -222,6 +223,23 @@ def _size_errors(pod: Object, sizes: Any, field: str) -> list[FieldError]:
             where, detail = f"{field}[{index}].name", "the pod has no such container"
             errors.append(FieldError(FieldErrorKind.INVALID, where, detail, size.get("name")))
         errors += _quantity_errors(size, f"{field}[{index}]")
+        errors += _cell_errors(size.get("cells"), f"{field}[{index}].cells")
+    return errors
+
+
+def _cell_errors(cells: Any, field: str) -> list[FieldError]:
+    errors = _list_errors(cells, field)
+    if errors or cells is None:
+        return errors
+    for index, cell in enumerate(cells):
+        try:
+            memory_bytes(cell.get("memory"))
+        except QuantityError as error:
+            where = f"{field}[{index}].memory"
+            errors.append(FieldError(FieldErrorKind.INVALID, where, str(error)))
+        if type(cell.get("id")) is not int:
+            detail = "must be an integer"
+            errors.append(FieldError(FieldErrorKind.TYPE_INVALID, f"{field}[{index}].id", detail))
     return errors
 
 

@@ -167,14 +167,24 @@ def container_resources(pod: Object) -> dict[str, Resources]:
     return {container["name"]: resources_of(container) for container in resizable_of(pod)}
 
 
+def cells_of(vm: Object) -> list[Object]:
+    """The NUMA cells of a virtual machine, or of it as a container; none: it has one."""
+    numa = vm.get("numa")
+    cells = numa.get("cells") if isinstance(numa, dict) else None
+    return cells if isinstance(cells, list) else []
+
+
 def size_of(container: Object) -> Object:
-    """A container as {name, requests, limits}: the shape of desired, allocated, newResources."""
+    """A container as {name, requests, limits}: the shape of desired, allocated, newResources; of a
+    virtual machine with NUMA cells also {cells: [{id, memory}]}."""
     resources = container.get("resources") or {}
     size: Object = {"name": container["name"]}
     if requests := resources.get("requests"):
         size["requests"] = requests
     if limits := resources.get("limits"):
         size["limits"] = limits
+    if "numa" in container and (cells := cells_of(container)):
+        size["cells"] = [{"id": cell.get("id"), "memory": cell.get("memory")} for cell in cells]
     return size
 
 
@@ -189,10 +199,24 @@ def same_quantities(left: Object | None, right: Object | None) -> bool:
 
 
 def same_size(left: Object, right: Object) -> bool:
-    """Two resources (or sizes) ask for the same requests and limits."""
-    return same_quantities(left.get("requests"), right.get("requests")) and same_quantities(
-        left.get("limits"), right.get("limits")
+    """Two resources (or sizes) ask for the same requests and limits, and for the same in each
+    cell."""
+    return (
+        same_quantities(left.get("requests"), right.get("requests"))
+        and same_quantities(left.get("limits"), right.get("limits"))
+        and same_cells(left.get("cells"), right.get("cells"))
     )
+
+
+def same_cells(left: list[Object] | None, right: list[Object] | None) -> bool:
+    """Two lists of cells give each the same memory, in whatever order."""
+    if not left and not right:
+        return True
+    return same_quantities(_memory_by_cell(left), _memory_by_cell(right))
+
+
+def _memory_by_cell(cells: list[Object] | None) -> Object:
+    return {str(cell.get("id")): cell.get("memory") for cell in cells or ()}
 
 
 def add(left: Amounts, right: Amounts) -> Amounts:

@@ -1,8 +1,9 @@
 """How large a virtual machine is, how large it can become, and what it costs beside its guest.
 
 vCPUs are the CPU limit (else the request), guest memory is the memory limit (else the request);
-requests are what is scheduled and allocated (decisions 18). Maxima and boot memory are fixed when
-the VM is made: ``fill_vm`` writes them into the spec, and ``keep_vm_fixed`` keeps them there.
+requests are what is scheduled and allocated (decisions 18). With NUMA cells each cell says its
+part of the memory, and no change of the total goes without one (decisions 19). What is fixed when
+the VM is made stands in its spec (vm_defaults.py).
 
 The overhead follows from the maxima alone. A resize therefore never changes it: a pure shrink
 cannot need room, and a change of CPUs leaves the memory of the pod's group as it is.
@@ -11,30 +12,25 @@ cannot need room, and a change of CPUs leaves the memory of the pod's group as i
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
-from livesize.api.objects import Object, evolve, lookup
-from livesize.api.quantity import cpu_milli, format_cpu, format_memory, memory_bytes
-from livesize.api.resources import Resources, is_vm, or_else, parse_resources
+from livesize.api.objects import Object, lookup
+from livesize.api.quantity import cpu_milli, memory_bytes
+from livesize.api.resources import Resources, cells_of, or_else, parse_resources
 
 MEBIBYTE = 2**20
 MEMORY_BLOCK_BYTES = 2 * MEBIBYTE
-MAXIMUM_TIMES = 4
 LARGEST_VCPUS = 255  # more needs an interrupt controller that we do not give
-KERNEL_BOOT_BYTES = 512 * MEBIBYTE
-# A guest keeps books of every page it has, 64 bytes each, where they cannot be taken away: in the
-# memory it boots with. So much of its maximum leaves as much again for everything else.
-BOOT_SHARE = 32
 SMALLEST_BOOT_BYTES = 64 * MEBIBYTE  # no Linux guest of today boots with less
+LEAST_BYTES = 512 * MEBIBYTE  # that a balloon leaves, where neither min nor the boot size is less
 
 # QEMU beside its guest's memory: measured at no more than 54 MiB, and a cache of translated code
 # that is held at 128.
 _EMULATOR_BYTES = 192 * MEBIBYTE
 _VCPU_BYTES = 8 * MEBIBYTE  # KCPU's budget for one that is not enabled; an enabled one needs less
 _PAGE_TABLE_SHARE = 256  # 8 bytes a page, in the tables of QEMU and again in those of the guest
-
-VM_FIXED = (("cpu", "max"), ("memory", "max"), ("memory", "boot"))
 
 
 class Technology(enum.StrEnum):
@@ -97,18 +93,75 @@ class MemoryBase(msgspec.Struct, frozen=True):
     seen_by_node: tuple[int, ...] = ()
 
 
-def vm_size_of(pod: Object, resources: Resources | None = None) -> VmSize:
-    """The size the spec of a (valid) VM pod asks for, or with other ``resources``, for instance
-    the allocated ones, in their place."""
-    vm = fill_vm(pod["spec"]["virtualMachine"])
+def vm_size_of(
+    pod: Object, resources: Resources | None = None, cells: tuple[CellSize, ...] | None = None
+) -> VmSize:
+    """The size the spec of a (valid) VM pod asks for, or with other ``resources`` and ``cells``,
+    for instance the allocated ones (``cell_sizes``), in their place."""
+    vm = pod["spec"]["virtualMachine"]
+    cpu, memory = vm["cpu"], vm["memory"]
     wanted = parse_resources(vm["resources"]) if resources is None else resources
+    boot_bytes = memory_bytes(memory["boot"])
+    technology = technology_of(vm)
     return VmSize(
         vcpus=vcpus_of(wanted),
         memory_bytes=guest_memory_of(wanted),
-        max_vcpus=cpu_milli(vm["cpu"]["max"]) // 1000,
-        max_memory_bytes=memory_bytes(vm["memory"]["max"]),
-        boot_memory_bytes=memory_bytes(vm["memory"]["boot"]),
+        max_vcpus=cpu_milli(cpu["max"]) // 1000,
+        max_memory_bytes=memory_bytes(memory["max"]),
+        boot_memory_bytes=boot_bytes,
+        min_memory_bytes=_least_bytes(vm, technology, boot_bytes),
+        technology=technology,
+        cells=cell_sizes(cells_of(vm)) if cells is None else cells,
+        boot_cells=cell_sizes(cells_of(vm), "boot"),
+        topology=topology_of(vm),
     )
+
+
+def technology_of(vm: Object) -> Technology | None:
+    """The one that spec.virtualMachine names; None where it names none that there is."""
+    named = lookup(vm, "memory", "technology")
+    return Technology(named) if named in tuple(Technology) else None
+
+
+def known_technology(pod: Object) -> Technology | None:
+    """The one that the spec of a VM pod names, else the one with which its node says that
+    it runs; None where neither says it."""
+    named = technology_of(pod["spec"]["virtualMachine"])
+    if named is not None:
+        return named
+    told = lookup(pod, "status", "virtualMachineStatus", "memory", "technology")
+    return Technology(told) if told in tuple(Technology) else None
+
+
+def boots_with_maximum(technology: Technology | None) -> bool:
+    """The guest has all that it may ever have until its balloon has taken some back."""
+    return technology is Technology.BALLOON
+
+
+def topology_of(vm: Object) -> VmTopology | None:
+    cores, threads = lookup(vm, "cpu", "cores"), lookup(vm, "cpu", "threads")
+    if cores is None and threads is None:
+        return None
+    return VmTopology(cores or 1, threads or 1)
+
+
+def cell_sizes(cells: Iterable[Object], field: str = "memory") -> tuple[CellSize, ...]:
+    """The cells of a spec or of a size, by id; ``field``: of which amount."""
+    sizes = (CellSize(cell["id"], memory_bytes(cell[field])) for cell in cells)
+    return tuple(sorted(sizes, key=lambda cell: cell.id))
+
+
+def cells_of_size(size: Object) -> tuple[CellSize, ...]:
+    """Of a VM's {name, requests, limits, cells}."""
+    return cell_sizes(size.get("cells") or ())
+
+
+def _least_bytes(vm: Object, technology: Technology | None, boot_bytes: int) -> int:
+    """Nothing below the boot size without a balloon, which takes from no cell."""
+    if technology in (Technology.VIRTIO_MEM, Technology.DIMM) or cells_of(vm):
+        return 0
+    given = lookup(vm, "memory", "min")
+    return min(LEAST_BYTES, boot_bytes) if given is None else memory_bytes(given)
 
 
 def vcpus_of(resources: Resources) -> int:
@@ -126,48 +179,3 @@ def vm_overhead_bytes(size: VmSize) -> int:
     and page tables; whole MiB."""
     tables = -(-size.max_memory_bytes // (_PAGE_TABLE_SHARE * MEBIBYTE)) * MEBIBYTE
     return _EMULATOR_BYTES + size.max_vcpus * _VCPU_BYTES + tables
-
-
-def fill_vm(vm: Object) -> Object:
-    """``vm`` with maxima and boot memory where they are absent; needs the right shape, and raises
-    QuantityError. Where no size is given there is nothing to fill in."""
-    wanted = parse_resources(vm.get("resources"))
-    vcpus, memory = vcpus_of(wanted), guest_memory_of(wanted)
-    filled = vm
-    if vcpus > 0:
-        largest = max(vcpus, min(MAXIMUM_TIMES * vcpus, LARGEST_VCPUS))
-        filled = _with_default(filled, ("cpu", "max"), format_cpu(1000 * largest))
-    if memory > 0:
-        blocks = -(-memory // MEMORY_BLOCK_BYTES) * MEMORY_BLOCK_BYTES
-        filled = _with_default(filled, ("memory", "max"), format_memory(MAXIMUM_TIMES * blocks))
-        boot = blocks if vm.get("disk") is not None else min(blocks, _kernel_boot_bytes(filled))
-        filled = _with_default(filled, ("memory", "boot"), format_memory(boot))
-    return filled
-
-
-def _kernel_boot_bytes(vm: Object) -> int:
-    books = -(-memory_bytes(vm["memory"]["max"]) // (BOOT_SHARE * MEMORY_BLOCK_BYTES))
-    return max(KERNEL_BOOT_BYTES, books * MEMORY_BLOCK_BYTES)
-
-
-def is_filled(vm: Object) -> bool:
-    """Everything is there that ``vm_size_of`` needs."""
-    return all(lookup(vm, *path) is not None for path in VM_FIXED)
-
-
-def keep_vm_fixed(old: Object, new: Object) -> Object:
-    """``new`` with the maxima, boot memory and overhead of ``old`` where it does not say them: a
-    manifest without them means no other maximum than the one the VM has."""
-    if not is_vm(new) or not is_vm(old):
-        return new
-    kept = new
-    for path in (*(("virtualMachine", *fixed) for fixed in VM_FIXED), ("overhead",)):
-        given, now = lookup(new, "spec", *path), lookup(old, "spec", *path)
-        parent = lookup(new, "spec", *path[:-1], default={})
-        if given is None and now is not None and isinstance(parent, dict):
-            kept = evolve(kept, ("spec", *path), now)
-    return kept
-
-
-def _with_default(vm: Object, path: tuple[str, str], text: str) -> Object:
-    return vm if lookup(vm, *path) is not None else evolve(vm, path, text)

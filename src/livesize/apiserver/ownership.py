@@ -33,6 +33,7 @@ from livesize.api.errors import Cause, StatusError, bad_request, invalid
 from livesize.api.kinds.registry import kind_of
 from livesize.api.objects import Object, evolve, lookup, without
 from livesize.api.patch import PatchError
+from livesize.api.resources import cells_of
 from livesize.api.roles import Role
 from livesize.api.schema.fields import Field
 from livesize.api.write_options import WriteOptions
@@ -202,7 +203,7 @@ def _resized_part(pod: Object) -> Object:
             owned[kind] = [_picked(item) for item in items]
     vm = spec.get("virtualMachine")
     if isinstance(vm, dict):
-        owned["virtualMachine"] = _picked(vm)
+        owned["virtualMachine"] = {**_picked(vm), **_picked_cells(vm)}
     return {"spec": owned} if owned else {}
 
 
@@ -210,6 +211,16 @@ def _picked(item: Any) -> Any:
     if not isinstance(item, dict):
         return item
     return {key: item[key] for key in _RESIZED if key in item}
+
+
+def _picked_cells(vm: Object) -> Object:
+    """Of each NUMA cell the memory: what it boots with is not the resize's."""
+    cells = [
+        {key: cell[key] for key in ("id", "memory") if key in cell}
+        for cell in cells_of(vm)
+        if isinstance(cell, dict)
+    ]
+    return {"numa": {"cells": cells}} if cells else {}
 
 
 def stripped(target: Target, obj: Object) -> Object:

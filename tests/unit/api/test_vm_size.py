@@ -14,13 +14,24 @@ from livesize.api.defaults import default_object
 from livesize.api.kernel_units import CgroupVersion, KernelLimits, pod_kernel
 from livesize.api.kinds.pod import PODS
 from livesize.api.objects import Object, evolve, without
-from livesize.api.resources import Amounts, Resources, format_amounts, parse_resources
+from livesize.api.resources import (
+    Amounts,
+    Resources,
+    format_amounts,
+    parse_resources,
+    size_of,
+    vm_container,
+)
 from livesize.api.validation.objects import validate_create
+from livesize.api.vm_defaults import keep_vm_fixed
+from livesize.api.vm_dimms import DIMM_STEP_BYTES, fewest_dimms, most_in_dimms
 from livesize.api.vm_kernel import VmHolding, report_vm_actual, vm_holding, vm_to_kernel
 from livesize.api.vm_size import (
     MEMORY_BLOCK_BYTES,
+    CellSize,
     VmSize,
-    keep_vm_fixed,
+    VmTopology,
+    cells_of_size,
     vm_overhead_bytes,
     vm_size_of,
 )
@@ -97,8 +108,103 @@ def test_the_size_of_a_vm(resources: Object, more: Any, expected: tuple[int, ...
     pod = vm_pod(resources, **more)
     assert validate_create(PODS, pod) == []
     vcpus, memory, max_vcpus, max_memory, boot = expected
-    size = VmSize(vcpus, memory * MEBIBYTE, max_vcpus, max_memory * MEBIBYTE, boot * MEBIBYTE)
-    assert vm_size_of(pod) == size
+    sizes = (memory * MEBIBYTE, max_memory * MEBIBYTE, boot * MEBIBYTE, min(512, boot) * MEBIBYTE)
+    assert vm_size_of(pod) == VmSize(
+        vcpus=vcpus,
+        memory_bytes=sizes[0],
+        max_vcpus=max_vcpus,
+        max_memory_bytes=sizes[1],
+        boot_memory_bytes=sizes[2],
+        min_memory_bytes=sizes[3],
+    )
+
+
+def cells(*memory: str, **more: Any) -> Object:
+    numa = {"cells": [{"id": index, "memory": text} for index, text in enumerate(memory)]}
+    return {"numa": numa, **more}
+
+
+def test_cells_boot_with_what_they_have_when_the_vm_is_made() -> None:
+    pod = vm_pod(limits("2", "1Gi"), **cells("768Mi", "256Mi"))
+    vm = pod["spec"]["virtualMachine"]
+    assert vm["numa"]["cells"] == [
+        {"id": 0, "memory": "768Mi", "boot": "768Mi"},
+        {"id": 1, "memory": "256Mi", "boot": "256Mi"},
+    ]
+    assert vm["memory"] == {"max": "4Gi", "boot": "1Gi"}
+    size = vm_size_of(pod)
+    assert size.cells == size.boot_cells == cell_sizes_of(768, 256)
+    assert size.min_memory_bytes == 0, "a balloon takes from no cell"
+    grown = {**size_of(vm_container(vm)), "cells": [{"id": 1, "memory": "512Mi"}]}
+    assert cells_of_size(grown) == (CellSize(1, 512 * MEBIBYTE),)
+
+
+def cell_sizes_of(*mebibytes: int) -> tuple[CellSize, ...]:
+    return tuple(CellSize(index, size * MEBIBYTE) for index, size in enumerate(mebibytes))
+
+
+@pytest.mark.parametrize(
+    ("resources", "more", "boot", "least"),
+    [
+        pytest.param(limits("1", "1Gi"), {"technology": "balloon"}, 4096, 512, id="balloon"),
+        pytest.param(
+            limits("1", "256Mi"),
+            {"technology": "balloon", "max": "2Gi", "min": "128Mi"},
+            2048,
+            128,
+            id="balloon that may leave less",
+        ),
+        pytest.param(limits("1", "2Gi"), {"technology": "virtio-mem"}, 512, 0, id="virtio-mem"),
+        pytest.param(limits("1", "1000Mi"), {"technology": "dimm"}, 616, 0, id="whole modules"),
+        pytest.param(
+            limits("1", "33408Mi"),
+            {"technology": "dimm", "max": "33408Mi"},
+            1664,
+            0,
+            id="no more modules than slots: 15 of 2 GiB and one of 1 GiB",
+        ),
+        pytest.param(limits("1", "256Mi"), {"technology": "auto"}, 256, 256, id="auto"),
+    ],
+)
+def test_what_a_vm_boots_with_by_its_technology(
+    resources: Object, more: Object, boot: int, least: int
+) -> None:
+    size = vm_size_of(vm_pod(resources, memory=more))
+    assert size.boot_memory_bytes == boot * MEBIBYTE
+    assert size.min_memory_bytes == least * MEBIBYTE
+    assert size.technology == more["technology"]
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "topology", "count", "largest"),
+    [
+        ("2", {"cores": 2}, 0, "8"),
+        ("4", {"cores": 2, "threads": 2}, 0, "16"),
+        ("96", {"threads": 2, "cores": 6}, 0, "252"),
+        ("1", {}, 3, "3"),
+        ("2", {"cores": 2}, 3, "6"),
+    ],
+)
+def test_the_most_vcpus_come_in_whole_sockets_and_equal_blocks(
+    vcpus: str, topology: Object, count: int, largest: str
+) -> None:
+    memory = ["256Mi"] * count
+    size = limits(vcpus, f"{256 * count}Mi" if count else "256Mi")
+    pod = vm_pod(size, cpu=topology, **(cells(*memory) if count else {}))
+    assert pod["spec"]["virtualMachine"]["cpu"]["max"] == largest
+    given = VmTopology(topology.get("cores", 1), topology.get("threads", 1)) if topology else None
+    assert vm_size_of(pod).topology == given
+
+
+@given(st.integers(0, 40 * 1024), st.integers(0, 16))
+def test_modules_come_to_as_much_as_slots_allow(mebibytes: int, slots: int) -> None:
+    amount = mebibytes * MEBIBYTE
+    found = most_in_dimms(amount, slots)
+    assert found <= amount
+    assert found % DIMM_STEP_BYTES == 0
+    assert fewest_dimms(found) <= slots
+    if found + DIMM_STEP_BYTES <= amount:
+        assert fewest_dimms(found + DIMM_STEP_BYTES) > slots
 
 
 def test_defaults_write_maxima_boot_memory_and_overhead_down_once() -> None:

@@ -46,6 +46,10 @@ def limits(**quantities: Any) -> Object:
     return {"resources": {"limits": {**SIZE, **quantities}}}
 
 
+def cells(*memory: str) -> Object:
+    return {"cells": [{"id": index, "memory": text} for index, text in enumerate(memory)]}
+
+
 LIMITS, REQUESTS = f"{VM}.resources.limits", f"{VM}.resources.requests"
 WHOLE = "a virtual machine has whole CPUs"
 REFUSED = [
@@ -70,14 +74,241 @@ REFUSED = [
         {'limits[cpu]: Invalid value: "0": must be at least 1: the nearest size is 1'},
     ),
     (
-        "cells of NUMA",
-        raw_vm(numa={"cells": [{"id": 0, "memory": "512Mi"}]}),
+        "cells that do not come to the memory",
+        raw_vm(numa=cells("256Mi", "128Mi")),
         {
             (
-                "numa.cells: Forbidden: virtual machines have one NUMA cell so far: leave it out,"
-                " and say the memory in resources and memory.max"
+                'limits[memory]: Invalid value: "512Mi": its NUMA cells have 384Mi together: a'
+                " change of the memory names its cell. For example: livesize resize pod/vm1 --numa"
+                ' 1=256Mi; or set numa.cells to [{"id": 1, "memory": "256Mi"}] beside the memory in'
+                " resources"
             )
         },
+    ),
+    (
+        "no cells",
+        raw_vm(numa={"cells": []}),
+        {"numa.cells: Required value: name the cells, or leave numa out: the VM has one then"},
+    ),
+    (
+        "nine cells",
+        raw_vm(**limits(memory="576Mi"), numa=cells(*["64Mi"] * 9)),
+        {"numa.cells: Too many: 9: a virtual machine has at most 8 cells"},
+    ),
+    (
+        "cells without number and memory",
+        raw_vm(numa={"cells": [{"memory": "512Mi"}, {"id": 1}]}),
+        {
+            "numa.cells[0].id: Required value: a cell is told apart by its number, from 0",
+            "numa.cells[1].memory: Required value: a cell says how much of the memory it has",
+        },
+    ),
+    (
+        "cells with one number, and with one there is not",
+        raw_vm(
+            numa={"cells": [{"id": number, "memory": "256Mi"} for number in (0, 0, 3)]},
+            **limits(memory="768Mi"),
+        ),
+        {
+            "numa.cells[1].id: Duplicate value: 0",
+            ("numa.cells[2].id: Invalid value: 3: cells are numbered from 0: 3 of them up to 2"),
+        },
+    ),
+    (
+        "a cell that is too small, and one of no whole step",
+        raw_vm(numa=cells("32Mi", "245763Ki"), **limits(memory="278531Ki")),
+        {
+            (
+                'memory.boot: Invalid value: "285215744": must be a multiple of 2Mi: the'
+                " nearest sizes"
+                " are 272Mi and 274Mi"
+            ),
+        },
+    ),
+    (
+        "a cell below the least",
+        raw_vm(numa=cells("32Mi", "480Mi")),
+        {
+            (
+                'numa.cells[0].boot: Invalid value: "32Mi": must be at least 64Mi: the'
+                " nearest size is"
+                " 64Mi"
+            )
+        },
+    ),
+    (
+        "a cell below what it boots with",
+        raw_vm(
+            numa={
+                "cells": [
+                    {"id": 0, "memory": "256Mi", "boot": "256Mi"},
+                    {"id": 1, "memory": "256Mi", "boot": "384Mi"},
+                ]
+            },
+        ),
+        {
+            (
+                'numa.cells[1].memory: Invalid value: "256Mi": must be at least 384Mi, the'
+                " memory that"
+                " the cell boots with (numa.cells[1].boot): the nearest size is 384Mi"
+            ),
+        },
+    ),
+    (
+        "cells that boot with something else than the VM",
+        raw_vm(numa=cells("256Mi", "256Mi"), memory={"boot": "256Mi"}),
+        {
+            (
+                'memory.boot: Invalid value: "256Mi": its cells boot with 512Mi together:'
+                " leave it out,"
+                " or say that"
+            )
+        },
+    ),
+    (
+        "vCPUs that do not go into the cells",
+        raw_vm(numa=cells("256Mi", "128Mi", "128Mi"), cpu={"max": "4"}),
+        {
+            (
+                'cpu.max: Invalid value: "4": vCPUs go to 3 cells in equal blocks: the'
+                " nearest sizes"
+                " are 3 and 6"
+            )
+        },
+    ),
+    (
+        "a balloon with cells",
+        raw_vm(numa=cells("256Mi", "256Mi"), memory={"technology": "balloon"}),
+        {
+            (
+                "memory.technology: Forbidden: a balloon takes memory of whichever cell has it: say"
+                " auto, virtio-mem or dimm, or leave numa out"
+            )
+        },
+    ),
+    (
+        "a technology there is not",
+        raw_vm(memory={"technology": "magic"}),
+        {
+            (
+                'memory.technology: Unsupported value: "magic": supported values: "auto",'
+                ' "virtio-mem", "dimm", "balloon"'
+            )
+        },
+    ),
+    (
+        "the least of a balloon without one",
+        raw_vm(memory={"technology": "dimm", "min": "256Mi"}),
+        {
+            (
+                "memory.min: Forbidden: is what a balloon leaves, and technology dimm has"
+                " none: leave"
+                " it out"
+            )
+        },
+    ),
+    (
+        "a balloon that boots with less than the maximum",
+        raw_vm(memory={"technology": "balloon", "boot": "512Mi", "max": "1Gi"}),
+        {
+            (
+                'memory.boot: Invalid value: "512Mi": with a balloon the guest boots with its'
+                " maximum:"
+                " leave it out, or say 1Gi"
+            )
+        },
+    ),
+    (
+        "less than a balloon leaves",
+        raw_vm(**limits(memory="256Mi"), memory={"technology": "balloon"}),
+        {
+            (
+                'limits[memory]: Invalid value: "256Mi": must be at least 512Mi, the least that its'
+                " balloon leaves (memory.min): the nearest size is 512Mi"
+            )
+        },
+    ),
+    (
+        "a least above what it boots with",
+        raw_vm(memory={"technology": "auto", "min": "1Gi", "boot": "512Mi"}),
+        {
+            (
+                'memory.min: Invalid value: "1Gi": must be at most 512Mi, the memory it boots with'
+                " (memory.boot): the nearest size is 512Mi"
+            )
+        },
+    ),
+    (
+        "no whole modules",
+        raw_vm(**limits(memory="1000Mi"), memory={"technology": "dimm", "boot": "512Mi"}),
+        {
+            (
+                'limits[memory]: Invalid value: "1000Mi": what is above the 512Mi it boots with'
+                " comes in modules of 128, 512, 1024 and 2048Mi: the nearest sizes are 896Mi"
+                " and 1Gi"
+            )
+        },
+    ),
+    (
+        "more modules than slots",
+        raw_vm(
+            **limits(memory="33408Mi"),
+            memory={"technology": "dimm", "boot": "512Mi", "max": "64Gi"},
+        ),
+        {
+            (
+                'limits[memory]: Invalid value: "33408Mi": above the 512Mi it boots with'
+                " there are 16"
+                " slots for modules of 128, 512, 1024 and 2048Mi: the nearest size is"
+                " 33280Mi"
+            )
+        },
+    ),
+    (
+        "no whole modules in a cell",
+        raw_vm(
+            **limits(memory="712Mi"),
+            memory={"technology": "dimm", "max": "4Gi"},
+            numa={
+                "cells": [
+                    {"id": 0, "memory": "256Mi", "boot": "256Mi"},
+                    {"id": 1, "memory": "456Mi", "boot": "256Mi"},
+                ]
+            },
+        ),
+        {
+            (
+                'numa.cells[1].memory: Invalid value: "456Mi": what is above the 256Mi it'
+                " boots with"
+                " comes in modules of 128, 512, 1024 and 2048Mi: the nearest sizes are 384Mi"
+                " and 512Mi"
+            )
+        },
+    ),
+    (
+        "no whole sockets",
+        raw_vm(**limits(cpu="3"), cpu={"cores": 2, "max": "5"}),
+        {
+            (
+                'cpu.max: Invalid value: "5": vCPUs come in whole sockets of 2 (cpu.cores times'
+                " threads): the nearest sizes are 4 and 6"
+            )
+        },
+    ),
+    (
+        "a size of no whole sockets",
+        raw_vm(**limits(cpu="3"), cpu={"cores": 2, "threads": 2, "max": "8"}),
+        {
+            (
+                'limits[cpu]: Invalid value: "3": vCPUs come in whole sockets of 4 (cpu.cores times'
+                " threads): the nearest size is 4"
+            )
+        },
+    ),
+    (
+        "a socket without cores",
+        raw_vm(cpu={"cores": 0}),
+        {"cpu.cores: Invalid value: 0: must be between 1 and 255, inclusive"},
     ),
     (
         "not a multiple of 2Mi",
@@ -111,7 +342,7 @@ REFUSED = [
     ),
     (
         "below what it boots with",
-        raw_vm(memory={"boot": "1Gi"}),
+        raw_vm(memory={"boot": "1Gi", "technology": "virtio-mem"}),
         {
             (
                 'limits[memory]: Invalid value: "512Mi": must be at least 1Gi, the memory it boots'
@@ -278,9 +509,9 @@ def changed(*path: str, to: Any) -> Object:
 BIGGER = {"requests": {"cpu": "4", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}
 ONLY = (
     "updates of a virtual machine's pod may not change fields other than"
-    f" `{VM}.resources`,`{VM}.resizePolicy`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
-    " additions to existing tolerations): images, maxima and boot memory are fixed when the VM is"
-    " made"
+    f" `{VM}.resources`,`{VM}.numa.cells[*].memory`,`{VM}.resizePolicy`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations):"
+    " images, maxima, boot memory, technology and topology are fixed when the VM is made"
 )
 QOS = "Pod QOS Class may not change as a result of resizing"
 

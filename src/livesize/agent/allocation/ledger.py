@@ -41,7 +41,8 @@ class StartingSize(msgspec.Struct, frozen=True):
 
 class Allocation(msgspec.Struct, frozen=True):
     """What one pod was promised. Sizes are {name, requests, limits} in the user's own quantities,
-    one for each container in spec order, then one for each sidecar."""
+    one for each container in spec order, then one for each sidecar; that of a virtual machine with
+    NUMA cells has {cells: [{id, memory}]} too."""
 
     uid: str
     namespace: str
@@ -200,7 +201,8 @@ def _with_resource(size: Object, taken: Object, resource: ResourceName) -> Objec
             amounts[resource.value] = taken[side][resource]
         if amounts:
             made[side] = amounts
-    return made
+    with_memory = taken if resource is ResourceName.MEMORY else size
+    return {**made, "cells": with_memory["cells"]} if "cells" in with_memory else made
 
 
 def requests_total(sizes: Iterable[Object]) -> Amounts:

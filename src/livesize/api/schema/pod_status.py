@@ -90,6 +90,31 @@ class VirtualMachineMaximum(Message):
     memory = quantity()
 
 
+class VirtualMachineCellStatus(Message):
+    """One NUMA cell: what it boots with, what it was asked to have, what is plugged into it, and
+    what the guest sees of it."""
+
+    id = integer()
+    boot = quantity()
+    requested = quantity()
+    plugged = quantity()
+    seen = quantity()
+
+
+class VirtualMachineMemoryStatus(Message):
+    """How the memory of the running VM changes, and within which bounds."""
+
+    technology = string(
+        description="The one with which the VM was started: auto, virtio-mem, dimm or balloon."
+    )
+    maxBootTime = quantity(
+        description="What the guest boots with; a balloon gives back no more than that."
+    )
+    current = quantity(description="What the guest has now.")
+    maxExpandable = quantity(description="The most that it can be given while it runs.")
+    cells = list_of(VirtualMachineCellStatus, key="id")
+
+
 class VirtualMachineGuest(Message):
     """What is plugged into the guest, and what the guest itself says."""
 
@@ -130,6 +155,7 @@ class PodVirtualMachineStatus(Message):
     resources = object_of(ResourceRequirements)
     allocatedResources = quantities()
     maximum = object_of(VirtualMachineMaximum)
+    memory = object_of(VirtualMachineMemoryStatus)
     guest = object_of(VirtualMachineGuest)
     devices = list_of(VirtualMachineDevice)
 

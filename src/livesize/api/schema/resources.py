@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from livesize.api.schema.fields import Message, anything, list_of, quantities, string, string_map
+from livesize.api.schema.fields import (
+    Message,
+    anything,
+    integer,
+    list_of,
+    quantities,
+    quantity,
+    string,
+    string_map,
+)
 from livesize.api.schema.support import CLAIMS, used
 
 
@@ -50,9 +59,16 @@ class VolumeResourceRequirements(Message):
     requests = quantities(2)
 
 
+class CellMemory(Message):
+    id = integer()
+    memory = quantity()
+
+
 class ContainerSize(Message):
-    """One container's resources by name: desired, allocated and IBM's newResources."""
+    """One container's resources by name: desired, allocated and IBM's newResources; of a virtual
+    machine with NUMA cells also the memory of each."""
 
     name = string()
     requests = quantities()
     limits = quantities()
+    cells = list_of(CellMemory, key="id")

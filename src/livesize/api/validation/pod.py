@@ -56,7 +56,7 @@ def validate_pod_sizes(pod: Object) -> list[FieldError]:
     never = spec.get("restartPolicy") == "Never"
     errors = _validate_pod_level(spec)
     if is_vm(pod):
-        errors += validate_vm(spec, never=never)
+        errors += validate_vm(pod, never=never)
     for field, container in containers_by_field(pod):
         errors += _validate_sizes(container, field, never=never)
     return errors
@@ -69,7 +69,7 @@ def validate_pod_spec(pod: Object) -> list[FieldError]:
     errors = [*_validate_scalars(spec), *validate_volumes(spec), *validate_placement(spec)]
     errors += [*validate_resize_annotations(pod, never=never), *validate_hooks(pod)]
     if is_vm(pod):
-        errors += validate_vm(spec, never=never)
+        errors += validate_vm(pod, never=never)
     elif not spec.get("containers"):
         errors.append(FieldError(FieldErrorKind.REQUIRED, "spec.containers", ""))
     seen: set[str] = set()

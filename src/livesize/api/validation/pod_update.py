@@ -7,9 +7,10 @@ from typing import Any
 from livesize.api.dialects import strip_dialects
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup, without
-from livesize.api.resources import is_vm
+from livesize.api.resources import cells_of, is_vm
 from livesize.api.validation.pod import validate_pod_spec
 from livesize.api.validation.resize import resize_errors
+from livesize.api.validation.vm_cells import changed_cells
 
 _MAY_CHANGE = (
     "pod updates may not change fields other than `spec.containers[*].resources`,"
@@ -22,9 +23,10 @@ _MAY_CHANGE = (
 )
 _VM_MAY_CHANGE = (
     "updates of a virtual machine's pod may not change fields other than"
-    " `spec.virtualMachine.resources`,`spec.virtualMachine.resizePolicy`,"
+    " `spec.virtualMachine.resources`,`spec.virtualMachine.numa.cells[*].memory`,"
+    "`spec.virtualMachine.resizePolicy`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations):"
-    " images, maxima and boot memory are fixed when the VM is made"
+    " images, maxima, boot memory, technology and topology are fixed when the VM is made"
 )
 _POD_FIELDS = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"})
 _CONTAINER_FIELDS = frozenset({"image", "resources", "resizePolicy"})
@@ -36,14 +38,19 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     """Everything wrong with ``new`` in place of ``old``, apart from metadata and shape."""
     new, old = strip_dialects(new), strip_dialects(old)
     errors = [*_deadline_errors(new, old), *_toleration_errors(new, old), *_grace_errors(new, old)]
-    changed = _other_fields_changed(new, old)
+    moved = changed_cells(new, old)
+    changed = [
+        field
+        for field in _other_fields_changed(new, old)
+        if not (moved and field == "spec.virtualMachine.numa")
+    ]
     if changed:
         may_change = _VM_MAY_CHANGE if is_vm(old) else _MAY_CHANGE
         detail = f"{may_change}; changed: {', '.join(changed)}"
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec", detail))
-    if _same_containers(new, old) and _size_changed(new, old):
+    if _same_containers(new, old) and not moved and _size_changed(new, old):
         errors += resize_errors(new, old)
-    return [*validate_pod_spec(new), *errors]
+    return [*(moved or validate_pod_spec(new)), *errors]
 
 
 def _other_fields_changed(new: Object, old: Object) -> list[str]:
@@ -70,7 +77,20 @@ def _fixed_part(pod: Object) -> Object:
         fixed |= {
             f"virtualMachine.{key}": value for key, value in vm.items() if key not in _VM_FIELDS
         }
+        if cells_of(vm):
+            fixed["virtualMachine.numa"] = _fixed_numa(vm)
     return fixed
+
+
+def _fixed_numa(vm: Object) -> Object:
+    """Without the cells themselves, which have rules of their own, but with what they boot with."""
+    others = {key: value for key, value in vm["numa"].items() if key != "cells"}
+    return others | {
+        f"cells[{cell.get('id')}].{key}": value
+        for cell in cells_of(vm)
+        for key, value in cell.items()
+        if key not in ("id", "memory")
+    }
 
 
 def _same_containers(new: Object, old: Object) -> bool:
@@ -82,8 +102,8 @@ def _same_containers(new: Object, old: Object) -> bool:
 def _size_changed(new: Object, old: Object) -> bool:
     """Resources changed, or the policy of an init container, which only a sidecar may."""
     if is_vm(new):
-        path = ("spec", "virtualMachine", "resources")
-        return bool(lookup(new, *path) != lookup(old, *path))
+        after, before = new["spec"]["virtualMachine"], old["spec"]["virtualMachine"]
+        return any(after.get(key) != before.get(key) for key in ("resources", "numa"))
     return any(
         _picked(new, kind, key) != _picked(old, kind, key)
         for kind, key in (

@@ -12,8 +12,16 @@ from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, evolve, lookup
 from livesize.api.qos import qos_class
 from livesize.api.quantity import QuantityError
-from livesize.api.resources import ResourceName, containers_of, is_vm, same_quantities, stays
+from livesize.api.resources import (
+    ResourceName,
+    cells_of,
+    containers_of,
+    is_vm,
+    same_quantities,
+    stays,
+)
 from livesize.api.validation.pod import validate_pod_sizes
+from livesize.api.validation.vm_cells import changed_cells
 from livesize.api.vm_status import resizable_statuses_of
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -61,7 +69,22 @@ def _take_sizes(old: list[Object], incoming: Any, keeps_policies: bool) -> Any:
 def _take_vm(before: Object | None, incoming: Any, keeps_policies: bool) -> Any:
     if before is None or not isinstance(incoming, dict):
         return incoming
-    return _take_size(before, incoming, keeps_policies)
+    taken = _take_size(before, incoming, keeps_policies)
+    given = incoming.get("numa")
+    if given is None or given == before.get("numa"):
+        return taken
+    return {**taken, "numa": _take_cells(before, given)}
+
+
+def _take_cells(before: Object, given: Any) -> Any:
+    """Of each cell its memory. Those that were added or removed stay so, for validation."""
+    cells = cells_of({"numa": given})
+    known = {cell["id"]: cell for cell in cells_of(before)}
+    taken = [
+        {**known[cell["id"]], "memory": cell.get("memory")} if cell.get("id") in known else cell
+        for cell in cells
+    ]
+    return {**(before.get("numa") or {}), "cells": taken}
 
 
 def _take_size(before: Object, after: Object, keeps_policies: bool) -> Object:
@@ -130,7 +153,7 @@ def resize_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 def _added_or_moved(new: Object, old: Object) -> list[FieldError]:
-    errors = []
+    errors = changed_cells(new, old)
     if is_vm(new) != is_vm(old):
         detail = "a virtual machine may not be added or removed on resize"
         errors.append(FieldError(FieldErrorKind.FORBIDDEN, "spec.virtualMachine", detail))

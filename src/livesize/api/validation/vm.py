@@ -1,45 +1,39 @@
-"""Checks of spec.virtualMachine: what it boots from, and a size it can have (decisions 18).
-
-A size that a VM cannot have is refused with the nearest ones it can.
-"""
+"""Checks of spec.virtualMachine: what it boots from, and whatever vm_sizes.py and vm_cells.py say
+of its size."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from livesize.api.errors import FieldError, FieldErrorKind
 from livesize.api.objects import Object, lookup
-from livesize.api.quantity import NANO, format_memory, memory_bytes, parse_quantity
+from livesize.api.quantity import format_memory, memory_bytes
 from livesize.api.resources import vm_container
 from livesize.api.validation.resources import (
     validate_quantity,
     validate_resize_policy,
     validate_resources,
 )
-from livesize.api.vm_size import (
-    LARGEST_VCPUS,
-    MEMORY_BLOCK_BYTES,
-    SMALLEST_BOOT_BYTES,
-    VM_FIXED,
-    is_filled,
-    vm_overhead_bytes,
-    vm_size_of,
-)
+from livesize.api.validation.vm_cells import cell_shape_errors
+from livesize.api.validation.vm_sizes import FIELD, size_errors, technology_errors, topology_errors
+from livesize.api.vm_defaults import VM_AMOUNTS
+from livesize.api.vm_size import vm_overhead_bytes, vm_size_of
 
-FIELD = "spec.virtualMachine"
 IMAGE_PATHS = (("kernel", "image"), ("kernel", "initrd"), ("disk", "image"))
 
 _IMAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@=-]{0,254}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_COMMAND_LINE = 2000  # what an x86 kernel reads is 2048, and we add a little
-_LARGEST = 2**63 - 1
 _NEEDED = {
     "cpu": "a virtual machine says how many CPUs it has",
     "memory": "a virtual machine says how much memory it has",
+}
+_PLATFORM = {
+    "kubernetes.io/os": ("linux", "virtual machines run on Linux nodes only: leave it out"),
+    "kubernetes.io/arch": (
+        "amd64",
+        "virtual machines are x86-64 machines, and run on nodes that are: leave it out",
+    ),
 }
 _NOT_WITH = {
     "containers": "a pod has either containers or a virtual machine: leave one of the two out",
@@ -49,22 +43,24 @@ _NOT_WITH = {
 }
 
 
-def validate_vm(spec: Object, *, never: bool) -> list[FieldError]:
+def validate_vm(pod: Object, *, never: bool) -> list[FieldError]:
     """Everything wrong with the virtual machine of a pod; ``never``: its restartPolicy is Never."""
+    spec = pod["spec"]
     vm = vm_container(spec["virtualMachine"])
     errors = [
         FieldError(FieldErrorKind.FORBIDDEN, f"spec.{kind}", detail)
         for kind, detail in _NOT_WITH.items()
         if spec.get(kind)
     ]
-    errors += _numa_errors(vm)
+    errors += _platform_errors(spec)
     errors += _boot_errors(vm)
     errors += validate_resize_policy(vm, FIELD, never=never)
     unreadable = [*validate_resources(vm.get("resources") or {}, f"{FIELD}.resources")]
-    for part, name in VM_FIXED:
+    for part, name in VM_AMOUNTS:
         if lookup(vm, part, name) is not None:
             unreadable += validate_quantity(vm[part][name], f"{FIELD}.{part}.{name}")
-    return errors + (unreadable or _missing_size(vm) or _size_errors(spec, vm))
+    unreadable += [*technology_errors(vm), *topology_errors(vm), *cell_shape_errors(vm)]
+    return errors + (unreadable or _missing_size(vm) or size_errors(pod))
 
 
 def validate_vm_overhead(spec: Object) -> list[FieldError]:
@@ -87,15 +83,14 @@ def host_paths(vm: Object) -> list[str]:
     ]
 
 
-def _numa_errors(vm: Object) -> list[FieldError]:
-    if vm.get("numa") is None:
-        return []
-    where = "numa.cells" if isinstance(vm["numa"], dict) and "cells" in vm["numa"] else "numa"
-    detail = (
-        "virtual machines have one NUMA cell so far: leave it out, and say the memory in"
-        " resources and memory.max"
-    )
-    return [FieldError(FieldErrorKind.FORBIDDEN, f"{FIELD}.{where}", detail)]
+def _platform_errors(spec: Object) -> list[FieldError]:
+    """Guests are Linux on x86-64 (F100)."""
+    selected = spec.get("nodeSelector") or {}
+    return [
+        FieldError(FieldErrorKind.FORBIDDEN, f"spec.nodeSelector[{label}]", detail)
+        for label, (fine, detail) in _PLATFORM.items()
+        if isinstance(selected, dict) and selected.get(label, fine) != fine
+    ]
 
 
 def _boot_errors(vm: Object) -> list[FieldError]:
@@ -140,102 +135,3 @@ def _missing_size(vm: Object) -> list[FieldError]:
         for name, detail in _NEEDED.items()
         if name not in given
     ]
-
-
-class _Scale(msgspec.Struct, frozen=True):
-    """The steps in which a VM has one resource, in CPUs or bytes."""
-
-    step: int
-    rule: str
-    format: Callable[[int], str]
-
-
-class _Limit(msgspec.Struct, frozen=True):
-    amount: int
-    why: str = ""
-
-
-_CPUS = _Scale(1, "a virtual machine has whole CPUs", str)
-_BLOCKS = _Scale(MEMORY_BLOCK_BYTES, "must be a multiple of 2Mi", format_memory)
-
-
-def _size_errors(spec: Object, vm: Object) -> list[FieldError]:
-    if not is_filled(vm):
-        # The size was zero, or the pod did not go through defaults.
-        return _wrong_sizes(vm, _bounds(1, LARGEST_VCPUS), _bounds(SMALLEST_BOOT_BYTES, _LARGEST))
-    errors = _fixed_errors(vm)
-    if errors:
-        return errors
-    size = vm_size_of({"spec": spec})
-    cpus = (_Limit(1), _Limit(size.max_vcpus, _maximum("cpu")))
-    boot = f"the memory it boots with ({FIELD}.memory.boot)"
-    memory = (
-        _Limit(size.boot_memory_bytes, boot),
-        _Limit(size.max_memory_bytes, _maximum("memory")),
-    )
-    return _wrong_sizes(vm, cpus, memory)
-
-
-def _bounds(low: int, high: int) -> tuple[_Limit, _Limit]:
-    return _Limit(low), _Limit(high)
-
-
-def _maximum(part: str) -> str:
-    return f"the maximum it was made with ({FIELD}.{part}.max; for more, make it again with more)"
-
-
-def _fixed_errors(vm: Object) -> list[FieldError]:
-    cpus = _bounds(1, LARGEST_VCPUS)
-    blocks = _bounds(SMALLEST_BOOT_BYTES, _LARGEST - _LARGEST % MEMORY_BLOCK_BYTES)
-    checks = (
-        _check(vm["cpu"]["max"], f"{FIELD}.cpu.max", _CPUS, cpus),
-        _check(vm["memory"]["max"], f"{FIELD}.memory.max", _BLOCKS, blocks),
-        _check(vm["memory"]["boot"], f"{FIELD}.memory.boot", _BLOCKS, blocks),
-    )
-    return [error for errors in checks for error in errors]
-
-
-def _wrong_sizes(
-    vm: Object, cpus: tuple[_Limit, _Limit], memory: tuple[_Limit, _Limit]
-) -> list[FieldError]:
-    """The limit says the size, else the request; CPUs are whole in both."""
-    resources = vm.get("resources") or {}
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    errors: list[FieldError] = []
-    for name, scale, bounds in (("cpu", _CPUS, cpus), ("memory", _BLOCKS, memory)):
-        side, says = ("limits", limits) if name in limits else ("requests", requests)
-        field = f"{FIELD}.resources.{side}[{name}]"
-        errors += _check(says[name], field, scale, bounds)
-    if "cpu" in limits and "cpu" in requests and requests["cpu"] != limits["cpu"]:
-        field = f"{FIELD}.resources.requests[cpu]"
-        errors += _check(requests["cpu"], field, _CPUS, cpus)
-    return errors
-
-
-def _check(
-    quantity: Any, field: str, scale: _Scale, bounds: tuple[_Limit, _Limit]
-) -> list[FieldError]:
-    nano = parse_quantity(quantity)
-    low, high = bounds
-    if nano % (scale.step * NANO):
-        wrong = scale.rule
-    elif nano < low.amount * NANO:
-        wrong = _beyond("at least", low, scale)
-    elif nano > high.amount * NANO:
-        wrong = _beyond("at most", high, scale)
-    else:
-        return []
-    detail = f"{wrong}: {_nearest(nano, scale, low.amount, high.amount)}"
-    return [FieldError(FieldErrorKind.INVALID, field, detail, str(quantity))]
-
-
-def _beyond(words: str, limit: _Limit, scale: _Scale) -> str:
-    why = f", {limit.why}" if limit.why else ""
-    return f"must be {words} {scale.format(limit.amount)}{why}"
-
-
-def _nearest(nano: int, scale: _Scale, low: int, high: int) -> str:
-    below = nano // (scale.step * NANO) * scale.step
-    reachable = sorted({max(low, min(size, high)) for size in (below, below + scale.step)})
-    words = "the nearest size is" if len(reachable) == 1 else "the nearest sizes are"
-    return f"{words} {' and '.join(scale.format(size) for size in reachable)}"

@@ -13,7 +13,7 @@ from livesize.api.resize_state import apply_resizing, request_resize
 from livesize.api.roles import Role
 from livesize.api.validation.objects import validate_update
 from livesize.api.validation.resize import keep_policies
-from livesize.api.vm_size import keep_vm_fixed
+from livesize.api.vm_defaults import keep_vm_fixed
 from livesize.api.workloads import template_of
 from livesize.apiserver.admission.mutation import keep_priority
 from livesize.apiserver.object_metadata import prepare_update, with_generation
