@@ -63,7 +63,7 @@ def test_the_eye_is_all_that_the_measured_guest_has_more() -> None:
 @pytest.mark.parametrize("technology", bench_vm.PLUGGED)
 def test_the_measured_vm_is_valid(technology: Technology) -> None:
     pod = default_object(PODS, vm_manifest("vm", 4, 512, technology))
-    validate_create(PODS, pod)
+    assert validate_create(PODS, pod) == []
     assert vm_size_of(pod).technology is technology
 
 
