@@ -1,5 +1,5 @@
 """Loads our plugins for every test: tiers (which, when, how long), leaks (nothing is left), virtual
-time."""
+time, booted guests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester", "tiers", "leaks", "containerd_folders", "virtual_time"]
+pytest_plugins += ["booted_guests"]
 
 # A busy machine is slow, not ill; what a daily run finds it finds again, and new ground is broken
 # by the long runs.

@@ -25,7 +25,7 @@ def clean(*words: str) -> str:
 
 
 def test_a_vm_of_a_dead_directory_is_cleaned_away_and_starts_again_with_it(tmp_path: Path) -> None:
-    with running_vm(tmp_path, cpu="1", memory="512Mi") as vm:
+    with running_vm(tmp_path, "1", "512Mi") as vm:
         uid = json.loads((vm.up.directory / "agent/node.json").read_text())["uid"]
         assert vm.xml().findtext("title") == f"livesize node {uid}"
         qemu = int(vm.status["pid"])

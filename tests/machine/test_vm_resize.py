@@ -4,11 +4,9 @@ condition, one size everywhere, and a guest that lives."""
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +31,7 @@ WORDS = b"the disk has booted\r\n"
 def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
     options = ("--container-log-max-size", "512Ki", "--container-log-max-files", "3")
     directory = tmp_path_factory.mktemp("up")
-    with running_vm(directory, cpu="1", memory="512Mi", options=options) as booted:
+    with running_vm(directory, "1", "512Mi", options=options) as booted:
         yield booted
 
 
@@ -317,20 +315,6 @@ SHRINK_STEPS = [
 ]
 
 
-def kill_agent_at(vm: Vm, step: str, *, cpu: str, memory: str) -> None:
-    """Ask, and let the agent die there; the next one is started."""
-    with tempfile.TemporaryDirectory() as folder:
-        arm = Path(folder, "arm")
-        vm.restart_agent(LIVESIZE_CRASH_AT=f"resize/{step}/before", LIVESIZE_CRASH_ARM=str(arm))
-        arm.write_text("1")
-        assert vm.ask(cpu=cpu, memory=memory)[0] == 200
-        assert vm.up.process is not None
-        vm.up.process.wait(timeout=60)
-        vm.up.process = None
-    vm.restart_agent()
-    vm.wait_resized()
-
-
 def daily(steps: list[str], *chosen: str) -> list[ParameterSet]:
     """Each step, all but the chosen in long runs only."""
     marks = {step: [] if step in chosen else [pytest.mark.matrix] for step in steps}
@@ -343,7 +327,7 @@ def test_the_agent_is_killed_between_two_steps(vm: Vm, step: str) -> None:
     boot_id = vm.boot_id()
     # More than it ever had: otherwise nothing is left to plug in.
     wanted = str(min(6, vm.status["guest"]["vcpusPlugged"] + 1))
-    kill_agent_at(vm, step, cpu=wanted, memory="768Mi")
+    vm.kill_agent_at(step, cpu=wanted, memory="768Mi")
     vm.check(int(wanted), 768)
     assert vm.boot_id() == boot_id
 
@@ -352,19 +336,6 @@ def test_the_agent_is_killed_between_two_steps(vm: Vm, step: str) -> None:
 def test_the_agent_is_killed_between_two_steps_of_a_shrink(vm: Vm, step: str) -> None:
     vm.resize(cpu="2", memory="768Mi")
     boot_id = vm.boot_id()
-    kill_agent_at(vm, step, cpu="1", memory="512Mi")
+    vm.kill_agent_at(step, cpu="1", memory="512Mi")
     vm.check(1, 512)
-    assert vm.boot_id() == boot_id
-
-
-@pytest.mark.matrix
-def test_fifteen_random_resizes_of_one_guest(vm: Vm) -> None:
-    source, boot_id = random.Random(7), vm.boot_id()
-    vm.resize(cpu="1", memory="512Mi")
-    total = vm.memory_total()
-    for _ in range(15):
-        vcpus, memory = source.randint(1, 6), 2 * source.randint(256, 1024)
-        vm.resize(cpu=str(vcpus), memory=f"{memory}Mi")
-        vm.check(vcpus, memory)
-        assert vm.memory_total() - total == (memory - 512) * MIB
     assert vm.boot_id() == boot_id

@@ -18,7 +18,7 @@ from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.vm_changes import OnlineMemory, VmChange
 from livesize.api.vm_size import MemoryBase
-from livesize.runtime.fake_vm import KERNEL_BYTES
+from livesize.runtime.fake_vm_memory import KERNEL_BYTES
 from unit.agent.test_vm_plan import facts, groups, limits, target
 from unit.agent.vm_world import MIB, VmWorld, start_with
 from virtual_time import virtual_time

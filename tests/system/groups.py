@@ -54,6 +54,14 @@ class GroupFiles:
         name = "memory.max" if IS_V2 else "memory.limit_in_bytes"
         (base / self.path / name).write_text(str(limit_bytes))
 
+    def set_cpu_quota(self, quota_us: int) -> None:
+        """Behind the agent's back."""
+        if IS_V2:
+            period = self._read("", "cpu.max").split()[1]
+            (ROOT / self.path / "cpu.max").write_text(f"{quota_us} {period}")
+        else:
+            (ROOT / "cpu" / self.path / "cpu.cfs_quota_us").write_text(str(quota_us))
+
     def memory_usage_bytes(self) -> int:
         return int(self._read("memory", "memory.current" if IS_V2 else "memory.usage_in_bytes"))
 

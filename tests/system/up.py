@@ -37,6 +37,7 @@ class Up:
         self._arguments += ["--runtime", runtime, "--node-name", self.node]
         if allocatable:
             self._arguments += ["--allocatable", allocatable]
+        self.options: tuple[str, ...] = ()  # of each start
         self._log = directory / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
         self._old_kubeconfig = 0
@@ -57,7 +58,7 @@ class Up:
         self._old_kubeconfig = self._kubeconfig_written()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [LIVESIZE, "up", *self._arguments, *more],
+                [LIVESIZE, "up", *self._arguments, *self.options, *more],
                 stdout=log if output is None else output,
                 stderr=log,
                 env={**os.environ, **(environment or {})},

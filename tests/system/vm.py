@@ -10,15 +10,16 @@ import contextlib
 import json
 import os
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import libvirt
 import libvirt_qemu
-import msgspec
 
 from leaks import claim
 from livesize.api.vm_changes import VmNote
@@ -30,26 +31,26 @@ from livesize.runtime.libvirt.identity import domain_name
 from livesize.runtime.libvirt.model import NOTE_KEY, NOTE_URI, render_note
 from system.groups import GroupFiles, group_of
 from system.up import Up
+from system.vm_sizes import (
+    MIB,
+    Device,
+    Sizes,
+    base_bytes,
+    devices_in,
+    dimms_in,
+    has_balloon,
+    is_clear,
+    note_in,
+    persistent_bytes,
+    plugged_in,
+    plugged_in_by_node,
+    requested_bytes,
+    vcpus_of,
+)
 
-MIB = 1 << 20
 READY_SECONDS = 90  # a guest boots in 3 s; under emulation on a busy machine in many more
 RESIZED_SECONDS = 60
 AGENT_SECONDS = 20
-
-
-class Sizes(msgspec.Struct, frozen=True):
-    """One size as it stands in every place that has one; memory in bytes."""
-
-    online: int
-    persistent: int
-    requested: int
-    plugged: int
-    persistent_memory: int
-    note: str
-    pod_quota_us: int | None
-    vm_quota_us: int | None
-    pod_limit: int | None
-    vm_limit: int | None
 
 
 class Vm:
@@ -61,11 +62,11 @@ class Vm:
         self.path = f"/api/v1/namespaces/default/pods/{name}"
         self.libvirt = DataDirectory(up.directory).vms / "libvirt"
 
-    def create(self, cpu: str, memory: str, **vm: Any) -> None:
+    def create(self, cpu: str, memory: str, /, **vm: Any) -> None:
         self.ask_for(cpu, memory, **vm)
         self.wait_ready()
 
-    def ask_for(self, cpu: str, memory: str, **vm: Any) -> None:
+    def ask_for(self, cpu: str, memory: str, /, **vm: Any) -> None:
         """Create it, and do not wait."""
         code, answer = self.up.request(
             "POST", "/api/v1/namespaces/default/pods", manifest(self.name, cpu, memory, **vm)
@@ -137,20 +138,29 @@ class Vm:
 
     # Changing it.
 
-    def ask(self, **size: str) -> tuple[int, dict[str, Any]]:
-        """PATCH requests and limits alike; code and answer."""
-        resources = {"requests": size, "limits": size}
-        return self.up.request(
-            "PATCH",
-            f"{self.path}/resize",
-            {"spec": {"virtualMachine": {"resources": resources}}},
-            "application/merge-patch+json",
-        )
+    def ask(
+        self, cells: Mapping[int, str] | None = None, **size: str
+    ) -> tuple[int, dict[str, Any]]:
+        """PATCH requests and limits alike, and the cells that change; code and answer."""
+        vm: dict[str, Any] = {"resources": {"requests": size, "limits": size}}
+        if cells:
+            named = [{"id": number, "memory": memory} for number, memory in cells.items()]
+            vm["numa"] = {"cells": named}
+        return self.up.patch_resize(self.name, {"spec": {"virtualMachine": vm}})
 
-    def resize(self, **size: str) -> None:
-        code, answer = self.ask(**size)
+    def resize(self, cells: Mapping[int, str] | None = None, **size: str) -> None:
+        code, answer = self.ask(cells, **size)
         assert code == 200, answer
         self.wait_resized()
+
+    def says(self, *words: str, seconds: float = RESIZED_SECONDS) -> str:
+        """Wait until its newest resize says all of that; the whole sentence."""
+
+        def said() -> str:
+            message = str(self.state.get("message", ""))
+            return message if all(word in message for word in words) else ""
+
+        return str(self.until(said, f"it says {words}, not: {self.state}", seconds))
 
     def wait_resized(self) -> None:
         def done() -> bool:
@@ -171,6 +181,20 @@ class Vm:
             self.up.kill()
         self.until(lambda: not self.pod, "the control plane of before is gone")
         self.up.start(environment=environment)
+
+    def kill_agent_at(self, step: str, *, cpu: str, memory: str) -> None:
+        """Ask, and let the agent die before that step; the next one is started, and ends it."""
+        with tempfile.TemporaryDirectory() as folder:
+            arm = Path(folder, "arm")
+            crash = {"LIVESIZE_CRASH_AT": f"resize/{step}/before", "LIVESIZE_CRASH_ARM": str(arm)}
+            self.restart_agent(**crash)
+            arm.write_text("1")
+            assert self.ask(cpu=cpu, memory=memory)[0] == 200
+            assert self.up.process is not None
+            self.up.process.wait(timeout=60)
+            self.up.process = None
+        self.restart_agent()
+        self.wait_resized()
 
     # Asking the guest and the domain.
 
@@ -200,20 +224,52 @@ class Vm:
         with self.domain() as domain:
             domain.destroy()
 
+    def suspend(self) -> None:
+        """Behind the agent's back: the guest does nothing any more, until ``resume``."""
+        with self.domain() as domain:
+            domain.suspend()
+
+    def resume(self) -> None:
+        with self.domain() as domain:
+            domain.resume()
+
+    @contextlib.contextmanager
+    def suspended_while_resizing(self, **size: str) -> Iterator[None]:
+        """Ask, and suspend it as soon as the change is noted: what comes then it cannot do."""
+
+        def suspend() -> None:
+            with self.domain() as domain:
+                began = time.monotonic()
+                while is_clear(note_in(ET.fromstring(domain.XMLDesc()))):
+                    assert time.monotonic() - began < RESIZED_SECONDS, "nothing is noted"
+                domain.suspend()
+
+        with ThreadPoolExecutor(1) as watching:
+            suspending = watching.submit(suspend)
+            code, answer = self.ask(**size)
+            assert code == 200, answer
+            suspending.result()
+        try:
+            yield
+        finally:
+            self.resume()
+
     def persist_vcpus(self, count: int) -> None:
         """Behind the agent's back."""
         with self.domain() as domain:
             domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
 
-    def request_memory(self, device_mib: int) -> None:
-        """Behind the agent's back."""
+    def request_memory(self, device_mib: int, *, persistent: bool = False) -> None:
+        """Behind the agent's back, of its first device."""
+        read = libvirt.VIR_DOMAIN_XML_INACTIVE if persistent else 0
+        write = libvirt.VIR_DOMAIN_AFFECT_CONFIG if persistent else libvirt.VIR_DOMAIN_AFFECT_LIVE
         with self.domain() as domain:
-            device = ET.fromstring(domain.XMLDesc()).find("devices/memory")
+            device = ET.fromstring(domain.XMLDesc(read)).find("devices/memory")
             assert device is not None
             requested = device.find("target/requested")
             assert requested is not None
             requested.text = str(device_mib * 1024)
-            domain.updateDeviceFlags(ET.tostring(device).decode(), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            domain.updateDeviceFlags(ET.tostring(device).decode(), write)
 
     def write_note(self, memory_bytes: int) -> None:
         """Behind the agent's back: as if memory were on its way to that size."""
@@ -250,6 +306,24 @@ class Vm:
     def boot_id(self) -> str:
         return self.guest_file("/proc/sys/kernel/random/boot_id").strip()
 
+    def memory_by_node(self, nodes: int) -> list[int]:
+        """The guest's own total of each of its NUMA nodes."""
+        found = []
+        for node in range(nodes):
+            lines = self.guest_file(f"/sys/devices/system/node/node{node}/meminfo").splitlines()
+            found += [int(line.split()[3]) * 1024 for line in lines if " MemTotal:" in line]
+        return found
+
+    def vcpus_by_socket(self) -> dict[int, int]:
+        """Of those the guest uses, as the guest numbers its sockets."""
+        found: dict[int, int] = {}
+        for one in self._agent("guest-get-vcpus"):
+            if one["online"]:
+                path = f"/sys/devices/system/cpu/cpu{one['logical-id']}/topology"
+                socket = int(self.guest_file(f"{path}/physical_package_id"))
+                found[socket] = found.get(socket, 0) + 1
+        return found
+
     def memory_total(self) -> int:
         lines = self.guest_file("/proc/meminfo").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
@@ -263,12 +337,21 @@ class Vm:
 
     def plugged_bytes(self) -> int:
         """By QEMU itself: libvirt hears of it at most once a second."""
-        query = json.dumps({"execute": "query-memory-devices"})
         with self.domain() as domain:
-            cells = ET.fromstring(domain.XMLDesc()).findall("cpu/numa/cell")
-            answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, query, 0))["return"]
-        base = sum(int(cell.get("memory") or 0) for cell in cells) * 1024
-        return base + sum(int(device["data"]["size"]) for device in answer)
+            live, devices = ET.fromstring(domain.XMLDesc()), _monitor(domain, "memory-devices")
+            return _base(domain, live, devices) + plugged_in(devices)
+
+    def plugged_by_node(self) -> dict[int, int]:
+        """What QEMU has of devices."""
+        with self.domain() as domain:
+            return plugged_in_by_node(_monitor(domain, "memory-devices"))
+
+    def devices(self, *, persistent: bool = False) -> list[Device]:
+        return devices_in(self.xml(libvirt.VIR_DOMAIN_XML_INACTIVE if persistent else 0))
+
+    def dimms(self, *, persistent: bool = False) -> list[int]:
+        """MiB of each, the largest first."""
+        return dimms_in(self.xml(libvirt.VIR_DOMAIN_XML_INACTIVE if persistent else 0))
 
     def beside_the_guest(self) -> int:
         """Bytes in the VM's group that are neither its guest's memory nor a cache of files."""
@@ -282,16 +365,22 @@ class Vm:
         ended = self.until(lambda: (told := ask())["exited"] and told, f"{script} has ended", 60)
         assert ended["exitcode"] == 0, ended
 
-    def sizes(self) -> Sizes:
-        live, persistent = self.xml(), self.xml(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    def sizes(self, *, heard: bool = True) -> Sizes:
+        """Not ``heard``: of a guest that hangs, whose vCPUs are then none."""
+        with self.domain() as domain:
+            live = ET.fromstring(domain.XMLDesc())
+            persistent = ET.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+            devices = _monitor(domain, "memory-devices")
+            base = _base(domain, live, devices)
         group, pod = self.group, self.group.pod()
         return Sizes(
-            online=self.online_vcpus(),
-            persistent=_vcpus(persistent),
-            requested=_memory(live, "requested"),
-            plugged=self.plugged_bytes(),
-            persistent_memory=_memory(persistent, "requested"),
-            note="".join(live.find("metadata").itertext()).strip(),  # type: ignore[union-attr]
+            online=self.online_vcpus() if heard else 0,
+            persistent=vcpus_of(persistent),
+            requested=requested_bytes(live, base),
+            plugged=base + plugged_in(devices),
+            persistent_memory=persistent_bytes(persistent),
+            note=note_in(live),
+            persistent_note=note_in(persistent),
             pod_quota_us=pod.cpu_quota_us(),
             vm_quota_us=group.cpu_quota_us(),
             pod_limit=pod.memory_limit_bytes(),
@@ -307,7 +396,10 @@ class Vm:
         assert (found.pod_limit, found.vm_limit) == (limit, limit), found
         quota = 100_000 * vcpus
         assert (found.pod_quota_us, found.vm_quota_us) == (quota, quota), found
-        assert "null" in found.note or "1" not in found.note, f"a note is left: {found.note}"
+        assert is_clear(found.note), f"a note is left: {found.note}"
+        assert is_clear(found.persistent_note), f"a note is left: {found.persistent_note}"
+        live, persistent = self.devices(), self.devices(persistent=True)
+        assert live == persistent, "each device by its alias, size and node"
         pod = self.pod
         assert (
             pod["status"]["virtualMachineStatus"]["resources"]
@@ -327,7 +419,7 @@ class Vm:
         return json.loads(answer)["return"]
 
 
-def manifest(name: str, cpu: str, memory: str, **vm: Any) -> dict[str, Any]:
+def manifest(name: str, cpu: str, memory: str, /, **vm: Any) -> dict[str, Any]:
     size = {"cpu": cpu, "memory": memory}
     return {
         "apiVersion": "v1",
@@ -346,6 +438,11 @@ def manifest(name: str, cpu: str, memory: str, **vm: Any) -> dict[str, Any]:
     }
 
 
+def cells(*memory: str) -> dict[str, Any]:
+    """spec.virtualMachine.numa with that in each, by id."""
+    return {"cells": [{"id": number, "memory": text} for number, text in enumerate(memory)]}
+
+
 def install_images(directory: Path) -> None:
     install_guest(build_guest(default_cache_dir()), DataDirectory(directory).vm_images)
 
@@ -356,20 +453,23 @@ def running_up_for_vms(directory: Path, *options: str) -> Iterator[Up]:
     up = Up(directory, allocatable="cpu=16,memory=8Gi")
     install_images(directory)
     claim(f"{up.node}-vms", directory)
+    up.options = options
     try:
-        up.start(*options)
+        up.start()
         yield up
     finally:
         up.end()
 
 
 @contextlib.contextmanager
-def running_vm(directory: Path, cpu: str, memory: str, options: Sequence[str] = ()) -> Iterator[Vm]:
+def running_vm(
+    directory: Path, cpu: str, memory: str, /, *, options: Sequence[str] = (), **vm: Any
+) -> Iterator[Vm]:
     """A `livesize up` with one VM whose guest has booted."""
     with running_up_for_vms(directory, *options) as up:
-        vm = Vm(up)
-        vm.create(cpu, memory)
-        yield vm
+        made = Vm(up)
+        made.create(cpu, memory, **vm)
+        yield made
 
 
 def _resident_bytes(pid: int, at_least_bytes: int) -> int:
@@ -384,14 +484,11 @@ def _resident_bytes(pid: int, at_least_bytes: int) -> int:
     return resident
 
 
-def _vcpus(domain: ET.Element) -> int:
-    vcpu = domain.find("vcpu")
-    assert vcpu is not None
-    return int(vcpu.get("current") or vcpu.text or 0)
+def _monitor(domain: Any, what: str) -> Any:
+    query = json.dumps({"execute": f"query-{what}"})
+    return json.loads(libvirt_qemu.qemuMonitorCommand(domain, query, 0))["return"]
 
 
-def _memory(domain: ET.Element, what: str) -> int:
-    """The cells' memory and what the devices have of it; KiB everywhere in libvirt's answers."""
-    cells = sum(int(cell.get("memory") or 0) for cell in domain.findall("cpu/numa/cell"))
-    devices = domain.findall(f"devices/memory/target/{what}")
-    return 1024 * (cells + sum(int(device.text or 0) for device in devices))
+def _base(domain: Any, live: ET.Element, devices: list[Any]) -> int:
+    balloon = _monitor(domain, "balloon") if has_balloon(live) else None
+    return base_bytes(live, balloon, devices)

@@ -100,7 +100,13 @@ class Agent:
         supply = self.settings.cpus
         cpus = None if supply is None else CpuAssigner(supply, ledger)
         features = self._dependencies.machine.features
-        judge = Judge(ledger, runs_vms=self.vms is not None, cpus=cpus, features=features)
+        judge = Judge(
+            ledger,
+            runs_vms=self.vms is not None,
+            cpus=cpus,
+            features=features,
+            technology=self.settings.memory_technology,
+        )
         self._admission = NodeAdmission(ledger, judge)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks

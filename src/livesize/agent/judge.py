@@ -28,7 +28,9 @@ from livesize.agent.allocation.ledger import (
     Allocation,
     Ledger,
     StartingSize,
+    footprint_of,
     pod_requests,
+    requests_total,
     sizes_equal,
     with_resource,
 )
@@ -45,8 +47,19 @@ from livesize.api.resize_state import (
     phase_of,
     resize_state,
 )
-from livesize.api.resources import ResourceName, init_containers_of, resizable_of, size_of, stays
+from livesize.api.resources import (
+    NOTHING,
+    Amounts,
+    ResourceName,
+    init_containers_of,
+    is_vm,
+    maximum,
+    resizable_of,
+    size_of,
+    stays,
+)
 from livesize.api.runtime_features import NO_FEATURES, RuntimeFeatures
+from livesize.api.vm_size import Technology, boots_with_maximum, known_technology, vm_size_of
 
 
 class RefusedResize(msgspec.Struct, frozen=True):
@@ -66,13 +79,15 @@ class Judge:
         runs_vms: bool = False,
         cpus: CpuAssigner | None = None,
         features: RuntimeFeatures = NO_FEATURES,
+        technology: Technology = Technology.VIRTIO_MEM,
     ) -> None:
         """``cpus``: under the static CPU policy, who has which alone; ``features``: of the runtime
-        of containers."""
+        of containers; ``technology``: of VMs that say none."""
         self._ledger = ledger
         self._features = features
         self._runs_vms = runs_vms
         self._cpus = cpus
+        self._technology = technology
         self._refusals: dict[str, RefusedResize] = {}
         self._pods: dict[str, Object] = {}  # of the refused, as last seen
 
@@ -81,14 +96,8 @@ class Judge:
 
     def admit(self, pod: Object, *, already_runs: bool) -> Admission:
         """A pod this node does not know yet. One that already runs here was admitted before."""
-        uid = uid_of(pod)
-        room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(uid))
-        verdict: Admission = (
-            Admit()
-            if already_runs
-            else judge_new(pod, room, runs_vms=self._runs_vms, features=self._features)
-        )
         entry = self._first_allocation(pod)
+        verdict: Admission = Admit() if already_runs else self._judge_new(pod, entry)
         assigned = self._assign(pod, entry.allocated)
         match verdict, assigned:
             case Admit(), Assigned(cpus=cpus) if not already_runs:
@@ -103,6 +112,16 @@ class Judge:
             case _:
                 pass
         return verdict
+
+    def _judge_new(self, pod: Object, entry: Allocation) -> Admission:
+        room = NodeRoom(self._ledger.allocatable, self._ledger.used_by_others(entry.uid))
+        return judge_new(
+            pod,
+            room,
+            kept=footprint_of(entry),
+            runs_vms=self._runs_vms,
+            features=self._features,
+        )
 
     def restore_promise(self, pod: Object) -> Allocation | None:
         """A resize that is Done, by the API server, and that this node has forgotten.
@@ -246,6 +265,7 @@ class Judge:
             generation=generation,
             allocated=sizes,
             actuated=sizes,
+            held=self._held_from_the_start(pod, sizes),
             overhead=lookup(pod, "spec", "overhead", default={}),
             arrival=self._ledger.next_arrival(),
             starting=tuple(
@@ -253,3 +273,16 @@ class Judge:
                 for one in init_containers_of(pod)
             ),
         )
+
+    def _held_from_the_start(self, pod: Object, sizes: tuple[Object, ...]) -> Amounts:
+        """A VM with a balloon boots with its maximum, and has that until it was applied that its
+        guest gives it back (decisions 46)."""
+        if not is_vm(pod):
+            return NOTHING
+        technology = known_technology(pod) or self._technology
+        if not boots_with_maximum(technology):
+            return NOTHING
+        most_bytes = vm_size_of(pod).max_memory_bytes
+        requested = requests_total(sizes)
+        held = maximum(requested, Amounts(memory_bytes=most_bytes))
+        return NOTHING if held == requested else held

@@ -21,6 +21,7 @@ from livesize.agent.vm.report import (
     steadied,
     vm_held,
     with_mark,
+    with_migratable,
 )
 from livesize.agent.vm.sizes import overhead_of
 from livesize.api.conditions import find_condition, set_conditions
@@ -401,6 +402,7 @@ def _conditions(
         {"type": _READY, **_behind_gates(facts.pod, readiness), **seen},
     ]
     conditions = set_conditions(conditions, news, now)
+    conditions = with_migratable(conditions, facts.snapshot.vm, now)
     return with_mark(conditions, now, safe=_is_safe_to_hotplug(facts))
 
 

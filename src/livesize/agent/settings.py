@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from livesize.agent.cpus.plan import CpuSupply
+from livesize.api.vm_size import Technology
 
 ACCEPT_DELAY_SECONDS = 0.005
 _SLOW_CALLS_SECONDS = 0.1
@@ -30,6 +31,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     object_wait_seconds: float = 2.0  # a ConfigMap or Secret that is missing is asked for again
     object_refresh_seconds: float = 30.0  # files in volumes follow their objects within that
     scheduler_seconds: float = 0.0  # so long the scheduler is given to judge a resize first
+    memory_technology: Technology = Technology.AUTO  # of VMs that do not name one
     guest_seconds: float = 10.0  # a guest that does nothing for so long has not confirmed
     boot_seconds: float = 120.0  # so long after its start a guest may not have been heard yet
     progress_seconds: float = 0.5  # how far a long change is, is told at most this often

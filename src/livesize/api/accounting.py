@@ -9,6 +9,7 @@
 - ``fits_growing``: the same for a pod that is there already.
 
 A virtual machine counts as one container; what QEMU needs beside the guest is in spec.overhead.
+One with a balloon counts with all that it boots with until its guest has given it back.
 All sums are complete: None never comes out of here, except for limits in ``charge``.
 """
 
@@ -24,6 +25,7 @@ from livesize.api.resize_phase import UNFINISHED, ResizePhase
 from livesize.api.resize_state import allocated_sizes, is_terminal, phase_of
 from livesize.api.resources import (
     NOTHING,
+    VM_NAME,
     ZERO,
     Amounts,
     ResourceName,
@@ -31,6 +33,7 @@ from livesize.api.resources import (
     add,
     containers_of,
     init_containers_of,
+    is_vm,
     maximum,
     moments,
     or_zero,
@@ -41,6 +44,7 @@ from livesize.api.resources import (
     stays,
     total,
 )
+from livesize.api.vm_balloon import held_by_guest
 from livesize.api.vm_status import resizable_statuses_of
 
 
@@ -151,7 +155,8 @@ def footprint(pod: Object) -> Amounts:
             name: maximum(size, actual.get(name, Resources()).requests)
             for name, size in allocated.items()
         }
-    return _with_overhead(pod, _whole_pod(pod, lambda c: allocated[c["name"]]))
+    held = _held_by_guest(pod)
+    return _with_overhead(pod, _whole_pod(pod, lambda c: maximum(allocated[c["name"]], held)))
 
 
 def charge(pod: Object) -> Resources:
@@ -161,18 +166,20 @@ def charge(pod: Object) -> Resources:
         return Resources(ZERO, ZERO)
     actual, allocated = actual_resources(pod), _allocated(pod)
     refused = phase_of(pod) is ResizePhase.INFEASIBLE
-    sizes = allocated_sizes(pod)
+    sizes, guest = allocated_sizes(pod), _held_by_guest(pod)
 
     def requests(container: Object) -> Amounts:
         name = container["name"]
         held = maximum(allocated[name], actual.get(name, Resources()).requests)
+        held = maximum(held, guest)
         return held if refused else maximum(held, resources_of(container).requests)
 
     def limits(container: Object) -> Amounts:
         name = container["name"]
         held = actual.get(name, Resources()).limits
         desired = parse_resources(sizes[name]) if refused else resources_of(container)
-        return maximum(held, desired.limits)
+        limits = maximum(held, desired.limits)
+        return limits if limits.memory_bytes is None else maximum(limits, guest)
 
     return Resources(
         requests=_with_overhead(pod, _whole_pod(pod, requests)),
@@ -195,6 +202,13 @@ def _if_larger(requested: int | None, held: int | None) -> int | None:
 
 def _allocated(pod: Object) -> dict[str, Amounts]:
     return {name: parse_resources(size).requests for name, size in allocated_sizes(pod).items()}
+
+
+def _held_by_guest(pod: Object) -> Amounts:
+    """Of a virtual machine, its only container."""
+    if not is_vm(pod):
+        return NOTHING
+    return Amounts(memory_bytes=held_by_guest(pod, allocated_sizes(pod)[VM_NAME]))
 
 
 def _with_overhead(pod: Object, amounts: Amounts) -> Amounts:

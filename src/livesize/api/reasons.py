@@ -20,6 +20,7 @@ class ConditionType(enum.StrEnum):
     POD_RESIZE_PENDING = "PodResizePending"
     POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
     SAFE_TO_HOTPLUG = "SafeToHotplug"
+    LIVE_MIGRATABLE = "LiveMigratable"
     DISRUPTION_TARGET = "DisruptionTarget"
     DISRUPTION_ALLOWED = "DisruptionAllowed"
     REPLICA_FAILURE = "ReplicaFailure"
@@ -38,6 +39,8 @@ RESIZE_CONDITIONS = frozenset(
 
 class Reason(enum.StrEnum):
     """Reasons in conditions, container states and pod statuses."""
+
+    VCPUS_UNPLUGGED = "VcpusUnplugged"
 
     UNRESIZABLE = "Unresizable"
     RESIZER_FAILED = "ResizerFailed"

@@ -215,11 +215,7 @@ def _picked(item: Any) -> Any:
 
 def _picked_cells(vm: Object) -> Object:
     """Of each NUMA cell the memory: what it boots with is not the resize's."""
-    cells = [
-        {key: cell[key] for key in ("id", "memory") if key in cell}
-        for cell in cells_of(vm)
-        if isinstance(cell, dict)
-    ]
+    cells = [{key: cell[key] for key in ("id", "memory") if key in cell} for cell in cells_of(vm)]
     return {"numa": {"cells": cells}} if cells else {}
 
 

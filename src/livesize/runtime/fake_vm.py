@@ -3,8 +3,8 @@
 Left alone, the guest boots at once, brings every vCPU online and takes or gives back memory as
 soon as it is asked. It can be held (it does nothing until it is released, or takes single steps),
 silent (nobody hears it, and its agent does not answer), keep memory it has in use (it gives back
-only a part), leave added memory offline until its agent brings it online, and reboot. What happens
-to it wakes whoever waits for it.
+only a part), refuse to let go of DIMMs, leave added memory offline until its agent brings it
+online, and reboot (fake_vm_memory.py). What happens to it wakes whoever waits for it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from msgspec.structs import replace
-
 from livesize.api.vm_changes import (
-    Definition,
-    DeviceChange,
-    DeviceKind,
     OnlineMemory,
     OnlineVcpus,
     PersistVcpus,
@@ -32,14 +27,11 @@ from livesize.api.vm_changes import (
     UnplugVcpus,
     VcpuChange,
     VmChange,
-    VmDevice,
     VmNote,
     WriteNote,
-    device_named,
-    total_bytes,
 )
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 from livesize.machinery.clock import Clock
+from livesize.runtime.fake_vm_memory import FakeMemory
 from livesize.runtime.interface import GoneError, RuntimeCallError
 from livesize.runtime.vm import (
     Accelerator,
@@ -47,13 +39,8 @@ from livesize.runtime.vm import (
     GuestView,
     VmView,
     check_pins,
-    check_requested,
-    require_device,
 )
 from livesize.runtime.vm_config import VmConfig
-
-KERNEL_BYTES = 96 * 1024 * 1024  # of the guest's memory, never seen in its MemTotal
-_GUEST_USE_BYTES = 32 * 1024 * 1024
 
 
 class FakeVm:
@@ -74,25 +61,14 @@ class FakeVm:
         self.running = True
         self.plugged_vcpus = size.vcpus
         self.persistent_vcpus = size.vcpus
-        # Without DIMMs, which are counted by themselves.
-        self._virtio_mem = tuple(one for one in size.devices if one.kind is DeviceKind.VIRTIO_MEM)
-        self.requested_bytes = total_bytes(size.boot_memory_bytes, self._virtio_mem)
-        self.plugged_bytes = self.persistent_bytes = self.requested_bytes
-        dimms = tuple(one for one in size.devices if one.kind is DeviceKind.DIMM)
-        self._dimms = {
-            Definition.LIVE: tuple(replace(one, current_bytes=one.size_bytes) for one in dimms),
-            Definition.PERSISTENT: dimms,
-        }
-        self._leaving: set[str] = set()  # DIMMs that the guest was asked to let go of
+        self.created_vcpus = size.vcpus
+        self.memory = FakeMemory(size)
         self.online_vcpus = size.vcpus
-        self.used_bytes = _GUEST_USE_BYTES
         self.note = VmNote()
         self.pins = self.persistent_pins = size.pins
-        self.tune = size.tune
+        self.tune = self.persistent_tune = size.tune
         self.boots = 1
         self.has_agent = True
-        self.offline_bytes = 0  # plugged in, and not used
-        self.onlines_by_itself = True
         self.agent_may_exec = True
         self.keeps_memory_boot = 0
         self.dropped = ""
@@ -121,9 +97,13 @@ class FakeVm:
 
     def move_memory(self, step_bytes: int) -> None:
         """A held guest takes or gives back that much of what it was asked for, and no more."""
-        left = self.requested_bytes - self.plugged_bytes
-        self.plugged_bytes += max(-step_bytes, min(step_bytes, left))
+        self.memory.step(step_bytes)
         self._tell()
+
+    def keep_dimms(self, *, keeps: bool = True) -> None:
+        """Its kernel holds memory on them for itself: it refuses to let go of any."""
+        self.memory.keeps_dimms = keeps
+        self._settle()
 
     def be_silent(self) -> None:
         """Nobody hears the guest, and nothing asked of its agent is answered."""
@@ -141,7 +121,7 @@ class FakeVm:
 
     def use_memory(self, used_bytes: int) -> None:
         """What the guest's workload holds, and therefore does not give back."""
-        self.used_bytes = used_bytes
+        self.memory.used_bytes = used_bytes
         self._settle()
 
     def reboot(self) -> None:
@@ -149,8 +129,7 @@ class FakeVm:
         self.boots += 1
         self._booted_at = self._clock.now()
         self._wanted_online = self.plugged_vcpus
-        if not self.onlines_by_itself:
-            self.offline_bytes = self.plugged_bytes - self.size.boot_memory_bytes
+        self.memory.reboot()
         self._settle()
 
     # What the driver asks.
@@ -165,8 +144,8 @@ class FakeVm:
             persistent_vcpus=self.persistent_vcpus,
             boot_memory_bytes=self.size.boot_memory_bytes,
             max_memory_bytes=self.size.max_memory_bytes,
-            devices=self._devices(),
-            persistent_devices=self._persistent_devices(),
+            devices=self.memory.devices,
+            persistent_devices=self.memory.persistent_devices,
             guest=self._guest() if self.running and not self._is_silent else None,
             note=self.note,
             read_at=self._clock.now(),
@@ -178,26 +157,47 @@ class FakeVm:
             cells=self.size.cells,
             topology=self.size.topology,
             tune=self.tune,
-            persistent_tune=self.tune,
+            persistent_tune=self.persistent_tune,
+            balloon=self.memory.balloon,
+            persistent_balloon=self.memory.persistent_balloon,
+            created_vcpus=self.created_vcpus,
         )
 
-    def _devices(self) -> tuple[VmDevice, ...]:
-        virtio_mem = tuple(
-            replace(
-                one,
-                requested_bytes=self.requested_bytes - self.size.boot_memory_bytes,
-                current_bytes=self.plugged_bytes - self.size.boot_memory_bytes,
-            )
-            for one in self._virtio_mem
-        )
-        return (*virtio_mem, *self._dimms[Definition.LIVE])
+    @property
+    def requested_bytes(self) -> int:
+        return self.memory.requested_bytes
 
-    def _persistent_devices(self) -> tuple[VmDevice, ...]:
-        requested_bytes = self.persistent_bytes - self.size.boot_memory_bytes
-        virtio_mem = tuple(
-            replace(one, requested_bytes=requested_bytes) for one in self._virtio_mem
-        )
-        return (*virtio_mem, *self._dimms[Definition.PERSISTENT])
+    @property
+    def plugged_bytes(self) -> int:
+        return self.memory.plugged_bytes
+
+    @property
+    def persistent_bytes(self) -> int:
+        return self.memory.persistent_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        return self.memory.used_bytes
+
+    @used_bytes.setter
+    def used_bytes(self, used_bytes: int) -> None:
+        self.memory.used_bytes = used_bytes
+
+    @property
+    def offline_bytes(self) -> int:
+        return self.memory.offline_bytes
+
+    @offline_bytes.setter
+    def offline_bytes(self, offline_bytes: int) -> None:
+        self.memory.offline_bytes = offline_bytes
+
+    @property
+    def onlines_by_itself(self) -> bool:
+        return self.memory.onlines_by_itself
+
+    @onlines_by_itself.setter
+    def onlines_by_itself(self, onlines: bool) -> None:
+        self.memory.onlines_by_itself = onlines
 
     def change(self, change: VmChange) -> None:
         if self._failures:
@@ -208,7 +208,7 @@ class FakeVm:
             case WriteNote(note=note):
                 self.note = note
             case SetRequested() | PlugDevice() | UnplugDevice() | SetBalloon():
-                self._change_device(change)
+                self.memory.change(change)
             case _:
                 self._change_vcpus(change)
         self._settle()
@@ -228,55 +228,7 @@ class FakeVm:
                 check_pins(pins, self.plugged_vcpus)
                 self.pins = self.persistent_pins = pins
             case TuneCpu(tune=tune):
-                self.tune = tune
-
-    def _change_device(self, change: DeviceChange) -> None:
-        match change:
-            case SetRequested():
-                self._request(change)
-            case PlugDevice():
-                self._plug_device(change)
-            case UnplugDevice():
-                self._unplug_device(change)
-            case SetBalloon():
-                raise RuntimeCallError(f"the VM of pod {self.pod_uid} has no balloon")
-
-    def _request(self, change: SetRequested) -> None:
-        is_live = change.definition is Definition.LIVE
-        devices = self._devices() if is_live else self._persistent_devices()
-        check_requested(devices, change.alias, change.requested_bytes)
-        wanted_bytes = self.size.boot_memory_bytes + change.requested_bytes
-        if is_live:
-            self.requested_bytes = wanted_bytes
-        else:
-            self.persistent_bytes = wanted_bytes
-
-    def _plug_device(self, change: PlugDevice) -> None:
-        is_live = change.definition is Definition.LIVE
-        devices = self._devices() if is_live else self._persistent_devices()
-        if device_named(devices, change.alias) is not None:
-            raise RuntimeCallError(f"the VM has a memory device {change.alias} already")
-        most_bytes = self.size.max_memory_bytes - self.size.boot_memory_bytes
-        if sum(one.size_bytes for one in devices) + change.size_bytes > most_bytes:
-            raise RuntimeCallError(f"{change} does not fit below the maximum of the VM")
-        size_bytes = change.size_bytes
-        current_bytes = size_bytes if is_live else 0
-        self._dimms[change.definition] += (
-            VmDevice(
-                change.alias, DeviceKind.DIMM, change.node, size_bytes, size_bytes, current_bytes
-            ),
-        )
-
-    def _unplug_device(self, change: UnplugDevice) -> None:
-        """The guest lets go of it as soon as it does anything."""
-        require_device(self._dimms[change.definition], change.alias)
-        if change.definition is Definition.LIVE:
-            self._leaving.add(change.alias)
-        else:
-            self._dimms[change.definition] = self._dimms_without({change.alias}, change.definition)
-
-    def _dimms_without(self, aliases: set[str], definition: Definition) -> tuple[VmDevice, ...]:
-        return tuple(one for one in self._dimms[definition] if one.alias not in aliases)
+                self.tune = self.persistent_tune = tune
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:
         deadline = self._clock.monotonic() + timeout_seconds
@@ -291,23 +243,27 @@ class FakeVm:
         self._tell()
 
     def _guest(self) -> GuestView:
-        held_bytes = self.plugged_bytes + sum(
-            one.current_bytes for one in self._dimms[Definition.LIVE]
-        )
-        seen_bytes = held_bytes - self.offline_bytes - KERNEL_BYTES
+        by_node = self.memory.seen_by_node
+        seen_bytes = sum(by_node)
         return GuestView(
             boot_id=f"00000000-0000-0000-0000-{self.boots:012}",
             uptime_seconds=self._clock.now() - self._booted_at,
             vcpus_online=self.online_vcpus,
             memory_seen_bytes=seen_bytes,
-            memory_available_bytes=max(seen_bytes - self.used_bytes, 0),
+            memory_available_bytes=max(seen_bytes - self.memory.used_bytes, 0),
             agent=self.has_agent,
+            memory_by_node=by_node,
         )
 
     def _plug(self, count: int) -> None:
         self._check_vcpus(count)
         if count < self.plugged_vcpus:
             raise RuntimeCallError(f"{self.plugged_vcpus} vCPUs are plugged in, more than {count}")
+        created_vcpus = self.created_vcpus + count - self.plugged_vcpus
+        if self.accelerator is Accelerator.TCG and created_vcpus > self.size.max_vcpus:
+            self.end()
+            raise GoneError(f"QEMU of pod {self.pod_uid} has created too many vCPUs, and aborted")
+        self.created_vcpus = created_vcpus
         self._wanted_online += count - self.plugged_vcpus
         self.plugged_vcpus = count
 
@@ -340,18 +296,10 @@ class FakeVm:
         """The guest does what it can of what it was asked."""
         if self.running and not self._is_held:
             self.online_vcpus = min(self._wanted_online, self.plugged_vcpus)
-            live = Definition.LIVE
-            self._dimms[live] = self._dimms_without(self._leaving, live)
-            self._leaving.clear()
-            held_bytes = KERNEL_BYTES + self.used_bytes
-            least_bytes = -(-held_bytes // MEMORY_BLOCK_BYTES) * MEMORY_BLOCK_BYTES
-            floor_bytes = min(self.plugged_bytes, max(least_bytes, self.size.boot_memory_bytes))
-            before_bytes = self.plugged_bytes
-            self.plugged_bytes = max(self.requested_bytes, floor_bytes)
-            moved_bytes = self.plugged_bytes - before_bytes
-            if moved_bytes < 0 or not self.onlines_by_itself:
-                # What is offline goes first.
-                self.offline_bytes = max(0, self.offline_bytes + moved_bytes)
+            panics = self.memory.panics
+            self.memory.settle()
+            if self.memory.panics > panics:
+                self.reboot()
         self._tell()
 
     def _tell(self) -> None:

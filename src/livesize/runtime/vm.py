@@ -79,6 +79,7 @@ class VmView(msgspec.Struct, frozen=True):
     topology: VmTopology | None = None
     tune: VmTune = VmTune()
     persistent_tune: VmTune = VmTune()
+    created_vcpus: int = 0  # since it was started, those that are gone included; 0: not known
 
     @property
     def requested_memory_bytes(self) -> int:

@@ -174,7 +174,7 @@ def pod_view(pod: Object) -> WaitingPod:
         namespace=namespace_of(pod),
         name=name_of(pod),
         uid=uid_of(pod),
-        requests=requests_of(pod),
+        requests=footprint(pod),
         node_selector=tuple(sorted(selector.items())),
         affinity=affinity_terms(pod["spec"]),
         tolerations=tuple(lookup(pod, "spec", "tolerations", default=[])),

@@ -18,12 +18,14 @@ from livesize.api.vm_changes import (
     PersistVcpus,
     PlugVcpus,
     SetRequested,
+    TuneCpu,
     UnplugVcpus,
     VmNote,
+    VmTune,
     WriteNote,
 )
 from livesize.api.vm_size import MemoryBase
-from livesize.runtime.fake_vm import KERNEL_BYTES
+from livesize.runtime.fake_vm_memory import KERNEL_BYTES
 from livesize.runtime.interface import ContainerGroup, PodGroup
 from livesize.runtime.vm import Accelerator
 from unit.agent.vm_world import MIB, VmWorld, have, start_with, virtual_machine
@@ -172,10 +174,12 @@ async def test_the_order_of_growth_and_of_shrinking(world: VmWorld) -> None:
     assert world.history == [
         (pod, SetCpu(3072, 300_000)),
         (vm, SetCpu(3072, 300_000)),
+        TuneCpu(VmTune(3072, 300_000, CPU_PERIOD_US)),
         PlugVcpus(3),
         PersistVcpus(3),
         OnlineVcpus(1),
         PersistVcpus(1),
+        TuneCpu(VmTune(1024, 100_000, CPU_PERIOD_US)),
         (vm, SetCpu(1024, 100_000)),
         (pod, SetCpu(1024, 100_000)),
     ]
@@ -272,11 +276,12 @@ async def test_what_somebody_changed_by_hand_is_driven_back(world: VmWorld, what
     groups = {"pod group": PodGroup(uid), "vm group": ContainerGroup(uid, "vm")}
     match what:
         case "domain":
-            vm.requested_bytes = vm.plugged_bytes = 256 * MIB
+            vm.change(have(256 * MIB))
         case "note":
             vm.note = VmNote(5 * MIB)
         case "persistent":
-            vm.persistent_vcpus, vm.persistent_bytes = 5, 1024 * MIB
+            vm.persistent_vcpus = 5
+            vm.change(start_with(1024 * MIB))
         case "vcpus":
             vm.change(PlugVcpus(3))
         case _:

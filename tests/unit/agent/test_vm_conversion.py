@@ -12,7 +12,6 @@ from livesize.agent.vm.sizes import vm_config, vm_limits
 from livesize.api.defaults import default_object
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion
 from livesize.api.kinds.pod import PODS
-from livesize.api.resources import parse_resources
 from livesize.api.vm_size import vm_overhead_bytes, vm_size_of
 from livesize.runtime.libvirt.compose import compose_domain
 from livesize.runtime.libvirt.identity import DomainIdentity
@@ -38,7 +37,7 @@ def test_what_is_asked_is_what_the_domain_and_the_group_get(
     vm = {"kernel": {"image": "guest"}, "resources": {"requests": size, "limits": size}}
     pod = default_object(PODS, {"metadata": {"name": "vm1"}, "spec": {"virtualMachine": vm}})
     resources = pod["spec"]["virtualMachine"]["resources"]
-    config = vm_config(pod, parse_resources(resources))
+    config = vm_config(pod, resources)
     model = compose_domain(
         DomainIdentity("vm", "pod"), config, DomainKernel("/kernel"), "/log", accelerator
     )

@@ -127,6 +127,12 @@ class WholeDevices:
     name = "whole-devices"
     step_bytes = 256 * MIB
 
+    def boot_bytes(self, size: VmSize) -> int:
+        return size.boot_memory_bytes
+
+    def initial_balloon(self, _size: VmSize) -> int | None:
+        return None
+
     def initial_devices(self, size: VmSize) -> tuple[VmDevice, ...]:
         count = (size.memory_bytes - size.boot_memory_bytes) // self.step_bytes
         step = self.step_bytes

@@ -19,7 +19,7 @@ pytestmark = virtual_time
 
 GROW = [
     *("checkpoint", "accept"),
-    *("pod:cpu", "container:vm:cpu", "vm:vcpus:safe"),
+    *("pod:cpu", "container:vm:cpu", "vm:vcpus:tune", "vm:vcpus:safe"),
     *("vm:vcpus:plug", "vm:vcpus:guest", "vm:vcpus:persist"),
     *("pod:memory", "container:vm:memory", "vm:memory:safe"),
     *("vm:memory:note", "vm:memory:request", "vm:memory:guest", "vm:memory:persist"),
@@ -28,7 +28,7 @@ GROW = [
 SHRINK = [
     *("checkpoint", "accept"),
     *("vm:vcpus:safe", "vm:vcpus:online", "vm:vcpus:guest", "vm:vcpus:persist"),
-    *("container:vm:cpu", "pod:cpu", "freed:cpu"),
+    *("vm:vcpus:tune", "container:vm:cpu", "pod:cpu", "freed:cpu"),
     *(
         "vm:memory:safe",
         "vm:memory:note",

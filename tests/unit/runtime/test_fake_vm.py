@@ -10,7 +10,8 @@ from livesize.api.group_changes import SetMemory
 from livesize.api.vm_changes import OnlineVcpus, PlugVcpus, UnplugVcpus
 from livesize.machinery.context import system_context
 from livesize.runtime.fake import FakeMachine, FakeRuntime
-from livesize.runtime.fake_vm import KERNEL_BYTES, FakeVm
+from livesize.runtime.fake_vm import FakeVm
+from livesize.runtime.fake_vm_memory import KERNEL_BYTES
 from livesize.runtime.interface import GoneError, PodGroup, RuntimeCallError
 from livesize.runtime.vm import GuestSilentError, VmView
 from vms.real import LIMITS, MIB, UID, have, pod_config, vm_config

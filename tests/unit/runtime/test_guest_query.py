@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import libvirt
+import msgspec
 import pytest
 
 from livesize.machinery.clock import Clock, SystemClock
@@ -42,8 +43,8 @@ class Agent:
         module = SimpleNamespace(qemuAgentCommand=self._command)
         monkeypatch.setitem(sys.modules, "libvirt_qemu", module)
 
-    def query(self, clock: Clock = SYSTEM) -> GuestQuery:
-        return GuestQuery(self, LIMITS, clock)
+    def query(self, clock: Clock = SYSTEM, cells: int = 1) -> GuestQuery:
+        return GuestQuery(self, msgspec.structs.replace(LIMITS, cells=cells), clock)
 
     def guestVcpus(self) -> dict[str, str] | None:  # noqa: N802 — libvirt's name
         return self.vcpus
@@ -63,6 +64,8 @@ class Agent:
 
     def _answer(self, name: str, arguments: dict[str, Any]) -> Any:
         if name == "guest-file-open":
+            if arguments["path"] not in self.files:
+                raise libvirt.libvirtError("failed to open file: No such file or directory")
             self._open.append(arguments["path"])
             return len(self._open) - 1
         if name == "guest-file-read":
@@ -97,6 +100,37 @@ def test_what_it_says_is_read(agent: Agent) -> None:
     view = agent.query().view()
     assert (view.vcpus_online, view.memory_seen_bytes) == (2, 413216 * 1024)
     assert (view.uptime_seconds, view.agent) == (5.12, True)
+
+
+NODE = "/sys/devices/system/node/node{}/meminfo"
+
+
+def node_words(number: int, total_kib: object) -> str:
+    """As Linux writes it."""
+    return f"Node {number} MemTotal: {total_kib:>14} kB\nNode {number} MemFree: 1 kB\n"
+
+
+def test_each_of_several_nodes_is_read(agent: Agent) -> None:
+    agent.files |= {NODE.format(0): node_words(0, 200000), NODE.format(1): node_words(1, 213216)}
+    assert agent.query(cells=2).view().memory_by_node == (200000 * 1024, 213216 * 1024)
+    agent.asked.clear()
+    assert agent.query().view().memory_by_node == ()
+    assert agent.asked.count("guest-file-open") == 3, "where there is one, nothing more is asked"
+
+
+def test_a_node_that_the_guest_does_not_have_has_no_memory(agent: Agent) -> None:
+    agent.files[NODE.format(1)] = node_words(1, 413216)
+    assert agent.query(cells=3).view().memory_by_node == (0, 413216 * 1024, 0)
+    del agent.files[NODE.format(1)]
+    view = agent.query(cells=3).view()
+    assert (view.memory_by_node, view.memory_seen_bytes) == ((), 413216 * 1024)
+
+
+@pytest.mark.parametrize("words", ["", "many", "-5", "9" * 4000, "9999999999"])
+def test_a_node_with_memory_that_cannot_be_is_dropped(agent: Agent, words: str) -> None:
+    agent.files |= {NODE.format(0): node_words(0, 1), NODE.format(1): node_words(1, words)}
+    with pytest.raises(ImplausibleReportError):
+        agent.query(cells=2).view()
 
 
 def raw(value: object) -> str:

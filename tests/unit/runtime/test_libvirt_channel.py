@@ -16,7 +16,12 @@ import pytest
 from livesize.guest_images.cpio import CpioFile
 from livesize.guest_images.vm_guest import guest_recipe
 from livesize.runtime.guest_channels import AGENT_CHANNEL, CHANNEL
-from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
+from livesize.runtime.libvirt.guest_bounds import (
+    GuestLimits,
+    GuestReport,
+    ImplausibleReportError,
+    memory_by_node,
+)
 from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.oci import find_static_busybox
 
@@ -142,6 +147,15 @@ async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
     assert await channel.ask(1) is None
 
 
+def test_memory_is_that_of_each_node_of_the_domain() -> None:
+    two = msgspec.structs.replace(LIMITS, cells=2)
+    assert memory_by_node({"1": 3, "0": 2}, two) == (2048, 3072)
+    assert memory_by_node({"1": 3}, two) == (0, 3072)
+    assert memory_by_node({}, two) == (), "a guest without NUMA does not say"
+    with pytest.raises(ImplausibleReportError, match="have"):
+        memory_by_node({"0": 1 << 20, "1": (1 << 20) + 1}, two)
+
+
 def test_what_the_guests_own_script_says_is_understood(tmp_path: Path) -> None:
     """The script of the guest, run by the same shell, on this machine's own files."""
     entry = guest_recipe({}).entries["usr/lib/livesize/report"]
@@ -201,6 +215,11 @@ async def dropped(guest: Guest) -> str:
         pytest.param(
             {"nodes": {str(number): 1 for number in range(65)}}, "names 65 NUMA nodes", id="nodes"
         ),
+        pytest.param({"nodes": {"1": 5}}, "the NUMA node '1', and its domain has 1", id="a node"),
+        pytest.param({"nodes": {"-1": 5}}, "names the NUMA node '-1'", id="a node below none"),
+        pytest.param({"nodes": {"9" * 5000: 5}}, "names the NUMA node '999", id="a long node"),
+        pytest.param({"nodes": {"0": -1}}, "its NUMA nodes have", id="a node of less than none"),
+        pytest.param({"nodes": {"0": 1 << 40}}, "its NUMA nodes have", id="a large node"),
         pytest.param({"nodes": [[]] * 4000}, "it says '{", id="another shape"),
     ],
 )

@@ -8,18 +8,34 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.api.vm_changes import DeviceKind, SetRequested, VmDevice, VmNote
+from livesize.api.vm_changes import (
+    Definition,
+    DeviceKind,
+    PlugDevice,
+    SetBalloon,
+    SetRequested,
+    Unplug,
+    UnplugDevice,
+    VmBalloon,
+    VmDevice,
+    VmNote,
+    VmTune,
+)
+from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.libvirt import changes
 from livesize.runtime.libvirt.changes import DomainReading
 from livesize.runtime.libvirt.code_cache import region_starts, untouched_regions
 from livesize.runtime.libvirt.facts import parse_facts
-from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render_note
+from livesize.runtime.libvirt.memory_xml import alias_of
+from livesize.runtime.libvirt.model import NOTE_URI, decode_note, render, render_note
+from livesize.runtime.libvirt.model import parse as parse_model
 from livesize.runtime.libvirt.wait_plan import (
     GuestPolling,
     Look,
@@ -33,7 +49,9 @@ from livesize.runtime.libvirt.wait_plan import (
 from livesize.runtime.libvirt.wakeups import Broadcast, Throttle
 from livesize.runtime.vm import Accelerator, GuestView, VmView
 
-LIVE = (Path(__file__).parent / "golden" / "live.xml").read_text()
+GOLDEN = Path(__file__).parent / "golden"
+LIVE = (GOLDEN / "live.xml").read_text()
+KEPT = (GOLDEN / "domain_disk_no_room.xml").read_text()
 MIB = 1024 * 1024
 LIBVIRT = SimpleNamespace(
     VIR_DOMAIN_AFFECT_LIVE=1,
@@ -124,6 +142,17 @@ def test_a_domain_is_looked_at_when_its_guest_has_said_what_is_waited_for(
         return has_memory or now.guest.vcpus_online == 2
 
     assert may_hold(holds, view) is worth_looking
+
+
+@pytest.mark.parametrize(("unplug", "worth_looking"), [(Unplug.ASKED, True), (Unplug.NONE, False)])
+def test_a_domain_is_looked_at_when_what_it_may_have_done_by_now_is_waited_for(
+    unplug: Unplug, *, worth_looking: bool
+) -> None:
+    size = 128 * MIB
+    dimm = VmDevice("ua-dimm0", DeviceKind.DIMM, 0, size, size, size, unplug)
+    view = msgspec.structs.replace(MOVING, devices=(dimm,), balloon=VmBalloon(256 * MIB, 512 * MIB))
+    assert may_hold(lambda now: not now.devices, view) is worth_looking
+    assert may_hold(lambda now: now.balloon == VmBalloon(256 * MIB, 256 * MIB), view)
 
 
 # What a wait does next.
@@ -282,6 +311,72 @@ def test_what_persists_is_read_and_what_runs_is_left(reading: DomainReading) -> 
     corrected = changes.persist_vcpus(Domain(xml=other), 3)(reading)
     assert corrected.live == reading.live
     assert corrected.persistent == parse_facts(other)
+
+
+class Stored:
+    """A persistent definition with a balloon, changed as libvirt changes one: what is plugged in
+    leaves <currentMemory> as it was."""
+
+    def __init__(self) -> None:
+        model = msgspec.structs.replace(
+            parse_model(KEPT), balloon_bytes=256 * MIB, max_memory_bytes=1024 * MIB
+        )
+        self.root = ET.fromstring(render(model))
+
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802 — libvirt's own name
+        return ET.tostring(self.root, encoding="unicode")
+
+    def attachDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802 — libvirt's own name
+        assert flags == LIBVIRT.VIR_DOMAIN_AFFECT_CONFIG
+        devices = self.root.find("devices")
+        assert devices is not None
+        devices.append(ET.fromstring(xml))
+
+    def detachDeviceAlias(self, alias: str, flags: int) -> None:  # noqa: N802 — libvirt's own name
+        assert flags == LIBVIRT.VIR_DOMAIN_AFFECT_CONFIG
+        devices = self.root.find("devices")
+        assert devices is not None
+        for one in devices.findall("memory"):
+            if alias_of(one) == alias:
+                devices.remove(one)
+
+    def setMemoryFlags(self, kib: int, flags: int) -> None:  # noqa: N802 — libvirt's own name
+        assert flags == LIBVIRT.VIR_DOMAIN_AFFECT_CONFIG
+        current = self.root.find("currentMemory")
+        assert current is not None
+        current.text = str(kib)
+
+    def connect(self) -> Stored:
+        return self
+
+    def defineXML(self, xml: str) -> None:  # noqa: N802 — libvirt's own name
+        self.root = ET.fromstring(xml)
+
+
+def test_a_dimm_in_the_definition_leaves_what_the_balloon_leaves(reading: DomainReading) -> None:
+    domain, stored = Stored(), Definition.PERSISTENT
+    for change, total_mib in (
+        (PlugDevice("ua-dimm0", 128 * MIB, 0, stored), 384),
+        (PlugDevice("ua-dimm1", 256 * MIB, 0, stored), 640),
+        (SetBalloon(512 * MIB, stored), 896),
+        (UnplugDevice("ua-dimm0", stored), 768),
+    ):
+        corrected = changes.change_device(domain, change)(reading)
+        kept = corrected.persistent
+        assert corrected.live == reading.live
+        assert kept.balloon_bytes == (256 if total_mib < 700 else 512) * MIB
+        dimms = sum(device.size_bytes for device in kept.devices)
+        assert kept.balloon_bytes + dimms == total_mib * MIB, change
+
+
+def test_a_share_of_cpu_time_is_written_whole(reading: DomainReading) -> None:
+    domain = Stored()
+    for tune in (VmTune(1024, 50_000, 100_000), VmTune(quota_us=2_000), VmTune()):
+        corrected = changes.tune_cpu(domain, tune)(reading)
+        assert corrected.persistent.tune == tune
+        assert corrected.persistent.balloon_bytes == 256 * MIB, "and nothing else"
+    with pytest.raises(RuntimeCallError, match="shares is between 2 and 262144, not 1"):
+        changes.tune_cpu(domain, VmTune(shares=1))
 
 
 # QEMU's code cache, from outside.

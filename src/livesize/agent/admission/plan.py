@@ -21,7 +21,7 @@ from livesize.api.reasons import Reason
 from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_phase import ResizePhase
 from livesize.api.resize_state import order_of_request, phase_of, resize_state
-from livesize.api.resources import Amounts, ResourceName, is_vm
+from livesize.api.resources import NOTHING, Amounts, ResourceName, is_vm, maximum
 from livesize.api.runtime_features import NO_FEATURES, RuntimeFeatures
 
 UNSUPPORTED = "UnsupportedByNode"
@@ -65,15 +65,21 @@ class NodeRoom(msgspec.Struct, frozen=True):
 
 
 def judge_new(
-    pod: Object, room: NodeRoom, *, runs_vms: bool = False, features: RuntimeFeatures = NO_FEATURES
+    pod: Object,
+    room: NodeRoom,
+    *,
+    kept: Amounts = NOTHING,
+    runs_vms: bool = False,
+    features: RuntimeFeatures = NO_FEATURES,
 ) -> Admission:
-    """A new pod, at its allocated resources. The scheduler may have been too late (F12)."""
+    """A new pod, at its allocated resources, or at what the ledger would have ``kept`` for it where
+    that is more. The scheduler may have been too late (F12)."""
     unsupported = unsupported_field(pod, features)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:
         return Reject(UNSUPPORTED, unsupported)
-    verdict = fits([room.used_by_others], footprint(pod), room.allocatable)
+    verdict = fits([room.used_by_others], maximum(footprint(pod), kept), room.allocatable)
     match verdict:
         case Fits():
             return Admit()

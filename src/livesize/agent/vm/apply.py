@@ -17,6 +17,8 @@ from livesize.agent.resize.plan import SetGroup, shrinks
 from livesize.agent.shape import Progress, ProgressObserver
 from livesize.agent.vm.memory.facts import is_seen, unseen_bytes
 from livesize.agent.vm.messages import (
+    device_kept,
+    device_leaves,
     memory_lacks,
     memory_progress,
     memory_refused,
@@ -31,6 +33,7 @@ from livesize.agent.vm.plan import (
     HoldMemory,
     MarkSafe,
     RefuseMemory,
+    RefuseVcpus,
     VmPlan,
     VmStep,
     VmTarget,
@@ -51,9 +54,11 @@ from livesize.api.vm_changes import (
     SetBalloon,
     SetRequested,
     TuneCpu,
+    Unplug,
     UnplugDevice,
     UnplugVcpus,
     VcpuChange,
+    VmDevice,
     WriteNote,
     device_named,
 )
@@ -115,14 +120,15 @@ def _step(context: VmStepContext, planned: VmStep, grown: list[SetGroup]) -> Ste
             return Step(planned.name, lambda: _mark(context, planned))
         case OnlineMemory():
             return Step(planned.name, lambda: _bring_online(context))
-        case ConfirmVcpus() | ConfirmMemory() | HoldMemory() | RefuseMemory():
+        case ConfirmVcpus() | ConfirmMemory() | HoldMemory() | RefuseMemory() | RefuseVcpus():
             return _looking_step(context, planned)
         case _:
             return _domain_step(context, planned, grown)
 
 
 def _looking_step(
-    context: VmStepContext, planned: ConfirmVcpus | ConfirmMemory | HoldMemory | RefuseMemory
+    context: VmStepContext,
+    planned: ConfirmVcpus | ConfirmMemory | HoldMemory | RefuseMemory | RefuseVcpus,
 ) -> Step:
     async def look() -> None:
         match planned:
@@ -134,8 +140,10 @@ def _looking_step(
                 raise StepWaitsError(why)
             case RefuseMemory(refusal=refusal):
                 raise StepFailedError(memory_refused(refusal))
+            case RefuseVcpus(why=why):
+                raise StepFailedError(why)
 
-    resource = "vcpus" if isinstance(planned, ConfirmVcpus) else "memory"
+    resource = "vcpus" if isinstance(planned, ConfirmVcpus | RefuseVcpus) else "memory"
     return Step(planned.name, _reporting_failure(context, resource, look))
 
 
@@ -172,8 +180,10 @@ def is_done(change: DomainChange, view: VmView) -> bool:
     match change:
         case WriteNote(note=note):
             return view.note == note
-        case SetBalloon():
-            return True
+        case SetBalloon(memory_bytes=memory_bytes, definition=definition):
+            is_live = definition is Definition.LIVE
+            balloon = view.balloon if is_live else view.persistent_balloon
+            return balloon is not None and balloon.requested_bytes == memory_bytes
         case SetRequested() | PlugDevice() | UnplugDevice():
             return _device_is_done(change, view)
         case _:
@@ -252,7 +262,8 @@ async def _memory(context: VmStepContext, planned: ConfirmMemory) -> None:
 
     def moved(view: VmView) -> bool:
         requested, plugged = view.requested_memory_bytes, view.plugged_memory_bytes
-        return requested == plugged == planned.requested_bytes
+        at_rest = all(one.requested_bytes == one.current_bytes for one in view.devices)
+        return at_rest and requested == plugged == planned.requested_bytes
 
     def confirmed(view: VmView) -> bool:
         return moved(view) and is_seen(memory_facts(view), planned.base)
@@ -265,7 +276,7 @@ async def _memory(context: VmStepContext, planned: ConfirmMemory) -> None:
 
     online = _Onlining(context, wanted=lambda view: view.guest is not None and not confirmed(view))
     watched = _Watched(planned.name, _memory_reached, words, None if shrinks_now else online.bring)
-    view = await _wait(context, confirmed, watched)
+    view = await _wait(context, lambda view: confirmed(view) or _is_kept(view, planned), watched)
     if confirmed(view) and _is_rough(view, planned):
         # Its last word may be a moment old: the report says what it says in the end.
         await context.runtime.wait_vm(
@@ -273,8 +284,28 @@ async def _memory(context: VmStepContext, planned: ConfirmMemory) -> None:
         )
     if moved(view) and not confirmed(view):
         raise StepWaitsError(lacks(view))
-    if not confirmed(view) or planned.requested_bytes != planned.wanted_bytes:
+    _check_leaving(view, planned)
+    ends_here = planned.is_last and planned.requested_bytes != planned.wanted_bytes
+    if not confirmed(view) or ends_here:
         raise StepFailedError(memory_shortfall(view, planned.wanted_bytes))
+
+
+def _leaving(view: VmView, planned: ConfirmMemory, unplug: Unplug) -> list[VmDevice]:
+    return [one for one in view.devices if one.alias in planned.leaving and one.unplug is unplug]
+
+
+def _is_kept(view: VmView, planned: ConfirmMemory) -> bool:
+    """The guest has answered for every device, and keeps one."""
+    asked = _leaving(view, planned, Unplug.ASKED)
+    return not asked and bool(_leaving(view, planned, Unplug.REJECTED))
+
+
+def _check_leaving(view: VmView, planned: ConfirmMemory) -> None:
+    kept, asked = (_leaving(view, planned, unplug) for unplug in (Unplug.REJECTED, Unplug.ASKED))
+    if asked:
+        raise StepWaitsError(device_leaves(view, asked, planned.wanted_bytes))
+    if kept:
+        raise StepFailedError(device_kept(view, kept, planned.wanted_bytes))
 
 
 def _is_rough(view: VmView, planned: ConfirmMemory) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from livesize.agent.vm.memory.interface import MemoryRefusal
 from livesize.api.quantity import format_memory
+from livesize.api.vm_changes import VmDevice
 from livesize.runtime.vm import VmView
 
 NOT_HEARD = "the guest has not answered yet; its size is changed when it does"
@@ -79,6 +82,28 @@ def memory_refused(refusal: MemoryRefusal) -> str:
         return f"memory: {refusal.why}"
     nearest = " and ".join(str(size) for size in refusal.nearest_bytes)
     return f"memory: {refusal.why}; the nearest sizes are {nearest} bytes"
+
+
+def device_kept(view: VmView, kept: Iterable[VmDevice], wanted_bytes: int) -> str:
+    """Of DIMMs that the guest has refused to let go of."""
+    return (
+        f"{memory_progress(view, wanted_bytes)}: the guest refuses to give back {_named(kept)}: its"
+        " kernel holds memory there for itself; boot it with memhp_default_state=online_movable;"
+        " it is asked again"
+    )
+
+
+def device_leaves(view: VmView, asked: Iterable[VmDevice], wanted_bytes: int) -> str:
+    """Of DIMMs that it was asked for and has not answered."""
+    return (
+        f"{memory_progress(view, wanted_bytes)}: the guest was asked to give back {_named(asked)}"
+        " and has not answered yet: it moves what is there to other memory, or it is suspended or"
+        " hangs; it goes on when it lets go"
+    )
+
+
+def _named(devices: Iterable[VmDevice]) -> str:
+    return ", ".join(f"{one.alias} ({format_memory(one.size_bytes)})" for one in devices)
 
 
 def memory_shortfall(view: VmView, wanted_bytes: int) -> str:

@@ -15,8 +15,9 @@ Every prefix is safe: as long as the plan began so, the groups hold all the memo
 or was asked to take and the overhead, and CPU time for every vCPU the guest has online. Planning
 again from what the machine says after any prefix gives the rest of the plan.
 
-Which memory devices change, and by how much, the VM's memory technology decides (memory/). A shrink
-goes as far as the guest can spare, and ends in a step that says how much is left. CPU comes before
+Which memory devices change, and by how much, the VM's memory technology decides (memory/), and
+whether that takes several stages, each confirmed by the guest. A shrink goes as far as the guest
+can spare, and ends in a step that says how much is left. CPU comes before
 memory, so that memory which has to wait holds up nothing, unless it was CPU that failed the last
 time.
 """
@@ -47,18 +48,22 @@ from livesize.api.vm_changes import (
     PersistVcpus,
     PinVcpus,
     PlugVcpus,
+    TuneCpu,
+    UnplugDevice,
     UnplugVcpus,
     VmChange,
     VmNote,
+    VmTune,
     WriteNote,
 )
 from livesize.api.vm_pins import UNPINNED, VmPins
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES, MemoryBase
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES, CellSize, MemoryBase, VmTopology
 
 
 class VmFacts(msgspec.Struct, frozen=True):
     """A running VM as it was read. ``online_vcpus`` is the guest's own word: None, where it was not
-    heard."""
+    heard. ``created_vcpus``: all there were since it was started, of which an emulator gives no
+    more than ``max_vcpus``; 0: not known, and as many as are plugged in."""
 
     unplugs_vcpus: bool  # really; without, the guest takes them offline
     plugged_vcpus: int
@@ -67,12 +72,25 @@ class VmFacts(msgspec.Struct, frozen=True):
     memory: MemoryFacts
     pins: VmPins = UNPINNED
     persistent_pins: VmPins = UNPINNED
+    has_agent: bool = True  # which can take vCPUs offline
+    created_vcpus: int = 0
+    max_vcpus: int = 0
+    topology: VmTopology | None = None
+    tune: VmTune = VmTune()
+    persistent_tune: VmTune = VmTune()
+
+    @property
+    def is_tuned(self) -> bool:
+        """A domain that was made without <cputune> is left so."""
+        return not VmTune() == self.tune == self.persistent_tune
 
 
 class VmTarget(msgspec.Struct, frozen=True):
     """``limits`` are what both groups are to hold, the overhead included. ``cpus``: what it may run
     on, ``alone`` in the order in which it got them; empty: all. ``technology``: how its memory
-    changes (memory/technologies.py)."""
+    changes (memory/technologies.py). ``cells``: what each NUMA cell is to have; empty: it has one.
+    ``max_memory_bytes`` 0: as much as its devices hold. ``tune`` None: <cputune> is left as it is.
+    """
 
     vcpus: int
     memory_bytes: int
@@ -81,6 +99,10 @@ class VmTarget(msgspec.Struct, frozen=True):
     cpus: Cpus = ()
     alone: bool = False
     technology: str = DEFAULT_TECHNOLOGY
+    cells: tuple[CellSize, ...] = ()
+    min_memory_bytes: int = 0
+    max_memory_bytes: int = 0
+    tune: VmTune | None = None
 
 
 class ConfirmVcpus(msgspec.Struct, frozen=True, tag=True):
@@ -95,12 +117,15 @@ class ConfirmVcpus(msgspec.Struct, frozen=True, tag=True):
 
 class ConfirmMemory(msgspec.Struct, frozen=True, tag=True):
     """The guest has taken or given back memory until it holds ``requested_bytes``, and sees the
-    difference. Where that is more than ``wanted_bytes``, it cannot give the rest now."""
+    difference. Where that is more than ``wanted_bytes`` in the last stage, it cannot give the rest
+    now. ``leaving``: the devices that it was asked to let go of."""
 
     wanted_bytes: int
     requested_bytes: int
     plugged_before_bytes: int
     base: MemoryBase | None
+    leaving: tuple[str, ...] = ()
+    is_last: bool = True
 
     @property
     def name(self) -> str:
@@ -127,6 +152,16 @@ class RefuseMemory(msgspec.Struct, frozen=True, tag=True):
         return "vm:memory:refuse"
 
 
+class RefuseVcpus(msgspec.Struct, frozen=True, tag=True):
+    """This VM cannot have that many vCPUs."""
+
+    why: str
+
+    @property
+    def name(self) -> str:
+        return "vm:vcpus:refuse"
+
+
 class MarkSafe(msgspec.Struct, frozen=True, tag=True):
     """The groups, read once more, hold all that the domain is about to be asked for: from here on
     it may be changed (F66). One of the two is given."""
@@ -149,6 +184,7 @@ VmStep: TypeAlias = (
     | ConfirmMemory
     | HoldMemory
     | RefuseMemory
+    | RefuseVcpus
 )
 
 
@@ -177,11 +213,17 @@ def plan_vm_resize(
     """Return the ordered steps from what is to ``target``; the VM's own group is there.
     ``may_online``: the guest has an agent that was not asked yet to use what it keeps offline.
     ``binding``: those from the CPUs its group is bound to, to those it is to have alone."""
-    cpu = _within(cpu_change, groups, target, _vcpu_steps(facts, target.vcpus))
+    vcpus = _vcpu_steps(facts, target.vcpus)
+    if any(isinstance(step, RefuseVcpus) for step in vcpus):
+        binding, cpu = (), vcpus
+    else:
+        cpu = _within(cpu_change, groups, target, _tuned(facts, target, vcpus))
     gains = bool(binding) and isinstance(binding[-1], Bind)
     cpu = [*binding, *cpu] if gains else [*cpu, *binding]
     cpu += _pin_steps(facts, target)
     memory = _memory_steps(facts.memory, groups, target, may_online=may_online)
+    if any(isinstance(step, HoldMemory | RefuseMemory) for step in memory):
+        memory_first = False  # it ends there
     return VmPlan((*memory, *cpu)) if memory_first else VmPlan((*cpu, *memory), len(cpu))
 
 
@@ -215,13 +257,29 @@ def _within(
     return [*widened, *inner, *narrowed]
 
 
+def _tuned(facts: VmFacts, target: VmTarget, vcpus: list[VmStep]) -> list[VmStep]:
+    """CPU time comes before the vCPUs that need it, and goes after them."""
+    if target.tune is None or not facts.is_tuned:
+        return vcpus
+    if facts.tune == facts.persistent_tune == target.tune:
+        return vcpus
+    before, after = facts.tune.quota_us, target.tune.quota_us
+    shrinks_time = after is not None and (before is None or after < before)
+    step = TuneCpu(target.tune)
+    return [*vcpus, step] if shrinks_time else [step, *vcpus]
+
+
 def _vcpu_steps(facts: VmFacts, count: int) -> list[VmStep]:
+    refusal = _vcpu_refusal(facts, count)
+    if refusal:
+        return [RefuseVcpus(refusal)]
     steps: list[VmStep] = []
     online, plugged = facts.online_vcpus, facts.plugged_vcpus
-    if plugged > count and facts.unplugs_vcpus:
+    unplugs = facts.unplugs_vcpus or (online is not None and not facts.has_agent)
+    if plugged > count and unplugs:
         steps.append(UnplugVcpus(count))
     usable = min(count, plugged)
-    if online is not None and (online < usable or (online > count and not facts.unplugs_vcpus)):
+    if online is not None and (online < usable or (online > count and not unplugs)):
         steps.append(OnlineVcpus(usable))
     if plugged < count:
         steps.append(PlugVcpus(count))
@@ -232,6 +290,33 @@ def _vcpu_steps(facts: VmFacts, count: int) -> list[VmStep]:
     if facts.persistent_vcpus != count:
         steps.append(PersistVcpus(count))
     return steps
+
+
+def _vcpu_refusal(facts: VmFacts, count: int) -> str:
+    """Why it cannot have so many; empty: it can. An emulator ends with the VM when more vCPUs are
+    created in it than its maximum: what is unplugged must be able to come back (decisions 24)."""
+    socket = 1 if facts.topology is None else facts.topology.vcpus
+    if count % socket:
+        below = count // socket * socket
+        nearest = " and ".join(str(one) for one in (below, below + socket) if one)
+        return f"cpu: its sockets have {socket} CPUs each, not {count}; the nearest are {nearest}"
+    if facts.unplugs_vcpus:
+        return ""
+    plugged, created = facts.plugged_vcpus, max(facts.created_vcpus, facts.plugged_vcpus)
+    left = facts.max_vcpus - created if facts.max_vcpus else count
+    if count > plugged and count - plugged > left:
+        return (
+            f"cpu: {created} CPUs were created since this emulated VM was started, of"
+            f" {facts.max_vcpus} that it can have: {count - plugged} more need a restart of it"
+        )
+    needs_unplug = plugged > count and facts.online_vcpus is not None and not facts.has_agent
+    if needs_unplug and plugged - count > left:
+        return (
+            "cpu: the guest has no qemu-guest-agent that could take CPUs offline: install it there."
+            f" Emulated, {plugged - count} CPUs that are unplugged could not come back: {created}"
+            f" of {facts.max_vcpus} were created since it was started"
+        )
+    return ""
 
 
 def _pin_steps(facts: VmFacts, target: VmTarget) -> list[VmStep]:
@@ -247,7 +332,14 @@ def _memory_steps(
 ) -> list[VmStep]:
     most_bytes = _covered_bytes(groups, target.overhead_bytes)
     technology = TECHNOLOGIES[target.technology]
-    decision = technology.plan(facts, MemoryTarget(target.memory_bytes, most_bytes))
+    wanted = MemoryTarget(
+        target.memory_bytes,
+        most_bytes,
+        cells=target.cells,
+        min_bytes=target.min_memory_bytes,
+        max_bytes=target.max_memory_bytes,
+    )
+    decision = technology.plan(facts, wanted)
     match decision:
         case MemoryWait(why=why):
             return [HoldMemory(why)]
@@ -263,17 +355,33 @@ def _memory_steps(
 def _domain_memory_steps(
     facts: MemoryFacts, target: VmTarget, decision: MemoryPlan
 ) -> list[VmStep]:
-    wanted_bytes, requested_bytes = target.memory_bytes, decision.requested_bytes
-    steps: list[VmStep] = [*decision.live]
+    wanted_bytes = target.memory_bytes
+    steps: list[VmStep] = []
     base = base_of(facts)
     is_under_way = facts.noted_bytes is not None
-    if steps or facts.plugged_bytes != wanted_bytes or (is_under_way and not is_seen(facts, base)):
-        steps.append(ConfirmMemory(wanted_bytes, requested_bytes, facts.plugged_bytes, base))
+    is_there = facts.plugged_bytes == wanted_bytes and not (
+        is_under_way and not is_seen(facts, base)
+    )
+    plugged_bytes, stages = facts.plugged_bytes, decision.stages
+    for number, stage in enumerate(stages, start=1):
+        if stage.live or number < len(stages) or steps or not is_there:
+            leaving = [one.alias for one in stage.live if isinstance(one, UnplugDevice)]
+            confirm = ConfirmMemory(
+                wanted_bytes,
+                stage.requested_bytes,
+                plugged_bytes,
+                base,
+                tuple(leaving),
+                number == len(stages),
+            )
+            steps += [*stage.live, confirm]
+        plugged_bytes = stage.requested_bytes
     steps += decision.persistent
     if steps and facts.noted_bytes != wanted_bytes:
         steps.insert(0, WriteNote(VmNote(wanted_bytes, base)))
-    if decision.live:
-        steps.insert(0, MarkSafe("memory", limit_bytes=requested_bytes + target.overhead_bytes))
+    asked = [stage.requested_bytes for stage in decision.stages if stage.live]
+    if asked:
+        steps.insert(0, MarkSafe("memory", limit_bytes=max(asked) + target.overhead_bytes))
     if steps or is_under_way:
         steps.append(WriteNote(VmNote()))
     return steps

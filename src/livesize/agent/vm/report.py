@@ -11,14 +11,14 @@ from livesize.api.conditions import set_condition
 from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
 from livesize.api.quantity import format_cpu, format_memory, memory_bytes
-from livesize.api.reasons import ConditionType
+from livesize.api.reasons import ConditionType, Reason
 from livesize.api.resources import VM_NAME
-from livesize.api.vm_changes import VmDevice
+from livesize.api.vm_changes import Unplug, VmDevice
 from livesize.api.vm_kernel import VmHolding
-from livesize.api.vm_size import MEBIBYTE
+from livesize.api.vm_size import MEBIBYTE, CellSize
 from livesize.api.vm_status import vm_status_of
 from livesize.runtime.interface import ContainerPhase
-from livesize.runtime.vm import VmView
+from livesize.runtime.vm import Accelerator, VmView
 
 _AVAILABLE_STEP_BYTES = 16 * MEBIBYTE
 _AVAILABLE_SHARE = 20
@@ -46,6 +46,13 @@ def build_vm_status(container_status: Object, snapshot: PodSnapshot) -> Object:
         "maximum": {
             "cpu": format_cpu(1000 * view.max_vcpus),
             "memory": format_memory(view.max_memory_bytes),
+        },
+        "memory": {
+            "technology": view.technology.value,
+            "maxBootTime": format_memory(view.boot_memory_bytes),
+            "current": format_memory(view.requested_memory_bytes),
+            "maxExpandable": format_memory(view.max_memory_bytes),
+            **({"cells": [_cell(view, cell) for cell in view.cells]} if view.cells else {}),
         },
         "guest": _guest(view),
         "devices": [_device(device) for device in view.devices],
@@ -79,6 +86,28 @@ def with_mark(conditions: list[Object], now: str, *, safe: bool) -> list[Object]
         return [condition for condition in conditions if condition.get("type") != mark]
     message = "The pod's groups hold what the change needs; the domain and its guest follow."
     return set_condition(conditions, {"type": mark, "status": "True", "message": message}, now)
+
+
+def with_migratable(conditions: list[Object], view: VmView | None, now: str) -> list[Object]:
+    """A VM that an emulator has taken a vCPU from hangs for ever when it is migrated live
+    (decisions 24): until it is started again it says so."""
+    kind = ConditionType.LIVE_MIGRATABLE.value
+    unplugged = 0
+    if view is not None and view.running and view.accelerator is Accelerator.TCG:
+        unplugged = view.created_vcpus - view.plugged_vcpus
+    if unplugged <= 0:
+        return [condition for condition in conditions if condition.get("type") != kind]
+    message = (
+        f"{unplugged} CPUs were unplugged from the emulated VM, because its guest has no"
+        " qemu-guest-agent that could take them offline; it can be migrated after its next restart"
+    )
+    condition = {
+        "type": kind,
+        "status": "False",
+        "reason": Reason.VCPUS_UNPLUGGED.value,
+        "message": message,
+    }
+    return set_condition(conditions, condition, now)
 
 
 def steadied(before: Object, built: Object) -> Object:
@@ -140,8 +169,26 @@ def _guest(view: VmView) -> Object:
     }
 
 
+def _cell(view: VmView, cell: CellSize) -> Object:
+    devices = [device for device in view.devices if device.node == cell.id]
+    requested = cell.memory_bytes + sum(device.requested_bytes for device in devices)
+    plugged = cell.memory_bytes + sum(device.current_bytes for device in devices)
+    told: Object = {
+        "id": cell.id,
+        "boot": format_memory(cell.memory_bytes),
+        "requested": format_memory(requested),
+        "plugged": format_memory(plugged),
+    }
+    by_node = () if view.guest is None else view.guest.memory_by_node
+    if cell.id < len(by_node):
+        told["seen"] = format_memory(by_node[cell.id])
+    return told
+
+
 def _device(device: VmDevice) -> Object:
+    unplug = {} if device.unplug is Unplug.NONE else {"unplug": device.unplug.value}
     return {
+        **unplug,
         "alias": device.alias,
         "kind": device.kind.value,
         "node": device.node,

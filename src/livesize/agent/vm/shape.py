@@ -20,17 +20,26 @@ from livesize.agent.shape import MachineWork, ProgressObserver, StartSize
 from livesize.agent.vm.apply import VmStepContext, unread_step, vm_steps
 from livesize.agent.vm.messages import NOT_HEARD, keeps_memory
 from livesize.agent.vm.plan import VmPlan, VmTarget, plan_vm_resize
-from livesize.agent.vm.sizes import smaller_size, vm_config, vm_facts, vm_limits, vm_target
+from livesize.agent.vm.sizes import (
+    smaller_size,
+    start_limits,
+    tune_of,
+    vm_config,
+    vm_facts,
+    vm_limits,
+    vm_target,
+)
 from livesize.api.kernel_units import KernelLimits
 from livesize.api.objects import Object
 from livesize.api.reasons import EventReason
 from livesize.api.resize_phase import MESSAGES, ResizePhase
-from livesize.api.resources import VM_NAME, parse_resources
-from livesize.api.vm_changes import OnlineMemory, PinVcpus
+from livesize.api.resources import VM_NAME
+from livesize.api.vm_changes import OnlineMemory, PinVcpus, VmTune
 from livesize.api.vm_pins import UNPINNED
 from livesize.machinery.steps import Step
 from livesize.runtime.interface import RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
+from livesize.runtime.vm_config import VmConfig
 
 QUICK_SECONDS = 0.25
 """A guest takes longer than files do, and all the CPU it can get: by then it has what it was given,
@@ -48,15 +57,18 @@ class VmShape:
         self._onlined_boot = ""  # of the guest: when it was asked to use what it keeps offline
 
     def pod_limits(self, entry: Allocation) -> KernelLimits:
-        return self._limits(entry.size(VM_NAME))
+        """While it does not run: what it takes to start it."""
+        return self._start_limits(entry.size(VM_NAME))
 
     def start_size(self, entry: Allocation, name: str, *, in_full: bool) -> StartSize:
-        pod, new = self._record.pod, entry.size(name)
+        new = entry.size(name)
         if in_full or entry.settled:
-            return StartSize(self._limits(new), vm_config(pod, parse_resources(new)))
+            tune = tune_of(self._limits(new))
+            return StartSize(self._start_limits(new), self._config(new, tune))
         old = entry.size_before(name)
-        limits = smaller_limits(self._limits(old), self._limits(new))
-        return StartSize(limits, vm_config(pod, smaller_size(old, new)))
+        limits = smaller_limits(self._start_limits(old), self._start_limits(new))
+        tune = tune_of(smaller_limits(self._limits(old), self._limits(new)))
+        return StartSize(limits, self._config(smaller_size(old, new), tune))
 
     async def plan(
         self,
@@ -71,14 +83,15 @@ class VmShape:
         target = vm_target(self._record.pod, entry, self._runtime.cgroup_version)
         try:
             view = await self._fresh_for(target.memory_bytes, snapshot.vm, entry.uid)
-            target = replace(target, **self._cpus(entry, view))
+            target = replace(target, technology=view.technology, **self._cpus(entry, view))
             binding = self._binding(entry)
         except RuntimeCallError as failure:
             return MachineWork((unread_step(failure),), ("vm:read",))
-        if view.guest is None and self._may_be_booting(snapshot):
+        may_be_booting = self._may_be_booting(snapshot)
+        if view.guest is None and may_be_booting:
             return MachineWork(waits_for=NOT_HEARD)
         plan = plan_vm_resize(
-            vm_facts(view),
+            vm_facts(view, agent_may_come=may_be_booting),
             snapshot.groups,
             target,
             binding=binding,
@@ -161,6 +174,14 @@ class VmShape:
 
     def _limits(self, size: Object) -> KernelLimits:
         return vm_limits(self._record.pod, size, self._runtime.cgroup_version)
+
+    def _start_limits(self, size: Object) -> KernelLimits:
+        default = self._dependencies.settings.memory_technology
+        return start_limits(self._record.pod, size, self._runtime.cgroup_version, default)
+
+    def _config(self, size: Object, tune: VmTune) -> VmConfig:
+        default = self._dependencies.settings.memory_technology
+        return vm_config(self._record.pod, size, default, tune)
 
     def _failed(self, resource: str) -> None:
         """What failed goes last the next time, so that it holds up nothing else."""

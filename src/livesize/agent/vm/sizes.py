@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from livesize.agent.allocation.ledger import Allocation
 from livesize.agent.vm.memory.facts import MemoryFacts
-from livesize.agent.vm.memory.technologies import DEFAULT_TECHNOLOGY, TECHNOLOGIES
+from livesize.agent.vm.memory.technologies import TECHNOLOGIES
 from livesize.agent.vm.plan import VmFacts, VmTarget
-from livesize.api.kernel_units import CgroupVersion, KernelLimits
+from livesize.api.kernel_units import CPU_PERIOD_US, CgroupVersion, KernelLimits
 from livesize.api.objects import Object, lookup
-from livesize.api.quantity import memory_bytes
-from livesize.api.resources import VM_NAME, Amounts, Resources, parse_resources
+from livesize.api.quantity import format_cpu, format_memory, memory_bytes
+from livesize.api.resources import VM_NAME, parse_resources
+from livesize.api.vm_changes import VmTune
 from livesize.api.vm_identity import vm_uid_of
 from livesize.api.vm_kernel import vm_to_kernel
 from livesize.api.vm_size import (
+    Technology,
+    VmSize,
+    cells_of_size,
     guest_memory_of,
     vcpus_of,
     vm_overhead_bytes,
@@ -20,6 +26,8 @@ from livesize.api.vm_size import (
 )
 from livesize.runtime.vm import Accelerator, VmView
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
+
+NOT_TUNED = VmTune()
 
 
 def overhead_of(pod: Object) -> int:
@@ -33,18 +41,39 @@ def vm_limits(pod: Object, size: Object, version: CgroupVersion) -> KernelLimits
     return vm_to_kernel(parse_resources(size), overhead_of(pod), version)
 
 
+def start_limits(
+    pod: Object, size: Object, version: CgroupVersion, default: Technology
+) -> KernelLimits:
+    """The same for as long as the guest boots: a balloon takes memory only when that is done."""
+    wanted = _with_technology(_size_of(pod, size), default)
+    limits = vm_limits(pod, size, version)
+    held_bytes = max(wanted.boot_memory_bytes, wanted.memory_bytes) + overhead_of(pod)
+    return replace(limits, memory_limit_bytes=max(limits.memory_limit_bytes or 0, held_bytes))
+
+
+def tune_of(limits: KernelLimits) -> VmTune:
+    """<cputune> of a VM says the same as its group (ARK, "Type conversions")."""
+    return VmTune(limits.cpu_weight, limits.cpu_quota_us, CPU_PERIOD_US)
+
+
 def vm_target(pod: Object, entry: Allocation, version: CgroupVersion) -> VmTarget:
+    """The technology is that of a VM that runs: its view says it."""
     size = entry.size(VM_NAME)
-    resources = parse_resources(size)
+    wanted, limits = _size_of(pod, size), vm_limits(pod, size, version)
     return VmTarget(
-        vcpus=vcpus_of(resources),
-        memory_bytes=guest_memory_of(resources),
+        vcpus=wanted.vcpus,
+        memory_bytes=wanted.memory_bytes,
         overhead_bytes=overhead_of(pod),
-        limits=vm_limits(pod, size, version),
+        limits=limits,
+        cells=wanted.cells,
+        min_memory_bytes=wanted.min_memory_bytes,
+        max_memory_bytes=wanted.max_memory_bytes,
+        tune=tune_of(limits),
     )
 
 
-def vm_facts(view: VmView) -> VmFacts:
+def vm_facts(view: VmView, *, agent_may_come: bool = False) -> VmFacts:
+    """``agent_may_come``: the guest may not have started it yet."""
     guest = view.guest
     return VmFacts(
         unplugs_vcpus=view.accelerator is Accelerator.KVM,
@@ -54,6 +83,12 @@ def vm_facts(view: VmView) -> VmFacts:
         memory=memory_facts(view),
         pins=view.pins,
         persistent_pins=view.persistent_pins,
+        has_agent=agent_may_come or guest is None or guest.agent,
+        created_vcpus=view.created_vcpus,
+        max_vcpus=view.max_vcpus,
+        topology=view.topology,
+        tune=view.tune,
+        persistent_tune=view.persistent_tune,
     )
 
 
@@ -75,19 +110,29 @@ def memory_facts(view: VmView) -> MemoryFacts:
     )
 
 
-def smaller_size(left: Object, right: Object) -> Resources:
+def smaller_size(left: Object, right: Object) -> Object:
     """Of two sizes of a VM, for each resource the smaller one."""
-    sizes = [parse_resources(size) for size in (left, right)]
-    size = Amounts(
-        cpu_milli=1000 * min(vcpus_of(one) for one in sizes),
-        memory_bytes=min(guest_memory_of(one) for one in sizes),
-    )
-    return Resources(requests=size, limits=size)
+
+    def memory_of(size: Object) -> int:
+        return guest_memory_of(parse_resources(size))
+
+    vcpus = min(vcpus_of(parse_resources(size)) for size in (left, right))
+    less = min(left, right, key=memory_of)
+    amounts = {"cpu": format_cpu(1000 * vcpus), "memory": format_memory(memory_of(less))}
+    return {"requests": amounts, "limits": amounts, "cells": less.get("cells") or []}
 
 
-def vm_config(pod: Object, resources: Resources) -> VmConfig:
-    """How the domain is made, at a size that was allocated."""
-    size = vm_size_of(pod, resources)
+def vm_config(
+    pod: Object,
+    allocated: Object,
+    default: Technology = Technology.AUTO,
+    tune: VmTune = NOT_TUNED,
+) -> VmConfig:
+    """How the domain is made, at a size that was allocated. ``default``: the node's technology, for
+    a VM that names none."""
+    size = _with_technology(_size_of(pod, allocated), default)
+    assert size.technology is not None
+    technology = TECHNOLOGIES[size.technology]
     vm = pod["spec"]["virtualMachine"]
     kernel = lookup(vm, "kernel", "image", default="")
     given = lookup(vm, "kernel", "commandLine")
@@ -97,10 +142,27 @@ def vm_config(pod: Object, resources: Resources) -> VmConfig:
         memory_bytes=size.memory_bytes,
         max_memory_bytes=size.max_memory_bytes,
         boot_memory_bytes=size.boot_memory_bytes,
-        devices=TECHNOLOGIES[DEFAULT_TECHNOLOGY].initial_devices(size),
+        devices=technology.initial_devices(size),
         kernel=kernel,
         initrd=lookup(vm, "kernel", "initrd", default=""),
         command_line=(COMMAND_LINE if given is None else given) if kernel else "",
         disk=lookup(vm, "disk", "image", default=""),
         uid=vm_uid_of(pod),
+        technology=size.technology,
+        cells=size.boot_cells,
+        balloon_bytes=technology.initial_balloon(size),
+        topology=size.topology,
+        tune=tune,
     )
+
+
+def _size_of(pod: Object, size: Object) -> VmSize:
+    """A {requests, limits, cells} in the place of what the spec asks for."""
+    return vm_size_of(pod, parse_resources(size), cells_of_size(size))
+
+
+def _with_technology(size: VmSize, default: Technology) -> VmSize:
+    """With the technology that a VM of this size is started with, and what it then boots with."""
+    technology = size.technology or default
+    boot_bytes = TECHNOLOGIES[technology].boot_bytes(size)
+    return replace(size, technology=technology, boot_memory_bytes=boot_bytes)

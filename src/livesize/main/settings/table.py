@@ -183,6 +183,15 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="0,2-3",
     ),
     Setting(
+        "vm-memory-technology",
+        NODES,
+        "How the memory of VMs that do not say it grows and shrinks. auto: by virtio-mem, and below"
+        " what they boot with by their balloon.",
+        SettingKind.CHOICE,
+        "auto",
+        choices=("auto", "virtio-mem", "dimm", "balloon"),
+    ),
+    Setting(
         "container-log-max-size",
         NODES,
         "How long a container's log becomes before a new part of it begins.",

@@ -17,6 +17,7 @@ from livesize.agent.settings import AgentSettings, with_slow_calls
 from livesize.api.cpu_list import parse_cpu_list
 from livesize.api.quantity import QuantityError, cpu_milli, memory_bytes
 from livesize.api.validation.names import LABEL_LENGTH, DnsRule, name_problems
+from livesize.api.vm_size import Technology
 from livesize.client.interface import Client
 from livesize.machinery.context import Context
 from livesize.machinery.data_directory import DataDirectory
@@ -52,6 +53,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     resize_judge: str = "node"
     cpus: StaticCpus | None = None  # None: everybody shares all CPUs
     endpoint_port: int = 0
+    vm_memory_technology: str = "auto"
 
 
 def parse_allocatable(text: str) -> Allocatable:
@@ -158,6 +160,7 @@ def _agent_settings(
         allocatable_memory_bytes=memory,
         version=VERSION,
         cpus=cpus,
+        memory_technology=Technology(settings.vm_memory_technology),
         endpoint_port=settings.endpoint_port,
         scheduler_seconds=SCHEDULER_SECONDS if settings.resize_judge == "scheduler" else 0.0,
     )

@@ -59,6 +59,7 @@ class AgentOptions(msgspec.Struct, frozen=True):
     allocatable: str = ""
     cpu_policy: str = "none"
     reserved_cpus: str = ""
+    vm_memory_technology: str = "auto"
     container_log_max_size: str = "10Mi"
     container_log_max_files: str = "5"
     endpoint_listen: str = ""
@@ -101,7 +102,17 @@ def run_agent(command: AgentOptions) -> None:
             where = parse_listen(command.endpoint_listen or f"[{address}]:0", "--endpoint-listen")
             endpoint = open_tls_endpoint(*where, connection)
             judge, port = command.resize_judge, port_of(endpoint)
-            node = NodeSettings(name, identity, address, runtime, allocatable, judge, cpus, port)
+            node = NodeSettings(
+                name,
+                identity,
+                address,
+                runtime,
+                allocatable,
+                judge,
+                cpus,
+                port,
+                command.vm_memory_technology,
+            )
             run = _Run(directory, kubeconfig, connection, node, command.stop_pods, endpoint)
             run_in_loop(functools.partial(_run, run))
 

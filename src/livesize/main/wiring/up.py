@@ -87,6 +87,7 @@ class UpOptions(ApiServerOptions, frozen=True, kw_only=True):
     allocatable: str = ""
     cpu_policy: str = "none"
     reserved_cpus: str = ""
+    vm_memory_technology: str = "auto"
     container_log_max_size: str = "10Mi"
     container_log_max_files: str = "5"
     resize_judge: str = "node"
@@ -121,7 +122,16 @@ def run_up(options: UpOptions) -> None:
         ):
             address = own_address(listener)
             judge = options.resize_judge
-            node = NodeSettings(node_name, identity, address, runtime, allocatable, judge, cpus)
+            node = NodeSettings(
+                node_name,
+                identity,
+                address,
+                runtime,
+                allocatable,
+                judge,
+                cpus,
+                vm_memory_technology=options.vm_memory_technology,
+            )
             apiserver = msgspec.structs.replace(apiserver, local_node=node_name)
             with local_endpoint(directory, account) as endpoint:
                 up = _Up(options, directory, account, (listener, child_lock), node, endpoint)

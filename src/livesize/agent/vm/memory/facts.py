@@ -52,6 +52,22 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     def persistent_bytes(self) -> int:
         return total_bytes(self.boot_bytes, self.persistent_devices, self.persistent_balloon)
 
+    @property
+    def plugged_by_cell(self) -> dict[int, int]:
+        """What the guest holds of each cell; empty: the VM has one."""
+        held = {cell.id: cell.memory_bytes for cell in self.cells}
+        for device in self.devices:
+            if device.node in held:
+                held[device.node] += device.current_bytes
+        return held
+
+    @property
+    def plugged_by_node(self) -> tuple[int, ...]:
+        """The same for each node that the guest tells of; empty, where it does not, or has one."""
+        held = self.plugged_by_cell
+        nodes = range(len(self.seen_by_node))
+        return tuple(held[node] for node in nodes) if held.keys() == set(nodes) else ()
+
 
 def smallest_safe_bytes(facts: MemoryFacts, wanted_bytes: int, step_bytes: int) -> int:
     """The smallest size, in steps from what it has, that leaves the guest what it uses and a
@@ -94,12 +110,31 @@ def unseen_bytes(facts: MemoryFacts, base: MemoryBase | None) -> int | None:
     if base is None:
         kept = max(_KERNEL_BYTES, facts.boot_bytes // _KERNEL_SHARE)
         return max(0, facts.plugged_bytes - facts.seen_bytes - kept)
-    moved = facts.plugged_bytes - base.plugged_bytes
-    slack = abs(moved) // _PAGE_STRUCT_SHARE
-    if facts.boot_id != base.boot_id:
-        slack += _OTHER_BOOT_BYTES
-    behind = base.seen_bytes + moved - facts.seen_bytes
-    return max(0, behind - slack)
+    slack = 0 if facts.boot_id == base.boot_id else _OTHER_BOOT_BYTES
+    behind = _behind(facts.plugged_bytes - base.plugged_bytes, facts.seen_bytes - base.seen_bytes)
+    return max(0, behind - slack, _behind_by_node(facts, base))
+
+
+def _behind(plugged_bytes: int, seen_bytes: int) -> int:
+    """Of so much more that is plugged in, what the guest does not see."""
+    return plugged_bytes - seen_bytes - abs(plugged_bytes) // _PAGE_STRUCT_SHARE
+
+
+def _behind_by_node(facts: MemoryFacts, base: MemoryBase) -> int:
+    """Memory that one node has lost does not make up for what another lacks. A guest that has
+    booted since may have put its kernel elsewhere: then only the total counts."""
+    plugged, seen = facts.plugged_by_node, facts.seen_by_node
+    if facts.boot_id != base.boot_id or not plugged or len(base.seen_by_node) != len(seen):
+        return 0
+    before = zip(base.plugged_by_node, base.seen_by_node, strict=True)
+    now = zip(plugged, seen, strict=True)
+    moved = [
+        (plugged_bytes - plugged_before, seen_bytes - seen_before)
+        for (plugged_bytes, seen_bytes), (plugged_before, seen_before) in zip(
+            now, before, strict=True
+        )
+    ]
+    return sum(max(0, _behind(plugged_bytes, seen_bytes)) for plugged_bytes, seen_bytes in moved)
 
 
 def base_of(facts: MemoryFacts) -> MemoryBase | None:
@@ -111,4 +146,11 @@ def base_of(facts: MemoryFacts) -> MemoryBase | None:
         return None
     if unseen_bytes(facts, None) or facts.seen_bytes > facts.plugged_bytes:
         return None  # part of it is offline, or was given back between the two readings
-    return MemoryBase(facts.plugged_bytes, facts.seen_bytes, facts.boot_id)
+    by_node = facts.plugged_by_node
+    return MemoryBase(
+        facts.plugged_bytes,
+        facts.seen_bytes,
+        facts.boot_id,
+        plugged_by_node=by_node,
+        seen_by_node=facts.seen_by_node if by_node else (),
+    )

@@ -28,15 +28,28 @@ class MemoryTarget(msgspec.Struct, frozen=True):
     max_bytes: int = 0
 
 
+class MemoryStage(msgspec.Struct, frozen=True):
+    """Changes after which the guest holds ``requested_bytes``: it has to confirm that before
+    anything that follows."""
+
+    requested_bytes: int
+    live: tuple[DeviceChange, ...] = ()
+
+
 class MemoryPlan(msgspec.Struct, frozen=True):
     """``live``: the changes after which the guest holds ``requested_bytes``, in an order of which
     every prefix leaves it the smaller of what it has and what it is to have. ``requested_bytes`` is
     more than wanted while the guest cannot spare the rest. ``persistent``: those for its next
-    start."""
+    start. ``first``: stages before ``live``, each confirmed by the guest before the next."""
 
     requested_bytes: int
     live: tuple[DeviceChange, ...] = ()
     persistent: tuple[DeviceChange, ...] = ()
+    first: tuple[MemoryStage, ...] = ()
+
+    @property
+    def stages(self) -> tuple[MemoryStage, ...]:
+        return (*self.first, MemoryStage(self.requested_bytes, self.live))
 
 
 class MemoryWait(msgspec.Struct, frozen=True):
@@ -59,8 +72,16 @@ class MemoryTechnology(Protocol):
     @property
     def name(self) -> str: ...
 
-    def initial_devices(self, size: VmSize) -> tuple[VmDevice, ...]:
+    def boot_bytes(self, size: VmSize, /) -> int:
+        """What a domain of this size boots with."""
+        ...
+
+    def initial_devices(self, size: VmSize, /) -> tuple[VmDevice, ...]:
         """The devices that a domain of this size is made with."""
+        ...
+
+    def initial_balloon(self, size: VmSize, /) -> int | None:
+        """What the balloon of such a domain leaves of its boot memory; None: it has no balloon."""
         ...
 
     def plan(self, facts: MemoryFacts, target: MemoryTarget) -> MemoryDecision: ...

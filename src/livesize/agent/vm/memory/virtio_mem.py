@@ -1,24 +1,34 @@
-"""virtio-mem: one device that the guest fills and empties in blocks of 2 MiB. Pure.
+"""virtio-mem: devices that the guest fills and empties in blocks of 2 MiB, one for each NUMA cell.
+Pure.
 
-It takes the newest target at once, also in the middle of an earlier one (decisions 35), and the
+They take the newest target at once, also in the middle of an earlier one (decisions 35), and the
 guest gives back what it can: so there is never anything to wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from livesize.agent.vm.memory.cells import (
+    CellGoal,
+    below_boot,
+    cell_goals,
+    in_order,
+    initial_cells,
+    on_node,
+)
 from livesize.agent.vm.memory.facts import MemoryFacts, requestable_bytes
 from livesize.agent.vm.memory.interface import (
     MemoryDecision,
     MemoryPlan,
     MemoryRefusal,
+    MemoryStage,
     MemoryTarget,
 )
 from livesize.api.vm_changes import Definition, DeviceKind, SetRequested, VmDevice
 from livesize.api.vm_size import MEBIBYTE, MEMORY_BLOCK_BYTES, VmSize
 
-ALIAS = "ua-memory0"
+ALIAS = "ua-memory0"  # of cell 0, and of a VM without cells
 # What a guest adds and removes at once; the end of a device that is not whole would be lost.
 _SECTION_BYTES = 128 * MEBIBYTE
 
@@ -26,53 +36,121 @@ _SECTION_BYTES = 128 * MEBIBYTE
 class VirtioMem:
     name = "virtio-mem"
 
+    def boot_bytes(self, size: VmSize) -> int:
+        return size.boot_memory_bytes
+
     def initial_devices(self, size: VmSize) -> tuple[VmDevice, ...]:
-        """One, with room for the maximum; none where the VM boots with all it can ever have."""
+        """One for each cell, with room for the maximum of the VM: which cell gets it is not known
+        yet. None where the VM boots with all it can ever have."""
         room_bytes = size.max_memory_bytes - size.boot_memory_bytes
         size_bytes = -(-room_bytes // _SECTION_BYTES) * _SECTION_BYTES
-        extra_bytes = size.memory_bytes - size.boot_memory_bytes
-        device = VmDevice(ALIAS, DeviceKind.VIRTIO_MEM, 0, size_bytes, extra_bytes)
-        return (device,) if size_bytes else ()
-
-    def plan(self, facts: MemoryFacts, target: MemoryTarget) -> MemoryDecision:
-        wanted_bytes, device = target.wanted_bytes, _device(facts.devices)
-        largest_bytes = facts.boot_bytes + (0 if device is None else device.size_bytes)
-        refusal = _refusal(wanted_bytes, facts.boot_bytes, largest_bytes)
-        if refusal is not None:
-            return refusal
-        safe_bytes = requestable_bytes(facts, wanted_bytes, target.most_bytes, MEMORY_BLOCK_BYTES)
-        requested_bytes = min(safe_bytes, largest_bytes)
-        return MemoryPlan(
-            requested_bytes,
-            live=_changes(device, requested_bytes - facts.boot_bytes, Definition.LIVE),
-            persistent=_changes(
-                _device(facts.persistent_devices),
-                wanted_bytes - facts.boot_bytes,
-                Definition.PERSISTENT,
-            ),
+        if not size_bytes:
+            return ()
+        return tuple(
+            VmDevice(_alias(cell.id), DeviceKind.VIRTIO_MEM, cell.id, size_bytes, extra_bytes)
+            for cell, extra_bytes in initial_cells(size)
         )
 
+    def initial_balloon(self, _size: VmSize) -> int | None:
+        return None
 
-def _device(devices: Iterable[VmDevice]) -> VmDevice | None:
-    return next((one for one in devices if one.kind is DeviceKind.VIRTIO_MEM), None)
+    def plan(self, facts: MemoryFacts, target: MemoryTarget) -> MemoryDecision:
+        goals = cell_goals(facts, target)
+        if isinstance(goals, MemoryRefusal):
+            return goals
+        refusal = _refusal(facts, target, goals)
+        if refusal is not None:
+            return refusal
+        growing = {goal.node: goal.wanted_bytes for goal in goals if goal.gain_bytes >= 0}
+        shrinking = _shrunk(facts, target, goals)
+        grow, shrink = (_stage(facts, goals, one) for one in (growing, shrinking))
+        first, last = in_order(facts, target, grow, shrink)
+        wanted = {goal.node: goal.wanted_bytes for goal in goals}
+        persistent = _changes(facts.persistent_devices, goals, wanted, Definition.PERSISTENT)
+        return MemoryPlan(last.requested_bytes, last.live, persistent, first)
+
+
+def _alias(node: int) -> str:
+    return f"ua-memory{node}"
+
+
+def _device(devices: Iterable[VmDevice], node: int) -> VmDevice | None:
+    here = on_node(devices, node)
+    return next((one for one in here if one.kind is DeviceKind.VIRTIO_MEM), None)
+
+
+def _shrunk(facts: MemoryFacts, target: MemoryTarget, goals: Iterable[CellGoal]) -> dict[int, int]:
+    """What each cell that is to have less is asked for: together no more than the guest can spare,
+    from the first cell on. A guest that needs more again gets it where it gave."""
+    losing = [goal for goal in goals if goal.gain_bytes < 0]
+    wanted_bytes = facts.plugged_bytes + sum(goal.gain_bytes for goal in losing)
+    safe_bytes = requestable_bytes(facts, wanted_bytes, target.most_bytes, MEMORY_BLOCK_BYTES)
+    spare_bytes = facts.plugged_bytes - safe_bytes
+    asked = {}
+    for goal in losing:
+        given_bytes = min(spare_bytes, -goal.gain_bytes)
+        device = _device(facts.devices, goal.node)
+        largest_bytes = goal.boot_bytes + (0 if device is None else device.size_bytes)
+        asked[goal.node] = min(goal.plugged_bytes - given_bytes, largest_bytes)
+        spare_bytes -= given_bytes
+    return asked
+
+
+def _stage(
+    facts: MemoryFacts, goals: Iterable[CellGoal], asked: Mapping[int, int]
+) -> MemoryStage | None:
+    """None: nothing is to be changed in any of them."""
+    held = {goal.node: goal.plugged_bytes for goal in goals}
+    moved_bytes = sum(asked[node] - held[node] for node in asked)
+    changes = _changes(facts.devices, goals, asked, Definition.LIVE)
+    if not changes and not moved_bytes:
+        return None
+    return MemoryStage(facts.plugged_bytes + moved_bytes, changes)
 
 
 def _changes(
-    device: VmDevice | None, requested_bytes: int, definition: Definition
+    devices: Iterable[VmDevice],
+    goals: Iterable[CellGoal],
+    asked: Mapping[int, int],
+    definition: Definition,
 ) -> tuple[SetRequested, ...]:
-    if device is None or device.requested_bytes == requested_bytes:
-        return ()
-    return (SetRequested(device.alias, requested_bytes, definition),)
+    found = [(goal, _device(devices, goal.node)) for goal in goals if goal.node in asked]
+    wanted = [
+        (device, asked[goal.node] - goal.boot_bytes) for goal, device in found if device is not None
+    ]
+    return tuple(
+        SetRequested(device.alias, requested_bytes, definition)
+        for device, requested_bytes in wanted
+        if device.requested_bytes != requested_bytes
+    )
 
 
-def _refusal(wanted_bytes: int, least_bytes: int, most_bytes: int) -> MemoryRefusal | None:
+def _refusal(
+    facts: MemoryFacts, target: MemoryTarget, goals: Iterable[CellGoal]
+) -> MemoryRefusal | None:
+    most_bytes = target.max_bytes or facts.boot_bytes + sum(
+        one.size_bytes for one in facts.devices if one.kind is DeviceKind.VIRTIO_MEM
+    )
+    for goal in goals:
+        device = _device(facts.devices, goal.node)
+        room_bytes = 0 if device is None else device.size_bytes
+        others_bytes = target.wanted_bytes - goal.wanted_bytes
+        largest_bytes = min(goal.boot_bytes + room_bytes, most_bytes - others_bytes)
+        refusal = below_boot(goal) or _out_of_range(goal, largest_bytes)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _out_of_range(goal: CellGoal, most_bytes: int) -> MemoryRefusal | None:
+    wanted_bytes, least_bytes = goal.wanted_bytes, goal.boot_bytes
     if least_bytes <= wanted_bytes <= most_bytes and wanted_bytes % MEMORY_BLOCK_BYTES == 0:
         return None
     below = wanted_bytes // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES
     around = (below, below + MEMORY_BLOCK_BYTES)
     nearest = sorted({min(max(one, least_bytes), most_bytes) for one in around})
     return MemoryRefusal(
-        f"the VM can have between {least_bytes} and {most_bytes} bytes of memory in steps of 2 MiB,"
-        f" not {wanted_bytes}",
+        f"{goal.label or 'the VM'} can have between {least_bytes} and {most_bytes} bytes of memory"
+        f" in steps of 2 MiB, not {wanted_bytes}",
         tuple(nearest),
     )
