@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from livesize.api.objects import Object, name_of
+
 if TYPE_CHECKING:
     from livesize.api.kinds.resource import Resource
     from livesize.client.http import HttpClient
@@ -43,6 +45,28 @@ def complete_resizable(
 
     del parameter
     return _offer_names(context, incomplete, RESIZABLE)
+
+
+def complete_cells(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """CELL=SIZE for each NUMA cell of the first pod that was named, with what it has now."""
+    from livesize.api.kinds.pod_resource import PODS
+    from livesize.api.quantity import format_memory
+    from livesize.cli.targets import find_resource
+    from livesize.cli.vm_words import desired_cells
+
+    del parameter
+    # While the option has no value yet, what else was typed is still unparsed.
+    for target in (*(context.params.get("targets") or ()), *context.args):
+        kind, _, name = str(target).partition("/")
+        if name and find_resource(kind) == PODS:
+            found = [pod for pod in _objects(context, PODS) if name_of(pod) == name]
+            cells = desired_cells(found[0]) if found else {}
+            return _offer(
+                [f"{cell}={format_memory(now)}" for cell, now in cells.items()], incomplete
+            )
+    return []
 
 
 def complete_described(
@@ -101,20 +125,23 @@ def _offer(words: list[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _names(context: click.Context, resource: Resource) -> list[str]:
+    return sorted(name_of(obj) for obj in _objects(context, resource))
+
+
+def _objects(context: click.Context, resource: Resource) -> list[Object]:
     import asyncio
 
     from livesize.api.list_watch import Selection
-    from livesize.api.objects import name_of
     from livesize.cli.connection import default_namespace, run_with_client
 
     kubeconfig = str(context.params.get("kubeconfig") or "")
     given = str(context.params.get("namespace") or "")
 
-    async def ask(client: HttpClient) -> list[str]:
+    async def ask(client: HttpClient) -> list[Object]:
         namespace = default_namespace(kubeconfig, given) if resource.namespaced else ""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             listing = await client.list(resource, Selection(namespace=namespace))
-        return sorted(name_of(obj) for obj in listing.items)
+        return list(listing.items)
 
     with contextlib.suppress(click.ClickException, TimeoutError):
         return run_with_client(kubeconfig, ask)

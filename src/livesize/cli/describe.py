@@ -13,7 +13,7 @@ from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection
 from livesize.api.objects import Object, lookup, name_of, namespace_of
 from livesize.api.resize_policy import listed_policy, mapped_policy, shown_policy
-from livesize.api.resources import ResourceName, resizable_of
+from livesize.api.resources import ResourceName, is_vm, resizable_of
 from livesize.cli.completion import complete_described
 from livesize.cli.connection import (
     default_namespace,
@@ -26,6 +26,7 @@ from livesize.cli.plain_text import plain
 from livesize.cli.sizes import container_sizes, format_amount, format_side
 from livesize.cli.tables import pod_status, resize_word, table_of
 from livesize.cli.targets import DESCRIBED, parse_resizable
+from livesize.cli.vm_words import guest_table, vm_lines
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ def _print_pod(pod: Object) -> None:
         click.echo(plain(line))
     click.echo()
     print_table(size_table(pod))
+    guest = guest_table(pod)
+    if guest.rows:
+        click.echo()
+        print_table(guest)
+    for line in vm_lines(pod) if is_vm(pod) else ():
+        click.echo(plain(line))
     for line in resize_lines(pod):
         click.echo(plain(line))
     steps = step_table(pod)

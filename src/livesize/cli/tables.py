@@ -19,6 +19,7 @@ from livesize.api.workload_status import current_status
 from livesize.cli.output import Table
 from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.sizes import format_requests, format_size, pod_sizes
+from livesize.cli.vm_words import cell_words, memory_words, vcpu_words
 
 if TYPE_CHECKING:
     from livesize.api.columns import Column as PrintedColumn
@@ -135,19 +136,15 @@ def _restarts(pod: Object, _: float) -> str:
 
 
 def _guest_cpu(pod: Object, _: float) -> str:
-    """vCPUs the guest uses, of those plugged into it."""
-    guest = lookup(pod, "status", "virtualMachineStatus", "guest")
-    if guest is None:
-        return "-"
-    return f"{guest.get('vcpusOnline', '-')} of {guest.get('vcpusPlugged', '-')}"
+    return vcpu_words(pod)
 
 
 def _guest_memory(pod: Object, _: float) -> str:
-    """Memory the guest sees, of that plugged into it; its kernel keeps some for itself."""
-    guest = lookup(pod, "status", "virtualMachineStatus", "guest")
-    if guest is None:
-        return "-"
-    return " of ".join(_whole_mi(guest.get(part)) for part in ("memorySeen", "memoryPlugged"))
+    return memory_words(pod)
+
+
+def _guest_cells(pod: Object, _: float) -> str:
+    return cell_words(pod)
 
 
 def _whole_mi(memory: str | float | None) -> str:
@@ -197,6 +194,7 @@ _COLUMNS: dict[str, tuple[TableColumn, ...]] = {
         TableColumn("GENERATION", _text("metadata", "generation"), wide=True),
         TableColumn("GUEST CPU", _guest_cpu, wide=True),
         TableColumn("GUEST MEMORY", _guest_memory, wide=True),
+        TableColumn("GUEST CELLS", _guest_cells, wide=True),
     ),
     "Node": (
         _NAME,

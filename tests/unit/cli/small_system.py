@@ -277,10 +277,24 @@ def _status(pod: Object) -> Object:
     guest = {
         "vcpusPlugged": size.vcpus,
         "vcpusOnline": size.vcpus,
+        "memoryRequested": format_memory(size.memory_bytes),
         "memoryPlugged": format_memory(size.memory_bytes),
         "memorySeen": format_memory(size.memory_bytes - 50 * 2**20),
     }
-    return {**shared, "virtualMachineStatus": {**vm_status_of(statuses[0]), "guest": guest}}
+    cells = [
+        {"id": cell.id, **dict.fromkeys(("requested", "plugged", "seen"), format_memory(now))}
+        for cell in size.cells
+        if (now := cell.memory_bytes)
+    ]
+    memory: Object = {
+        "technology": "virtio-mem",
+        "maxBootTime": format_memory(size.boot_memory_bytes),
+        "current": format_memory(size.memory_bytes),
+        "maxExpandable": format_memory(size.max_memory_bytes),
+        "cells": cells,
+    }
+    vm = {**vm_status_of(statuses[0]), "guest": guest, "memory": memory}
+    return {**shared, "virtualMachineStatus": vm}
 
 
 class Running:

@@ -244,14 +244,82 @@ def test_a_virtual_machine_is_resized_like_a_container_and_shown_beside_it(shell
         "vm cpu limit 1 → 4 - 1 → 4",
         "vm memory request 512Mi → 2Gi 512Mi → 2Gi 512Mi → 2Gi",
         "vm memory limit 512Mi → 2Gi - 512Mi → 2Gi",
+        "REQUESTED PLUGGED SEEN BY GUEST TO GO",
+        "vCPUs 4 4 4 -",
+        "memory 2Gi 2Gi 1998Mi -",
     ]
     header, db, vm1 = shell.ok("get pods -o wide").splitlines()
-    assert header.split()[-4:] == ["GUEST", "CPU", "GUEST", "MEMORY"]
+    assert header.split()[-6:] == ["GUEST", "CPU", "GUEST", "MEMORY", "GUEST", "CELLS"]
     assert db.split()[:4] == ["db", "container", "1/1", "Running"]
-    assert db.split()[-2:] == ["-", "-"]
+    assert db.split()[-3:] == ["-", "-", "-"]
     assert vm1.split()[:4] == ["vm1", "vm", "1/1", "Running"]
-    assert vm1.endswith("4 of 4      1998Mi of 2048Mi")
+    assert vm1.endswith("4 → 4 → 4   2048Mi → 2048Mi → 1998Mi   -")
     assert shell.ok("apply -f -", yaml.safe_dump(shell.pod("vm1"))) == "pod/vm1 unchanged\n"
+
+
+def cells_manifest(name: str) -> str:
+    pod = yaml.safe_load(vm_manifest(name))
+    cells = [{"id": cell, "memory": "256Mi"} for cell in (0, 1)]
+    pod["spec"]["virtualMachine"]["numa"] = {"cells": cells}
+    return str(yaml.safe_dump(pod))
+
+
+def lines_of(shown: str) -> list[str]:
+    return [" ".join(line.split()) for line in shown.splitlines()]
+
+
+def test_a_cell_of_a_virtual_machine_is_resized_and_shown(shell: Shell) -> None:
+    shell.begin("vm1", cells_manifest("vm1"))
+    shown = lines_of(shell.ok("resize pod/vm1 --numa 1=+512Mi --cpu 2 --wait --timeout 10s"))
+    for line in (
+        "vm memory limit 512Mi → 1Gi - 512Mi → 1Gi",
+        "vm cell 0 memory 256Mi 256Mi 256Mi",
+        "vm cell 1 memory 256Mi → 768Mi 256Mi → 768Mi 256Mi → 768Mi",
+        "memory of cell 1 768Mi 768Mi 768Mi -",
+    ):
+        assert line in shown
+    described = lines_of(shell.ok("describe pod/vm1"))
+    assert "memory of cell 0 256Mi 256Mi 256Mi -" in described
+    assert "Memory by virtio-mem, MaxBootTime 512Mi, Current 1Gi, MaxExpandable 2Gi" in described
+    wide = shell.ok("get pods -o wide").splitlines()[1]
+    assert wide.endswith("0: 256Mi → 256Mi → 256Mi, 1: 768Mi → 768Mi → 768Mi")
+    moved = shell.ok("resize pod/vm1 --numa 0=512Mi --numa 1=512Mi --wait --timeout 10s -o json")
+    asked = json.loads(moved)["spec"]["virtualMachine"]["numa"]["cells"]
+    assert [cell["memory"] for cell in asked] == ["512Mi", "512Mi"]
+    assert "livesize resize pod/vm1 --numa 1=1536Mi" in shell.fails("resize pod/vm1 --memory 2Gi")
+    assert "there is no cell 2; the virtual machine has 0 and 1" in shell.fails(
+        "resize pod/vm1 --numa 2=1Gi"
+    )
+    assert "is not what the cells come to" in shell.fails(
+        "resize pod/vm1 --numa 1=1Gi --memory 2Gi"
+    )
+    shell.ok("resize pod/vm1 --numa 1=1Gi --memory 1536Mi --wait --timeout 10s")
+
+
+def test_cells_are_of_virtual_machines(shell: Shell) -> None:
+    shell.start("db")
+    sentence = "it is no virtual machine: say the size with --memory"
+    assert sentence in shell.fails("resize pod/db --numa 1=1Gi")
+    wrong = {
+        "pod/db --numa 1Gi": "is not CELL=SIZE",
+        "deploy/web --numa 1=1Gi": "not for workloads",
+    }
+    for words, why in wrong.items():
+        assert why in shell.run(f"resize {words}").stderr
+
+
+def test_cells_are_completed_with_what_they_have(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.shell_completion import ShellComplete
+
+    shell.begin("vm1", cells_manifest("vm1"))
+    monkeypatch.setenv("LIVESIZE_KUBECONFIG", str(shell.kubeconfig))
+    complete = ShellComplete(cli, {}, "livesize", "_LIVESIZE_COMPLETE")
+    words = ["resize", "pod/vm1", "--numa"]
+    offered = [item.value for item in complete.get_completions(words, "")]
+    assert offered == ["0=256Mi", "1=256Mi"]
+    assert [item.value for item in complete.get_completions(words, "1")] == ["1=256Mi"]
 
 
 def test_a_size_a_virtual_machine_cannot_have_comes_with_the_nearest(shell: Shell) -> None:

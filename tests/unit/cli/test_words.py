@@ -256,8 +256,8 @@ def vm_pod(state: str, **guest: Any) -> Object:
 @pytest.mark.parametrize(
     ("guest", "cpu", "memory"),
     [
-        ({"vcpusOnline": 1, "memorySeen": "2033242112"}, "1 of 4", "1939Mi of 2048Mi"),
-        ({}, "- of 4", "- of 2048Mi"),
+        ({"vcpusOnline": 1, "memorySeen": "2033242112"}, "4 → 4 → 1", "- → 2048Mi → 1939Mi"),
+        ({}, "4 → 4 → -", "- → 2048Mi → -"),
     ],
     ids=["as the guest says", "the guest is silent"],
 )

@@ -15,7 +15,7 @@ from livesize.api.list_watch import Selection
 from livesize.api.objects import name_of
 from livesize.api.requested_action import SPELLINGS
 from livesize.api.resources import ResourceName
-from livesize.cli.completion import complete_resizable
+from livesize.cli.completion import complete_cells, complete_resizable
 from livesize.cli.connection import (
     CommandFailure,
     default_namespace,
@@ -27,6 +27,7 @@ from livesize.cli.connection import (
 )
 from livesize.cli.output import Format, list_object, print_table, print_value
 from livesize.cli.plain_text import plain_lines
+from livesize.cli.resize.cells import parse_cells
 from livesize.cli.resize.plan import RequestedSize, ResizeRefusal, parse_requested_size
 from livesize.cli.resize.pod import resize_pod
 from livesize.cli.resize.request import Interrupted, ResizeCommand, ResizeFailure, ResizeOutcome
@@ -51,6 +52,13 @@ _MOST_AT_ONCE = 20
 @click.option("-c", "--container", default="", help="Which container; needed if there are several.")
 @click.option("--cpu", default="", metavar="X|REQUEST:LIMIT", help="2, 500m, +500m, 500m:1")
 @click.option("--memory", default="", metavar="X|REQUEST:LIMIT", help="4Gi, -64Mi, 256Mi:512Mi")
+@click.option(
+    *("--numa", "cells"),
+    multiple=True,
+    metavar="CELL=SIZE",
+    shell_complete=complete_cells,
+    help="Of a VM: the memory of one NUMA cell, 1=1Gi, 0=+512Mi; again for another.",
+)
 @click.option("--request-cpu", default="", metavar="X")
 @click.option("--limit-cpu", default="", metavar="X")
 @click.option("--request-memory", default="", metavar="X")
@@ -81,6 +89,9 @@ def resize(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
     too where it was the same. A sign makes it a change of what is asked for now: +64Mi is 64Mi
     more, -500m half a CPU less.
 
+    The memory of a virtual machine with NUMA cells is the sum of its cells: name the ones that
+    change, and --memory follows.
+
     What becomes of a workload's pods is said by --action, or by what stands on the workload. Where
     nothing does, this command asks for InPlaceResizePreferred: a pod is recreated only if it cannot
     be resized where it is. InPlaceResize never recreates; Restart recreates all of them.
@@ -92,6 +103,8 @@ def resize(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
       livesize resize pod/db --memory +512Mi
       livesize resize pod/db --limit-memory 1Gi --dry-run
       livesize resize pod/vm1 --cpu 4 --memory 2Gi --wait
+      livesize resize pod/vm1 --numa 1=1Gi --wait
+      livesize resize pod/vm1 --numa 0=-256Mi --numa 1=+256Mi
       livesize resize statefulset/db --cpu 2 --memory 4Gi --wait
       livesize resize sts/db deploy/web --memory 1Gi --action InPlaceResize
       livesize resize statefulset/db --undo --wait
@@ -101,14 +114,17 @@ def resize(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
     sizes = {resource: _requested_size(resource, options) for resource in ResourceName}
     given = {resource: size for resource, size in sizes.items() if size != RequestedSize()}
     labels, undo, action = options["labels"], options["undo"], SPELLINGS.get(options["action"])
-    if undo and given:
+    cells = _requested_cells(options["cells"])
+    if undo and (given or cells):
         raise click.UsageError("--undo brings former sizes back: give no other")
-    if not given and not undo:
+    if not given and not cells and not undo:
         raise click.UsageError("say what to change: --cpu, --memory, or one of their sides")
     kinds = parse_resizable_kinds(targets) if labels else []
     named = [] if labels else parse_resizable(targets)
     if (undo or action) and PODS in (*kinds, *(target.resource for target in named)):
         raise click.UsageError("--undo and --action are for workloads, not for pods")
+    if cells and {*kinds, *(target.resource for target in named)} != {PODS}:
+        raise click.UsageError("--numa is for pods that are virtual machines, not for workloads")
     namespace = default_namespace(kubeconfig, namespace)
 
     def request(target: CommandTarget) -> ResizeCommand:
@@ -123,6 +139,7 @@ def resize(targets: tuple[str, ...], namespace: str, kubeconfig: str, **options:
             dry_run=options["dry_run"],
             undo=undo,
             action=action,
+            cells=cells,
         )
 
     async def work(client: HttpClient) -> int:
@@ -144,6 +161,13 @@ def _requested_size(resource: ResourceName, options: dict[str, Any]) -> Requeste
     if isinstance(size, ResizeRefusal):
         raise click.UsageError(f"--{resource.value}: {size.sentence}")
     return size
+
+
+def _requested_cells(words: tuple[str, ...]) -> dict[int, str]:
+    cells = parse_cells(words)
+    if isinstance(cells, ResizeRefusal):
+        raise click.UsageError(f"--numa: {cells.sentence}")
+    return cells
 
 
 async def _select(

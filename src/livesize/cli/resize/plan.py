@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from livesize.api.objects import Object, version_of
-from livesize.api.quantity import QuantityError, canonical
+from livesize.api.quantity import QuantityError, canonical, format_memory
 from livesize.api.resources import (
     ResourceName,
     Resources,
@@ -50,11 +50,14 @@ class ResizePatch(msgspec.Struct, frozen=True):
     of_vm: bool = False
     of_sidecar: bool = False
     version: str = ""  # it is a change of just this version of the pod; empty: of any
+    cells: tuple[Object, ...] = ()  # NUMA cells of the virtual machine that change
+    cells_before: Mapping[int, int] = {}  # bytes of each of them
 
     def body(self) -> Object:
         metadata = {"metadata": {"resourceVersion": self.version}} if self.version else {}
         if self.of_vm:
-            return {**metadata, "spec": {"virtualMachine": {"resources": self.resources}}}
+            numa = {"numa": {"cells": list(self.cells)}} if self.cells else {}
+            return {**metadata, "spec": {"virtualMachine": {"resources": self.resources, **numa}}}
         entry = {"name": self.container, "resources": self.resources}
         kind = "initContainers" if self.of_sidecar else "containers"
         return {**metadata, "spec": {kind: [entry]}}
@@ -119,10 +122,11 @@ def choose_container(pod: Object, name: str, what: str) -> Object | ResizeRefusa
 
 
 def _is_change(size: RequestedSize) -> bool:
-    return any(_sign(text) for text in (size.both, size.request, size.limit))
+    return any(sign_of(text) for text in (size.both, size.request, size.limit))
 
 
-def _sign(text: str) -> str:
+def sign_of(text: str) -> str:
+    """Of a change of what is there; empty: it is a size."""
     return text[:1] if text[:1] in ("+", "-") else ""
 
 
@@ -147,7 +151,7 @@ def _wanted_sides(
 
 def _changed(resource: ResourceName, text: str, base: int | None, what: str) -> str | ResizeRefusal:
     """``base`` with the change that ``text`` is; ``text`` itself where it is none."""
-    sign = _sign(text)
+    sign = sign_of(text)
     if not sign:
         return text
     if base is None:
@@ -185,17 +189,17 @@ def _forgotten_unit(resource: ResourceName, size: RequestedSize) -> ResizeRefusa
     if resource is not ResourceName.MEMORY:
         return None
     for text in (size.both, size.request, size.limit):
-        sign = _sign(text)
+        sign = sign_of(text)
         amount = _amount(resource, text.removeprefix(sign)) if text else 0
         if 0 < amount < SMALLEST_MEMORY_BYTES:
             if text.endswith("m"):
                 return ResizeRefusal("memory of a fraction of a byte; write it like 512Mi or 4Gi")
             what = "1 byte" if amount == 1 else f"{amount} bytes"
-            return ResizeRefusal(f"memory of {what}; did you mean {sign}{_likely_memory(amount)}?")
+            return ResizeRefusal(f"memory of {what}; did you mean {sign}{likely_memory(amount)}?")
     return None
 
 
-def _likely_memory(amount: int) -> str:
+def likely_memory(amount: int) -> str:
     if amount <= _LIKELY_GIBIBYTES:
         return f"{amount}Gi"
     if amount <= _LIKELY_MEBIBYTES:
@@ -212,13 +216,13 @@ def _amount(resource: ResourceName, text: str) -> int:
 def _canonical(size: RequestedSize) -> RequestedSize | ResizeRefusal:
     sides = []
     for text in (size.both, size.request, size.limit):
-        sign = _sign(text)
+        sign = sign_of(text)
         amount = text.removeprefix(sign)
         try:
             sides.append(sign + canonical(amount) if text else "")
         except QuantityError:
             return ResizeRefusal(f"{text!r} is not a quantity such as 500m, 2, 512Mi or 4Gi")
-        if _sign(amount):
+        if sign_of(amount):
             return ResizeRefusal(f"{text!r} has two signs; a change is one, such as +512Mi")
     return RequestedSize(*sides)
 
@@ -230,14 +234,17 @@ def describe(patch: ResizePatch) -> str:
         for side in ("requests", "limits")
         for resource, quantity in patch.resources.get(side, {}).items()
     ]
-    return ", ".join(parts)
+    return ", ".join([*parts, *(f"cell {cell['id']} {cell['memory']}" for cell in patch.cells)])
 
 
 def undo_options(patch: ResizePatch, before: Resources) -> str:
     """The options of `livesize resize` that ask for the old size again."""
     words = [] if patch.of_vm else [f"-c {patch.container}"]
+    words += [f"--numa {cell}={format_memory(old)}" for cell, old in patch.cells_before.items()]
     for side, amounts in (("request", before.requests), ("limit", before.limits)):
         for name in patch.resources.get(f"{side}s", {}):
+            if patch.cells and name == ResourceName.MEMORY:
+                continue  # follows from the cells
             old = format_amount(ResourceName(name), amounts.amount(ResourceName(name)))
             words.append(f"--{side}-{name} {old}")
     return " ".join(words)

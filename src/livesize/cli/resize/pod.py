@@ -13,8 +13,9 @@ from livesize.api.objects import Object, generation_of
 from livesize.api.resources import container_resources
 from livesize.cli.output import Format
 from livesize.cli.plain_text import plain_lines
+from livesize.cli.resize.cells import plan_vm_patch
 from livesize.cli.resize.follower import ResizeFollower
-from livesize.cli.resize.plan import ResizePatch, describe, plan_patch, undo_options
+from livesize.cli.resize.plan import ResizePatch, ResizeRefusal, describe, undo_options
 from livesize.cli.resize.progress import ResizeDone, ResizeRefused, ResizeWaiting, verdict_is_known
 from livesize.cli.resize.report import change_table, progress_line, verdict_words
 from livesize.cli.resize.request import (
@@ -24,6 +25,7 @@ from livesize.cli.resize.request import (
     ResizeOutcome,
     ask,
 )
+from livesize.cli.vm_words import guest_table, on_its_way
 from livesize.machinery.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -34,9 +36,11 @@ _VERDICT_SECONDS = 0.2
 
 async def resize_pod(client: Client, request: ResizeCommand) -> ResizeOutcome:
     began = SystemClock().monotonic()
-    before, patch, answer = await ask(
-        client, request, lambda pod: plan_patch(pod, request.container, request.sizes), "resize"
-    )
+
+    def plan(pod: Object) -> ResizePatch | ResizeRefusal:
+        return plan_vm_patch(pod, request.container, request.sizes, request.cells)
+
+    before, patch, answer = await ask(client, request, plan, "resize")
     if request.dry_run:
         return _outcome(request, patch, before, answer, f"would be resized ({describe(patch)})")
     if request.patience_seconds is not None:
@@ -72,7 +76,9 @@ async def _wait(
 
     def tell(waiting: ResizeWaiting) -> None:
         if on_terminal:
-            click.echo(plain_lines(progress_line(request.label, waiting)), err=True)
+            line = progress_line(request.label, waiting)
+            moving = on_its_way(following.pod)
+            click.echo(plain_lines(f"{line}; {moving}" if moving else line), err=True)
 
     try:
         async with asyncio.timeout(request.patience_seconds):
@@ -100,6 +106,9 @@ def _standing(
     if isinstance(following.progress, ResizeWaiting):
         state = progress_line(request.label, following.progress)
     undo = undo_options(patch, container_resources(before)[patch.container])
+    moving = on_its_way(following.pod)
+    if moving:
+        state = f"{state}; {moving}"
     return (
         f"{why}: {state}. It is still asked for, and goes on by itself; look with"
         f" `livesize get {request.label} -w`,"
@@ -113,4 +122,7 @@ def _outcome(
     wide = request.form is Format.WIDE
     containers = list(container_resources(after)) if wide else [patch.container]
     tables = tuple(change_table(container, before, after) for container in containers)
+    guest = guest_table(after)
+    if guest.rows and request.patience_seconds is not None:
+        tables = (*tables, guest)
     return ResizeOutcome(request, after, what, tables)

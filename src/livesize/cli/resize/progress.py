@@ -13,6 +13,7 @@ import msgspec
 from livesize.api.conditions import find_condition
 from livesize.api.container_state import yet_to_run
 from livesize.api.objects import Object, generation_of, lookup
+from livesize.api.quantity import memory_bytes
 from livesize.api.resources import (
     NOTHING,
     Amounts,
@@ -24,6 +25,7 @@ from livesize.api.resources import (
 from livesize.cli.resize.held_memory import held_memory
 from livesize.cli.resize.plan import ResizePatch
 from livesize.cli.sizes import container_sizes
+from livesize.cli.vm_words import desired_cells
 
 OVERTAKEN = "somebody else asked for another size meanwhile; theirs counts now"
 
@@ -139,11 +141,16 @@ def _observed(pod: Object) -> int:
 def still_wanted(pod: Object, patch: ResizePatch) -> bool:
     """The pod, or the template, asks for what the patch says."""
     desired = container_resources(pod).get(patch.container)
-    if desired is None:
+    if desired is None or not _cells_wanted(pod, patch):
         return False
     return covers(desired.requests, parse_amounts(patch.resources.get("requests"))) and covers(
         desired.limits, parse_amounts(patch.resources.get("limits"))
     )
+
+
+def _cells_wanted(pod: Object, patch: ResizePatch) -> bool:
+    wanted = desired_cells(pod)
+    return all(wanted.get(cell["id"]) == memory_bytes(cell["memory"]) for cell in patch.cells)
 
 
 def covers(desired: Amounts, requested: Amounts) -> bool:

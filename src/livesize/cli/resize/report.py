@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from livesize.api.objects import Object
-from livesize.api.resources import ResourceName
+from livesize.api.resources import VM_NAME, ResourceName
 from livesize.cli.output import Table
 from livesize.cli.resize.progress import Progress, ResizeDone, ResizeRefused, ResizeWaiting
 from livesize.cli.sizes import NOT_KNOWN, Sizes, container_sizes, format_amount
+from livesize.cli.vm_words import allocated_cells, desired_cells, plugged_cells
 
 _WORDS = {
     "Requested": "asked; the node has not judged it yet",
@@ -35,7 +36,25 @@ def change_table(container: str, before: Object, after: Object) -> Table:
             ]
             if any(cell != NOT_KNOWN for cell in cells):
                 rows.append((f"{container} {resource.value} {side}", *cells))
+    if container == VM_NAME:
+        rows += _cell_rows(before, after)
     return Table(("", "DESIRED", "ALLOCATED", "ACTUAL"), tuple(rows))
+
+
+def _cell_rows(before: Object, after: Object) -> list[tuple[str, ...]]:
+    """The memory of each NUMA cell of a virtual machine."""
+    places = (desired_cells, allocated_cells, plugged_cells)
+    old, new = [place(before) for place in places], [place(after) for place in places]
+    return [
+        (
+            f"{VM_NAME} cell {number} memory",
+            *(
+                _change(*(format_amount(ResourceName.MEMORY, one.get(number)) for one in pair))
+                for pair in zip(old, new, strict=True)
+            ),
+        )
+        for number in new[0]
+    ]
 
 
 def progress_line(label: str, waiting: ResizeWaiting) -> str:

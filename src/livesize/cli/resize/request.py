@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -42,6 +42,7 @@ class ResizeCommand(msgspec.Struct, frozen=True):
     dry_run: bool
     undo: bool = False
     action: RequestedAction | None = None
+    cells: Mapping[int, str] = {}  # by number what each NUMA cell is to have
 
     @property
     def label(self) -> str:
