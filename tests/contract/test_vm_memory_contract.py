@@ -35,35 +35,10 @@ from livesize.api.vm_size import CellSize, MemoryBase, Technology, VmTopology
 from livesize.runtime.interface import GoneError, RuntimeCallError
 from livesize.runtime.vm import VmRuntime, VmView
 from livesize.runtime.vm_config import VmConfig
+from vms.configs import CELLS, DIMM, WITH_BALLOON, WITH_CELLS, WITH_DIMMS
 from vms.machines import MACHINES, Machine, running
-from vms.real import BOOT_SECONDS, MIB, UID, VM, pod_config, vm_config
+from vms.real import BOOT_SECONDS, MIB, UID, pod_config, vm_config
 from vms.saved import hears_agent
-
-DIMM = "ua-dimm0"
-WITH_DIMMS = msgspec.structs.replace(
-    VM, devices=(), max_memory_bytes=1536 * MIB, technology=Technology.DIMM
-)
-WITH_BALLOON = msgspec.structs.replace(
-    VM,
-    boot_memory_bytes=768 * MIB,
-    memory_bytes=768 * MIB,
-    max_memory_bytes=1280 * MIB,
-    devices=(VmDevice("ua-memory0", DeviceKind.VIRTIO_MEM, 0, 512 * MIB, 0),),
-    technology=Technology.AUTO,
-    balloon_bytes=768 * MIB,
-)
-CELLS = (CellSize(0, 256 * MIB), CellSize(1, 256 * MIB))
-WITH_CELLS = msgspec.structs.replace(
-    VM,
-    vcpus=2,
-    max_memory_bytes=1536 * MIB,
-    devices=tuple(
-        VmDevice(f"ua-memory{cell.id}", DeviceKind.VIRTIO_MEM, cell.id, 512 * MIB, 0)
-        for cell in CELLS
-    ),
-    cells=CELLS,
-    topology=VmTopology(cores=2),
-)
 
 
 def _machine(vm: VmConfig) -> Callable[..., AsyncIterator[Machine]]:

@@ -73,6 +73,7 @@ class VmObserver:
         if reading is None:
             return None
         live, is_running = reading.live, reading.is_running and self._lifecycle.is_running
+        started = self._lifecycle.started
         return VmView(
             pod_uid=self._uid,
             running=is_running,
@@ -98,6 +99,7 @@ class VmObserver:
             topology=live.topology,
             tune=reading.persistent.tune,
             persistent_tune=reading.persistent.tune,
+            created_vcpus=0 if started is None else started.vcpus_created,
         )
 
     async def look(self, *, ask_guest: bool) -> VmView:
