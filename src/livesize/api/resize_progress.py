@@ -21,10 +21,10 @@ import msgspec
 from livesize.api.conditions import find_condition
 from livesize.api.objects import Object, generation_of, lookup
 from livesize.api.reasons import ConditionType, Reason
-from livesize.api.resources import same_quantities, stays
+from livesize.api.resources import VM_NAME, cells_of, is_vm, same_quantities, stays
 
 Sizes: TypeAlias = dict[str, Object]
-"""By container: {requests, limits}."""
+"""By container: {requests, limits}; of a virtual machine also {cells: [{id, memory}]}."""
 
 
 class ResizeProgress(enum.Enum):
@@ -75,17 +75,23 @@ def resizable_containers(pod: Object) -> list[tuple[str, Object]]:
 
 
 def desired_sizes(pod: Object) -> Sizes:
-    return {one["name"]: _size(one.get("resources")) for _, one in resizable_containers(pod)}
+    """Of a virtual machine of ours with NUMA cells, {cells} too."""
+    sizes = {one["name"]: _size(one.get("resources")) for _, one in resizable_containers(pod)}
+    return _with_cells(
+        sizes, cells_of(pod["spec"]["virtualMachine"]) if is_vm(pod) else [], "memory"
+    )
 
 
 def actual_sizes(pod: Object) -> Sizes:
     """As the node reports them, of the containers for which it does."""
     statuses = _statuses(pod)
-    return {
+    sizes = {
         one["name"]: _size(statuses[one["name"]]["resources"])
         for _, one in resizable_containers(pod)
         if (statuses.get(one["name"]) or {}).get("resources")
     }
+    told = lookup(pod, "status", "virtualMachineStatus", "memory", "cells", default=[])
+    return _with_cells(sizes, told, "plugged")
 
 
 def _said(condition: Object, progress: ResizeProgress) -> ReportedResize:
@@ -128,6 +134,13 @@ def _statuses(pod: Object) -> dict[str, Object]:
 def _size(resources: Object | None) -> Object:
     given = resources or {}
     return {side: given[side] for side in ("requests", "limits") if given.get(side)}
+
+
+def _with_cells(sizes: Sizes, cells: list[Object], field: str) -> Sizes:
+    if not cells or VM_NAME not in sizes:
+        return sizes
+    given = [{"id": cell.get("id"), "memory": cell.get(field)} for cell in cells]
+    return {**sizes, VM_NAME: {**sizes[VM_NAME], "cells": given}}
 
 
 def _same(left: Object | None, right: Object | None) -> bool:

@@ -38,8 +38,11 @@ from livesize.api.resources import (
     VM_NAME,
     ResourceName,
     Resources,
+    cells_of,
     container_resources,
     resizable_of,
+    same_cells,
+    size_of,
     stays,
 )
 
@@ -87,12 +90,22 @@ def template_of(workload: Object) -> Object:
 def template_change(before: Object, after: Object) -> TemplateChange:
     if _rest(before) != _rest(after):
         return TemplateChange.ROLLOUT
-    if container_resources(before) != container_resources(after):
+    if container_resources(before) != container_resources(after) or not same_cells(
+        template_cells(before), template_cells(after)
+    ):
         return TemplateChange.RESIZE
     same = _policies(before) == _policies(after) and our_annotations(before) == our_annotations(
         after
     )
     return TemplateChange.NONE if same else TemplateChange.POLICY
+
+
+def template_cells(template: Object) -> list[Object]:
+    """The NUMA cells of a template's virtual machine, each as {id, memory}."""
+    spec = template.get("spec") or {}
+    vm = spec.get("virtualMachine")
+    cells = cells_of(vm) if isinstance(vm, dict) else []
+    return [{"id": cell.get("id"), "memory": cell.get("memory")} for cell in cells]
 
 
 def recreates(workload: Object, before: Object) -> bool:
@@ -283,7 +296,8 @@ def with_sizes(workload: Object, sizes: Mapping[str, Object]) -> Object:
             return container
         given = container.get("resources") or {}
         others = {name: part for name, part in given.items() if name not in _SIDES}
-        return {**container, "resources": {**others, **former}}
+        sides = {side: former[side] for side in _SIDES if side in former}
+        return with_cells({**container, "resources": {**others, **sides}}, former.get("cells"))
 
     template = template_of(workload)
     spec = dict(template.get("spec") or {})
@@ -293,6 +307,18 @@ def with_sizes(workload: Object, sizes: Mapping[str, Object]) -> Object:
     if isinstance(spec.get("virtualMachine"), dict):
         spec["virtualMachine"] = sized(spec["virtualMachine"])
     return evolve(workload, ("spec", "template", "spec"), spec)
+
+
+def with_cells(vm: Object, cells: list[Object] | None) -> Object:
+    """The virtual machine with this memory in its NUMA cells; those that are not named keep
+    theirs."""
+    if not cells:
+        return vm
+    memory = {cell["id"]: cell["memory"] for cell in cells}
+    changed = [
+        {**cell, "memory": memory.get(cell.get("id"), cell.get("memory"))} for cell in cells_of(vm)
+    ]
+    return evolve(vm, ("numa", "cells"), changed)
 
 
 def _text(value: Any) -> str:
@@ -333,7 +359,8 @@ def _policies(template: Object) -> list[tuple[str, Any, Any]]:
 
 def _sizes(container: Object) -> Object:
     given = container.get("resources") or {}
-    return {side: given[side] for side in _SIDES if given.get(side)}
+    sizes = {side: given[side] for side in _SIDES if given.get(side)}
+    return {**sizes, "cells": size["cells"]} if "cells" in (size := size_of(container)) else sizes
 
 
 def _rest(template: Object) -> Object:
@@ -346,7 +373,7 @@ def _rest(template: Object) -> Object:
         "initContainers": _each(spec.get("initContainers"), _rest_of_starting),
     }
     if isinstance(spec.get("virtualMachine"), dict):
-        rest["virtualMachine"] = _rest_of_container(spec["virtualMachine"])
+        rest["virtualMachine"] = _rest_of_vm(spec["virtualMachine"])
     return {
         "labels": {name: value for name, value in labels.items() if name != TEMPLATE_HASH},
         "annotations": {name: one for name, one in annotations.items() if not _is_ours(name)},
@@ -361,6 +388,14 @@ def _each(items: Any, change: Callable[[Object], Object]) -> list[Object]:
 def _rest_of_starting(container: Object) -> Object:
     """Init containers other than sidecars keep the size they were created with."""
     return _rest_of_container(container) if stays(container) else container
+
+
+def _rest_of_vm(vm: Object) -> Object:
+    rest = _rest_of_container(vm)
+    if not cells_of(vm):
+        return rest
+    cells = [{key: one for key, one in cell.items() if key != "memory"} for cell in cells_of(vm)]
+    return evolve(rest, ("numa", "cells"), cells)
 
 
 def _rest_of_container(container: Object) -> Object:

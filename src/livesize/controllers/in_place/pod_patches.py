@@ -17,27 +17,30 @@ from livesize.api.resources import (
     ResourceName,
     is_vm,
     resizable_of,
+    same_cells,
     same_quantities,
+    size_of,
 )
-from livesize.api.workload_resize import our_annotations
+from livesize.api.workload_resize import our_annotations, with_cells
 from livesize.controllers.in_place.view import REVISION_LABEL
 
 _SIDES = ("requests", "limits")
 _SIZES = tuple(name.value for name in ResourceName)
 
 TemplateSizes: TypeAlias = Mapping[str, Object]
-"""By container: {requests, limits}, with cpu and memory alone."""
+"""By container: {requests, limits}, with cpu and memory alone; of a virtual machine with NUMA cells
+also {cells: [{id, memory}]}."""
 
 
 def template_sizes(template: Object) -> TemplateSizes:
-    return {one["name"]: _sizes(one.get("resources") or {}) for one in resizable_of(template)}
+    return {
+        one["name"]: {**_sizes(one.get("resources") or {}), **_cells(one)}
+        for one in resizable_of(template)
+    }
 
 
 def has_sizes(pod: Object, sizes: TemplateSizes) -> bool:
-    return all(
-        _has(container.get("resources") or {}, sizes.get(container["name"]))
-        for container in resizable_of(pod)
-    )
+    return all(_has(container, sizes.get(container["name"])) for container in resizable_of(pod))
 
 
 def removes_sizes(own: Object, sizes: TemplateSizes) -> bool:
@@ -51,12 +54,15 @@ def removes_sizes(own: Object, sizes: TemplateSizes) -> bool:
 
 def size_patch(pod: Object, sizes: TemplateSizes) -> Object | None:
     """A strategic merge patch for pods/resize; None where the pod asks for all of it already."""
-    spec: dict[str, list[Object]] = {}
+    spec: Object = {}
     for field, container in _containers(pod):
         wanted = sizes.get(container["name"])
-        if not _has(container.get("resources") or {}, wanted):
-            change = {"name": container["name"], "resources": wanted}
+        if wanted is not None and not _has(container, wanted):
+            resources = {side: wanted[side] for side in _SIDES if side in wanted}
+            change = {"name": container["name"], "resources": resources}
             spec.setdefault(field, []).append(change)
+            if "cells" in wanted:
+                spec["virtualMachine"] = {"numa": {"cells": wanted["cells"]}}
     return {"spec": spec} if spec else None
 
 
@@ -77,7 +83,8 @@ def resized_pod(pod: Object, sizes: TemplateSizes, own: Object | None) -> Object
 
     if is_vm(pod):
         path = ("spec", "virtualMachine")
-        return evolve(pod, path, resized(lookup(pod, *path)))
+        cells = sizes.get(VM_NAME, {}).get("cells")
+        return evolve(pod, path, with_cells(resized(lookup(pod, *path)), cells))
     changed = {field for field, _ in resizable_containers(pod)}
     names = {container["name"] for _, container in resizable_containers(pod)}
     for field in sorted(changed):
@@ -93,7 +100,8 @@ def comparable_pod(pod: Object, sizes: TemplateSizes) -> Object:
         given, wanted = container.get("resources") or {}, sizes.get(container["name"], {})
         amounts = {
             side: {key: one for key, one in (given.get(side) or {}).items() if key in wanted[side]}
-            for side in wanted
+            for side in _SIDES
+            if side in wanted
         }
         containers.append({"name": container["name"], "resources": amounts})
     return {"spec": {"containers": containers}}
@@ -181,9 +189,18 @@ def _amounts(quantities: Object | None) -> Object:
     return {name: quantities[name] for name in _SIZES if name in quantities} if quantities else {}
 
 
-def _has(resources: Object, wanted: Object | None) -> bool:
-    for side, amounts in (wanted or {}).items():
-        given = resources.get(side) or {}
+def _cells(container: Object) -> Object:
+    """Of a virtual machine with NUMA cells."""
+    size = size_of(container)
+    return {"cells": size["cells"]} if "cells" in size else {}
+
+
+def _has(container: Object, wanted: Object | None) -> bool:
+    resources, sizes = container.get("resources") or {}, wanted or {}
+    if "cells" in sizes and not same_cells(_cells(container).get("cells"), sizes["cells"]):
+        return False
+    for side in _SIDES:
+        given, amounts = resources.get(side) or {}, sizes.get(side, {})
         if given != amounts and not same_quantities(
             {name: given[name] for name in amounts if name in given}, amounts
         ):

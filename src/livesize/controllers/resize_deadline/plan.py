@@ -16,6 +16,7 @@ from livesize.api.resize_deadline import Deadline, OnDeadline, deadline_of
 from livesize.api.resize_progress import (
     ResizeProgress,
     Sizes,
+    desired_sizes,
     progress_of,
     resizable_containers,
 )
@@ -66,12 +67,15 @@ def plan_deadline(pod: Object, waited_seconds: float, former: Sizes) -> Deadline
 
 
 def _revert(pod: Object, former: Sizes) -> DeadlinePlan:
-    spec: dict[str, list[Object]] = {}
+    spec: Object = {}
+    desired = desired_sizes(pod)
     for field, container in resizable_containers(pod):
         name, resources = container["name"], container.get("resources") or {}
-        if name in former and not same_size(resources, former[name]):
+        if name in former and not same_size(desired[name], former[name]):
             change = {"name": name, "resources": _back(resources, former[name])}
             spec.setdefault(field, []).append(change)
+            if former[name].get("cells"):  # of a virtual machine
+                spec["virtualMachine"] = {"numa": {"cells": former[name]["cells"]}}
     return Revert({"spec": spec}) if spec else LeaveAlone()
 
 
