@@ -63,7 +63,7 @@ class VmWorld(World):
     def _make_runtime(self) -> FakeRuntime:
         return WatchedRuntime(self)
 
-    async def set(self, **settings: float) -> None:
+    async def set(self, **settings: object) -> None:
         """Before anything runs: another agent, with other settings."""
         await self.stop()
         self.settings = msgspec.structs.replace(self.settings, **settings)

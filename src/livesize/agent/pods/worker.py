@@ -291,6 +291,8 @@ class PodWorker:
         if await self._reporter.report(look):
             look = self._observer.observe()  # that took its time
         match self._observer.plan(look):
+            case RunPod(starts=(), stops=()) if run.starts and look.vm is not None:
+                return 0.0  # its groups hold what it boots with, which may be more than its size
             case RunPod(starts=(), stops=(), wait_seconds=wait_seconds):
                 self._idle_look = look if self._is_settled(look) else None
                 next_seconds = NEVER if wait_seconds is None else wait_seconds

@@ -17,7 +17,7 @@ from livesize.agent.vm.memory.interface import (
 )
 from livesize.api.kernel_units import PAGE_BYTES
 from livesize.api.vm_changes import Definition, SetBalloon, VmBalloon, VmDevice
-from livesize.api.vm_size import MEMORY_BLOCK_BYTES, VmSize
+from livesize.api.vm_size import MEMORY_BLOCK_BYTES, SMALLEST_BOOT_BYTES, VmSize
 
 _NO_CELLS = "the balloon does not know NUMA cells: a VM with cells needs virtio-mem or dimm"
 
@@ -61,7 +61,9 @@ def _refusal(facts: MemoryFacts, target: MemoryTarget) -> MemoryRefusal | None:
     if facts.cells or target.cells:
         return MemoryRefusal(_NO_CELLS)
     wanted_bytes, most_bytes = target.wanted_bytes, facts.boot_bytes
-    least_bytes = most_bytes if facts.balloon is None else min(target.min_bytes, most_bytes)
+    least_bytes = min(target.min_bytes or SMALLEST_BOOT_BYTES, most_bytes)
+    if facts.balloon is None:
+        least_bytes = most_bytes
     if least_bytes <= wanted_bytes <= most_bytes and wanted_bytes % PAGE_BYTES == 0:
         return None
     below = wanted_bytes // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES

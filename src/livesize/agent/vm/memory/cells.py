@@ -33,6 +33,7 @@ class CellGoal(msgspec.Struct, frozen=True):
 
 
 def cell_goals(facts: MemoryFacts, target: MemoryTarget) -> tuple[CellGoal, ...] | MemoryRefusal:
+    """Those that are to get the most come first."""
     if not facts.cells:
         if target.cells:
             return MemoryRefusal("the VM was started without NUMA cells: it has none to change")
@@ -47,7 +48,7 @@ def cell_goals(facts: MemoryFacts, target: MemoryTarget) -> tuple[CellGoal, ...]
             f"the VM has the NUMA cells {cells}, and not each of them has a size to come to;"
             " name the cell that is to change in spec.virtualMachine.numa.cells"
         )
-    return tuple(
+    goals = [
         CellGoal(
             cell.id,
             cell.memory_bytes,
@@ -56,7 +57,8 @@ def cell_goals(facts: MemoryFacts, target: MemoryTarget) -> tuple[CellGoal, ...]
             f"NUMA cell {cell.id} of the VM",
         )
         for cell in facts.cells
-    )
+    ]
+    return tuple(sorted(goals, key=lambda goal: -goal.gain_bytes))
 
 
 def below_boot(goal: CellGoal) -> MemoryRefusal | None:

@@ -102,7 +102,7 @@ class Dimm:
         if isinstance(goals, MemoryRefusal):
             return goals
         changes: list[_CellChange] = []
-        for goal in sorted(goals, key=lambda goal: goal.gain_bytes):
+        for goal in goals:
             taken = [size for one in changes for size in one.plugged]
             change = _cell_change(facts, target, goal, taken)
             if isinstance(change, MemoryRefusal):
