@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from livesize.api.vm_changes import DeviceKind, VmDevice
+from livesize.api.vm_changes import DeviceKind, VmDevice, VmTune
 from livesize.api.vm_size import Technology
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
@@ -33,6 +33,7 @@ from livesize.runtime.libvirt.facts import parse_facts, with_requested
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
 from livesize.runtime.libvirt.guest_channel import GuestChannel
 from livesize.runtime.libvirt.memory_xml import render_device
+from livesize.runtime.libvirt.vcpu_xml import with_tune
 
 ANSWER_SECONDS = 20.0
 POLL_SECONDS = 0.02
@@ -81,7 +82,8 @@ class RawVm:
         self._uid = uid
         for part in ("lib", "log"):
             _copy_files(files_of / part / "vms" / uid, daemon.root / part / "vms" / uid)
-        self._domain = connection.defineXML(definition.xml)
+        # As the product does: libvirt starts no domain that says how much CPU time it has.
+        self._domain = connection.defineXML(with_tune(definition.xml, VmTune()))
         self._channel = GuestChannel(
             GuestLimits(4096, 2**60), self._reported, lambda: None, lambda _: None
         )

@@ -91,20 +91,20 @@ def check_cells(shown: str) -> None:
     """Only cell 1 has moved, in the pod's words and in the guest's own."""
     moments = TIMELINE[3].findall(shown)
     first = moments[0]
-    grown = str(int(first[9]) + 1024)
+    grown = str(int(first[9]) + 768)
     assert [one[1:] for one in moments if one[0] == "Done"] == [
-        ("4", "4", "4", *first[4:7], "1280", "1280", grown),
+        ("4", "4", "4", *first[4:7], "1024", "1024", grown),
         ("1", moments[-1][2], "1", *first[4:7], "256", "256", first[9]),
     ]
     assert ("InProgress", "4", "1", "1") in [one[:4] for one in moments]
     assert {one[4:6] for one in moments} == {("256", "256")}
     between = {int(one[8]) for one in moments if one[0] == "InProgress" and one[8] != "-"}
-    assert between - {256, 1280}, "memory was never seen on its way"
+    assert between - {256, 1024}, "memory was never seen on its way"
 
     proofs = CELLS_PROOF.findall(shown)
     assert [one[:2] for one in proofs] == [("start", "1"), ("grow", "4"), ("shrink", "1")]
     (first_cell, second_cell), large, back = (tuple(map(int, one[2:4])) for one in proofs)
-    assert large == (first_cell, second_cell + 1024)
+    assert large == (first_cell, second_cell + 768)
     assert back == (first_cell, second_cell)
     check_same_guest([one[4:] for one in proofs], quotas=[100, 400, 100])
 
@@ -135,7 +135,7 @@ def check_same_guest(lives: list[tuple[str, ...]], quotas: list[int]) -> None:
 @pytest.mark.matrix
 def test_a_demo_that_is_ended_while_the_guest_boots_leaves_nothing_behind(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        read_until(process, "Booting the virtual machines")
+        read_until(process, "Booting vm-cells")
         wait_for_qemu(tmp_path)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
@@ -166,7 +166,7 @@ def test_ctrl_c_twice_at_any_time_leaves_nothing_behind(tmp_path: Path, words: s
 @pytest.mark.matrix
 def test_a_system_that_dies_fails_the_demo_and_is_cleaned_away(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        read_until(process, "Booting the virtual machines")
+        read_until(process, "Booting vm-cells")
         wait_for_qemu(tmp_path)
         os.kill(child_of(process.pid), signal.SIGKILL)
         shown, errors = process.communicate(timeout=100)

@@ -113,16 +113,15 @@ class _Demo:
 
     async def _boot(self, machines: list[VmAct]) -> None:
         """All at the same time."""
-        sizes = " and ".join(f"{one.vm.name} with {one.vm.start}" for one in machines)
-        click.echo(f"Booting the virtual machines {sizes} ...")
+        sizes = ", and ".join(f"{one.vm.name} with {one.vm.start}" for one in machines)
+        click.echo(f"Booting {sizes} ...")
         began = self._clock.monotonic()
         created = [await machine.create() for machine in machines]
-        for machine, pod in zip(machines, created, strict=True):
-            booted = await machine.wait_ready(pod)
-            took = self._clock.monotonic() - began
-            how = lookup(booted, "status", "virtualMachineStatus", "accelerator", default="-")
-            name = machine.vm.name
-            click.echo(f"{name}: the guest answers after {took:.1f} s (QEMU with {how.upper()}).")
+        waits = zip(machines, created, strict=True)
+        booted = [await machine.wait_ready(pod) for machine, pod in waits]
+        how = lookup(booted[0], "status", "virtualMachineStatus", "accelerator", default="-")
+        took = self._clock.monotonic() - began
+        click.echo(f"Their guests answer after {took:.1f} s (QEMU with {str(how).upper()}).")
 
     async def _print_table(self, client: Client) -> None:
         listing = await client.list(PODS, Selection("default"))

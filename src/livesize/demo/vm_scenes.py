@@ -83,10 +83,10 @@ class DemoVm(msgspec.Struct, frozen=True):
 CELLS = DemoVm(
     "vm-cells",
     Technology.VIRTIO_MEM,
-    "A virtual machine with two NUMA cells: cell 1 from 256 MiB to 1280 and back, 1 to 4 vCPUs",
+    "A virtual machine with two NUMA cells: cell 1 from 256 MiB to 1024 and back, 1 to 4 vCPUs",
     (
         ("start", DemoVmSize(1, (256, 256))),
-        ("grow", DemoVmSize(4, (256, 1280))),
+        ("grow", DemoVmSize(4, (256, 1024))),
         ("shrink", DemoVmSize(1, (256, 256))),
     ),
 )
