@@ -144,7 +144,13 @@ CHECKS: dict[str, Callable[[Up, str], None]] = {
     "statefulset.yaml": check_stateful_set,
     "deployment.yaml": check_deployment,
 }
-WITH_SETTINGS = ("static-cpu.yaml", "virtual-machine.yaml")
+VIRTUAL_MACHINES = {
+    "virtual-machine.yaml": "guest",
+    "virtual-machine-dimm.yaml": "modules",
+    "virtual-machine-numa.yaml": "cells",
+    "virtual-machine-balloon.yaml": "balloon",
+}
+WITH_SETTINGS = ("static-cpu.yaml", *VIRTUAL_MACHINES)
 
 
 @pytest.mark.apiserver
@@ -168,14 +174,25 @@ def test_a_container_with_a_cpu_of_its_own(tmp_path: Path) -> None:
         up.end()
 
 
-@pytest.mark.vms
-def test_a_virtual_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="module")
+def up_for_vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     directory = tmp_path_factory.mktemp("up")  # the path of a socket below it is short enough
-    with running_up_for_vms(directory) as up, tried(up, "virtual-machine.yaml") as told:
-        assert told.count("pod/guest resized") == 2
-        guest = Vm(up, "guest")
+    with running_up_for_vms(directory) as up:
+        yield up
+
+
+@pytest.mark.vms
+@pytest.mark.parametrize("example", VIRTUAL_MACHINES)
+def test_a_virtual_machine(up_for_vms: Up, example: str) -> None:
+    name = VIRTUAL_MACHINES[example]
+    with tried(up_for_vms, example) as told:
+        assert told.count(f"pod/{name} resized") == 2
+        guest = Vm(up_for_vms, name)
         assert guest.status["restartCount"] == 0
         guest.check(1, 512)
+        named = guest.pod["spec"]["virtualMachine"]["memory"].get("technology")
+        if named is not None:
+            assert guest.status["memory"]["technology"] == named
 
 
 @pytest.mark.apiserver

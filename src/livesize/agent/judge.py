@@ -118,7 +118,7 @@ class Judge:
         return judge_new(
             pod,
             room,
-            kept=footprint_of(entry),
+            held=footprint_of(entry),
             runs_vms=self._runs_vms,
             features=self._features,
         )

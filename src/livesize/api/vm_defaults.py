@@ -35,7 +35,7 @@ VM_FIXED = (("cpu", "max"), ("memory", "max"), ("memory", "boot"))
 """Filled in where they are absent."""
 VM_AMOUNTS = (*VM_FIXED, ("memory", "min"))
 _CELL = frozenset({"id", "memory", "boot"})
-_KEPT = (*VM_AMOUNTS, ("memory", "technology"), ("cpu", "cores"), ("cpu", "threads"))
+_LASTING = (*VM_AMOUNTS, ("memory", "technology"), ("cpu", "cores"), ("cpu", "threads"))
 
 
 def fill_vm(vm: Object) -> Object:
@@ -67,7 +67,7 @@ def keep_vm_fixed(old: Object, new: Object) -> Object:
     if not is_vm(new) or not is_vm(old):
         return new
     kept = new
-    for path in (*(("virtualMachine", *fixed) for fixed in _KEPT), ("overhead",)):
+    for path in (*(("virtualMachine", *fixed) for fixed in _LASTING), ("overhead",)):
         given, now = lookup(new, "spec", *path), lookup(old, "spec", *path)
         parent = lookup(new, "spec", *path[:-1], default={})
         if given is None and now is not None and isinstance(parent, dict):

@@ -21,11 +21,11 @@ from typing import TypeAlias
 import msgspec
 
 from livesize.guest_images.errors import GuestImageError
+from livesize.guest_images.tools import run_tool
 
 # Debian's, then Ubuntu's: packages that depend on the newest kernel made for virtual machines.
 KERNEL_PACKAGES = ("linux-image-cloud-amd64", "linux-image-virtual")
 _PARTS = re.compile(r"linux-(?:image|modules)-\d")
-_DOWNLOAD_SECONDS = 300
 _PACKAGE_LISTS = Path("/var/lib/apt/lists")
 
 Fields: TypeAlias = Mapping[str, str]
@@ -173,23 +173,3 @@ def show_package(name: str) -> Fields | None:
         return None
     fields = parse_fields(shown.stdout)
     return fields if shown.returncode == 0 and fields else None
-
-
-def run_tool(command: list[str], folder: Path) -> None:
-    try:
-        subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_DOWNLOAD_SECONDS,
-        )
-    except FileNotFoundError as failure:
-        raise GuestImageError(f"guest images need {command[0]}, which is not here") from failure
-    except subprocess.TimeoutExpired as failure:
-        raise GuestImageError(
-            f"{' '.join(command)} took longer than {_DOWNLOAD_SECONDS} s"
-        ) from failure
-    except subprocess.CalledProcessError as failure:
-        raise GuestImageError(f"{' '.join(command)}: {failure.stderr.strip()}") from failure

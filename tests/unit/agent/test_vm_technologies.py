@@ -126,6 +126,12 @@ def test_a_shrink_takes_the_exact_devices(
         pytest.param([512, 512], 1408, 1920, [["+128"] * 3, ["-1"]], id="as little as possible"),
         pytest.param([512] * 14, 7552, 9000, None, id="two free slots are too few for three"),
         pytest.param([2048], 2048, 4095, None, id="beyond what the groups hold"),
+        pytest.param(
+            [512] * 2, 768, 1536, [["-1"], ["+128", "+128"], ["-0"]], id="one goes to make room"
+        ),
+        pytest.param(
+            [2048] * 2, 2048, 4608, [["-1"], ["+512"] * 3, ["-0"]], id="also of large ones"
+        ),
     ],
 )
 def test_smaller_ones_come_before_a_larger_one_goes(

@@ -68,18 +68,18 @@ def judge_new(
     pod: Object,
     room: NodeRoom,
     *,
-    kept: Amounts = NOTHING,
+    held: Amounts = NOTHING,
     runs_vms: bool = False,
     features: RuntimeFeatures = NO_FEATURES,
 ) -> Admission:
-    """A new pod, at its allocated resources, or at what the ledger would have ``kept`` for it where
-    that is more. The scheduler may have been too late (F12)."""
+    """A new pod, at its allocated resources, or at what it is ``held`` at where that is more. The
+    scheduler may have been too late (F12)."""
     unsupported = unsupported_field(pod, features)
     if is_vm(pod) and not runs_vms:
         unsupported = "spec.virtualMachine: this node runs no virtual machines"
     if unsupported:
         return Reject(UNSUPPORTED, unsupported)
-    verdict = fits([room.used_by_others], maximum(footprint(pod), kept), room.allocatable)
+    verdict = fits([room.used_by_others], maximum(footprint(pod), held), room.allocatable)
     match verdict:
         case Fits():
             return Admit()

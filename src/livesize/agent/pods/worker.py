@@ -290,9 +290,12 @@ class PodWorker:
         look = self._observer.observe()
         if await self._reporter.report(look):
             look = self._observer.observe()  # that took its time
+        if run.starts and look.vm is not None:
+            return 0.0  # its groups hold what it boots with, which may be more than its size
+        return self._rest_seconds(look, resize_seconds)
+
+    def _rest_seconds(self, look: PodSnapshot, resize_seconds: float) -> float:
         match self._observer.plan(look):
-            case RunPod(starts=(), stops=()) if run.starts and look.vm is not None:
-                return 0.0  # its groups hold what it boots with, which may be more than its size
             case RunPod(starts=(), stops=(), wait_seconds=wait_seconds):
                 self._idle_look = look if self._is_settled(look) else None
                 next_seconds = NEVER if wait_seconds is None else wait_seconds

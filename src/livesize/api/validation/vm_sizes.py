@@ -20,7 +20,7 @@ from livesize.api.validation.vm_steps import (
     CPUS,
     LARGEST_BYTES,
     Limit,
-    Scale,
+    SizeSteps,
     bounds,
     check_amount,
     nearest_sizes,
@@ -110,12 +110,12 @@ def _socket_vcpus(vm: Object) -> int:
     return 1 if topology is None else topology.vcpus
 
 
-def _sockets(vm: Object) -> Scale:
+def _sockets(vm: Object) -> SizeSteps:
     count = _socket_vcpus(vm)
     if count == 1:
         return CPUS
     rule = f"vCPUs come in whole sockets of {count} ({FIELD}.cpu.cores times threads)"
-    return Scale(count, rule, str)
+    return SizeSteps(count, rule, str)
 
 
 def _fixed_errors(vm: Object) -> list[FieldError]:
@@ -148,7 +148,7 @@ def _balloon_errors(vm: Object, boot_bytes: int, most_bytes: int) -> list[FieldE
     return [FieldError(FieldErrorKind.INVALID, f"{FIELD}.memory.boot", detail, given)]
 
 
-def _unequal_blocks(vm: Object, scale: Scale) -> list[FieldError]:
+def _unequal_blocks(vm: Object, scale: SizeSteps) -> list[FieldError]:
     count, given = len(cells_of(vm)), cpu_milli(vm["cpu"]["max"]) // 1000
     unit = math.lcm(scale.step, count)
     below = given // unit * unit

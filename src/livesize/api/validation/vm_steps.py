@@ -14,7 +14,7 @@ from livesize.api.vm_size import MEMORY_BLOCK_BYTES
 LARGEST_BYTES = 2**63 - 1
 
 
-class Scale(msgspec.Struct, frozen=True):
+class SizeSteps(msgspec.Struct, frozen=True):
     """The steps in which a VM has one resource, in CPUs or bytes."""
 
     step: int
@@ -27,8 +27,8 @@ class Limit(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-CPUS = Scale(1, "a virtual machine has whole CPUs", str)
-BLOCKS = Scale(MEMORY_BLOCK_BYTES, "must be a multiple of 2Mi", format_memory)
+CPUS = SizeSteps(1, "a virtual machine has whole CPUs", str)
+BLOCKS = SizeSteps(MEMORY_BLOCK_BYTES, "must be a multiple of 2Mi", format_memory)
 
 
 def bounds(low: int, high: int) -> tuple[Limit, Limit]:
@@ -36,7 +36,7 @@ def bounds(low: int, high: int) -> tuple[Limit, Limit]:
 
 
 def check_amount(
-    quantity: Any, field: str, scale: Scale, limits: tuple[Limit, Limit]
+    quantity: Any, field: str, scale: SizeSteps, limits: tuple[Limit, Limit]
 ) -> list[FieldError]:
     nano = parse_quantity(quantity)
     low, high = limits
@@ -52,18 +52,18 @@ def check_amount(
     return [FieldError(FieldErrorKind.INVALID, field, detail, str(quantity))]
 
 
-def nearest_sizes(reachable: Iterable[int], scale: Scale) -> str:
+def nearest_sizes(reachable: Iterable[int], scale: SizeSteps) -> str:
     sizes = sorted(set(reachable))
     words = "the nearest size is" if len(sizes) == 1 else "the nearest sizes are"
     return f"{words} {' and '.join(scale.format(size) for size in sizes)}"
 
 
-def _beyond(words: str, limit: Limit, scale: Scale) -> str:
+def _beyond(words: str, limit: Limit, scale: SizeSteps) -> str:
     why = f", {limit.why}" if limit.why else ""
     return f"must be {words} {scale.format(limit.amount)}{why}"
 
 
-def _nearest(nano: int, scale: Scale, low: int, high: int) -> str:
+def _nearest(nano: int, scale: SizeSteps, low: int, high: int) -> str:
     """``low`` and ``high`` are whole steps, or not to be had: then what is between them."""
     below = nano // (scale.step * NANO) * scale.step
     return nearest_sizes((max(low, min(size, high)) for size in (below, below + scale.step)), scale)

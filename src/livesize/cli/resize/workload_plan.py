@@ -112,7 +112,13 @@ def plan_undo(
             return chosen
     sidecars = sidecars_of(template)
     patches = tuple(
-        ResizePatch(name, _back(one, previous[name]), is_vm(template), name in sidecars)
+        ResizePatch(
+            name,
+            _back(one, previous[name]),
+            is_vm(template),
+            name in sidecars,
+            cells=tuple(previous[name].get("cells") or ()),
+        )
         for one in resizable_of(template)
         if (name := one["name"]) in previous and container in ("", name)
     )

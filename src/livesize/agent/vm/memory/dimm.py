@@ -3,7 +3,8 @@
 ARK, "Multiple memory device sizes support". Growth takes the devices that ``chosen_sizes`` names. A
 shrink takes away the fewest devices that come to just as much (decisions 22). Where there are none,
 smaller ones are plugged in first and take the place of a larger one, as far as slots, the VM's
-maximum and what its groups hold allow; else the size is refused, with the nearest that can be had.
+maximum and what its groups hold allow; what can go before that makes room for them. Else the size
+is refused, with the nearest that can be had.
 
 A device leaves whole or not at all, and a guest that has no room for what is on it may die of it:
 only what it can spare is asked for. A device that the guest was asked for is left in peace until it
@@ -13,7 +14,7 @@ has answered; then the newest target follows (decisions 35).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -32,8 +33,8 @@ from livesize.agent.vm.memory.dimm_choice import (
     STEP_BYTES,
     alias_order,
     chosen_sizes,
-    exact_devices,
     in_leaving_order,
+    most_devices,
     replaced,
 )
 from livesize.agent.vm.memory.facts import MemoryFacts, requestable_bytes
@@ -61,11 +62,12 @@ _ALL_SLOTS_BYTES = SLOTS * SIZES[0]
 
 class _CellChange(msgspec.Struct, frozen=True):
     """``plugged``: sizes. It ``replaces``: what is unplugged goes when all that is plugged in is
-    there."""
+    there. ``early``: goes before either, and so makes room in the groups."""
 
     node: int
     plugged: tuple[int, ...] = ()
     unplugged: tuple[VmDevice, ...] = ()
+    early: tuple[VmDevice, ...] = ()
 
     @property
     def replaces(self) -> bool:
@@ -109,12 +111,41 @@ class Dimm:
                 return change
             changes.append(change)
         coming_bytes = sum(size for one in changes for size in one.plugged)
-        if any(one.replaces for one in changes) and coming_bytes > _room_bytes(facts, target):
+        room_bytes = _room_bytes(facts, target) + sum(_total(one.early) for one in changes)
+        if any(one.replaces for one in changes) and coming_bytes > room_bytes:
             return MemoryRefusal("the VM has no room for all cells at once; change one by one")
         return _plan(facts, target, changes)
 
 
 def _plan(facts: MemoryFacts, target: MemoryTarget, changes: Sequence[_CellChange]) -> MemoryPlan:
+    early = [device for change in changes for device in change.early]
+    if not early:
+        return _plan_at_once(facts, target, changes)
+    left_bytes = facts.plugged_bytes - _total(early)
+    if requestable_bytes(facts, left_bytes, facts.plugged_bytes, STEP_BYTES) > left_bytes:
+        return MemoryPlan(facts.plugged_bytes)
+    stage = MemoryStage(left_bytes, tuple(UnplugDevice(one.alias) for one in early))
+    decision = _plan_at_once(_without(facts, early), target, changes)
+    return replace(decision, first=(stage, *decision.first))
+
+
+def _without(facts: MemoryFacts, gone: Sequence[VmDevice]) -> MemoryFacts:
+    """The same guest when it has given these back."""
+    available_bytes = facts.available_bytes
+    return replace(
+        facts,
+        devices=tuple(one for one in facts.devices if one not in gone),
+        available_bytes=None if available_bytes is None else available_bytes - _total(gone),
+    )
+
+
+def _total(devices: Iterable[VmDevice]) -> int:
+    return sum(device.size_bytes for device in devices)
+
+
+def _plan_at_once(
+    facts: MemoryFacts, target: MemoryTarget, changes: Sequence[_CellChange]
+) -> MemoryPlan:
     numbers = _free_numbers(facts.devices)
     plugs = [
         PlugDevice(f"ua-dimm{next(numbers)}", size_bytes, change.node)
@@ -141,7 +172,7 @@ def _grow(facts: MemoryFacts, plugs: Sequence[PlugDevice]) -> MemoryStage | None
 def _shrink(facts: MemoryFacts, leaving: Sequence[VmDevice]) -> MemoryStage | None:
     if not leaving:
         return None
-    left_bytes = facts.plugged_bytes - sum(one.size_bytes for one in leaving)
+    left_bytes = facts.plugged_bytes - _total(leaving)
     return MemoryStage(left_bytes, tuple(UnplugDevice(one.alias) for one in leaving))
 
 
@@ -149,7 +180,7 @@ def _spared(facts: MemoryFacts, changes: Sequence[_CellChange]) -> list[VmDevice
     """Of the devices that are to go, those that the guest can do without now. Devices that are to
     be replaced go together."""
     leaving = [one for change in changes for one in change.unplugged]
-    given_bytes = sum(one.size_bytes for one in leaving) - sum(
+    given_bytes = _total(leaving) - sum(
         size for change in changes if change.replaces for size in change.plugged
     )
     least_bytes = facts.plugged_bytes - given_bytes
@@ -167,6 +198,49 @@ def _spared(facts: MemoryFacts, changes: Sequence[_CellChange]) -> list[VmDevice
     return spared
 
 
+class _Cell(msgspec.Struct, frozen=True):
+    """What one cell has, and what it may come to. ``devices`` are in leaving order; ``room_bytes``:
+    for what comes before something else goes."""
+
+    goal: CellGoal
+    devices: tuple[VmDevice, ...]
+    vm_boot_bytes: int
+    free_slots: int
+    room_bytes: int
+    most_bytes: int
+
+    def change(self, wanted_bytes: int) -> _CellChange | None:
+        """To just that size; None: it cannot have it."""
+        least_bytes = self.goal.boot_bytes
+        in_range = least_bytes <= wanted_bytes <= self.most_bytes
+        if not in_range or (wanted_bytes - least_bytes) % STEP_BYTES:
+            return None
+        extra_bytes = wanted_bytes - least_bytes - _total(self.devices)
+        return self._grown(extra_bytes) if extra_bytes >= 0 else self._shrunk(-extra_bytes)
+
+    def _grown(self, extra_bytes: int) -> _CellChange | None:
+        if extra_bytes > self.free_slots * SIZES[0]:
+            return None
+        sizes = chosen_sizes(self.vm_boot_bytes, extra_bytes, self.free_slots)
+        return None if sizes is None else _CellChange(self.goal.node, sizes)
+
+    def _shrunk(self, bytes_: int) -> _CellChange | None:
+        node, most = self.goal.node, most_devices(self.devices, bytes_)
+        if _total(most) == bytes_:
+            return _CellChange(node, (), most)
+        for early in ((), most):
+            swap = replaced(
+                [one for one in self.devices if one not in early] if early else self.devices,
+                bytes_ - _total(early),
+                self.room_bytes + _total(early),
+                self.vm_boot_bytes,
+                self.free_slots + len(early),
+            )
+            if swap is not None:
+                return _CellChange(node, swap.plugged, swap.unplugged, early)
+        return None
+
+
 def _cell_change(
     facts: MemoryFacts, target: MemoryTarget, goal: CellGoal, taken: Sequence[int]
 ) -> _CellChange | MemoryRefusal:
@@ -174,37 +248,22 @@ def _cell_change(
     refusal = below_boot(goal)
     if refusal is not None:
         return refusal
-    devices = in_leaving_order(_dimms(facts, goal))
-    held_bytes = goal.boot_bytes + sum(one.size_bytes for one in devices)
-    free = SLOTS - len(facts.devices) - len(taken)
-    others_bytes = target.wanted_bytes - goal.wanted_bytes
     most_bytes = goal.boot_bytes + _ALL_SLOTS_BYTES
     if target.max_bytes:
+        others_bytes = target.wanted_bytes - goal.wanted_bytes
         most_bytes = min(most_bytes, target.max_bytes - others_bytes)
-    room_bytes = _room_bytes(facts, target) - sum(taken)
-
-    def change(wanted_bytes: int) -> _CellChange | None:
-        extra_bytes = wanted_bytes - held_bytes
-        in_range = goal.boot_bytes <= wanted_bytes <= most_bytes
-        if not in_range or (wanted_bytes - goal.boot_bytes) % STEP_BYTES:
-            return None
-        if extra_bytes >= 0:
-            sizes = chosen_sizes(facts.boot_bytes, extra_bytes, free)
-            return None if sizes is None else _CellChange(goal.node, sizes)
-        exact = exact_devices(devices, -extra_bytes)
-        if exact is not None:
-            return _CellChange(goal.node, (), exact)
-        swap = replaced(devices, -extra_bytes, room_bytes, facts.boot_bytes, free)
-        return None if swap is None else _CellChange(goal.node, swap.plugged, swap.unplugged)
-
-    wanted = change(goal.wanted_bytes)
-    if wanted is not None:
-        return wanted
-    return _refusal(goal, most_bytes, len(facts.devices), change)
+    cell = _Cell(
+        goal,
+        in_leaving_order(_dimms(facts, goal)),
+        vm_boot_bytes=facts.boot_bytes,
+        free_slots=SLOTS - len(facts.devices) - len(taken),
+        room_bytes=_room_bytes(facts, target) - sum(taken),
+        most_bytes=most_bytes,
+    )
+    return cell.change(goal.wanted_bytes) or _refusal(cell, len(facts.devices))
 
 
 def _room_bytes(facts: MemoryFacts, target: MemoryTarget) -> int:
-    """For what comes before something else goes."""
     covered_bytes = max(target.most_bytes, target.wanted_bytes)
     if target.max_bytes:
         covered_bytes = min(covered_bytes, target.max_bytes)
@@ -216,16 +275,12 @@ def _dimms(facts: MemoryFacts, goal: CellGoal) -> tuple[VmDevice, ...]:
     return tuple(one for one in here if one.kind is DeviceKind.DIMM)
 
 
-def _refusal(
-    goal: CellGoal,
-    most_bytes: int,
-    used_slots: int,
-    change: Callable[[int], _CellChange | None],
-) -> MemoryRefusal:
+def _refusal(cell: _Cell, used_slots: int) -> MemoryRefusal:
+    goal, most_bytes = cell.goal, cell.most_bytes
     whole = (goal.wanted_bytes - goal.boot_bytes) // STEP_BYTES * STEP_BYTES + goal.boot_bytes
     below = range(min(whole, most_bytes), goal.boot_bytes - 1, -STEP_BYTES)
     above = range(max(whole + STEP_BYTES, goal.boot_bytes), most_bytes + 1, STEP_BYTES)
-    found = [next(filter(change, sizes), None) for sizes in (below, above[: 16 * SLOTS])]
+    found = [next(filter(cell.change, sizes), None) for sizes in (below, above[: 16 * SLOTS])]
     nearest = tuple(size for size in found if size is not None)
     whom = goal.label or "the VM"
     if not goal.boot_bytes <= goal.wanted_bytes <= most_bytes:

@@ -59,12 +59,18 @@ def alias_order(device: VmDevice) -> tuple[int, str]:
 
 def exact_devices(devices: Iterable[VmDevice], bytes_: int) -> tuple[VmDevice, ...] | None:
     """The fewest that come to just so much, of devices ``in_leaving_order``; None: none do."""
+    taken = most_devices(devices, bytes_)
+    return taken if sum(one.size_bytes for one in taken) == bytes_ else None
+
+
+def most_devices(devices: Iterable[VmDevice], bytes_: int) -> tuple[VmDevice, ...]:
+    """Those that come to as much as can be had of it and no more."""
     taken = []
     for device in devices:
         if device.size_bytes <= bytes_:
             taken.append(device)
             bytes_ -= device.size_bytes
-    return None if bytes_ else tuple(taken)
+    return tuple(taken)
 
 
 def replaced(
@@ -77,12 +83,24 @@ def replaced(
     """Of devices ``in_leaving_order`` those that come to more, and what is plugged in for the
     difference beforehand: as little as possible, and no more than ``room_bytes``."""
     most_bytes = min(room_bytes, SIZES[0])  # more than the largest would come and go for nothing
-    for extra_bytes in range(STEP_BYTES, most_bytes + 1, STEP_BYTES):
-        plugged = chosen_sizes(boot_bytes, extra_bytes, free_slots)
-        unplugged = exact_devices(devices, bytes_ + extra_bytes)
-        if plugged is not None and unplugged is not None:
-            return Replacement(plugged, unplugged)
+    if most_bytes < STEP_BYTES:
+        return None
+    sums = _sums(devices) >> (bytes_ // STEP_BYTES)
+    for steps in range(1, most_bytes // STEP_BYTES + 1):
+        if sums >> steps & 1:
+            plugged = chosen_sizes(boot_bytes, steps * STEP_BYTES, free_slots)
+            unplugged = exact_devices(devices, bytes_ + steps * STEP_BYTES)
+            if plugged is not None and unplugged is not None:
+                return Replacement(plugged, unplugged)
     return None
+
+
+def _sums(devices: Iterable[VmDevice]) -> int:
+    """All that some of them come to, in steps: bit n is set where that is n steps."""
+    sums = 1
+    for device in devices:
+        sums |= sums << device.size_bytes // STEP_BYTES
+    return sums
 
 
 def _largest_first(bytes_: int, sizes: Iterable[int]) -> tuple[int, ...]:
