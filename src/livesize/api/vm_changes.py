@@ -35,7 +35,7 @@ class Unplug(enum.StrEnum):
     rejected the last request. A driver that has restarted knows of none."""
 
     NONE = ""
-    ASKED = "asked"
+    PENDING = "pending"
     REJECTED = "rejected"
 
 

@@ -128,7 +128,7 @@ class FakeMemory:
         self._set(_LIVE, *(replace(one, unplug=Unplug.NONE) for one in self.devices))
 
     def _let_go(self) -> None:
-        asked = [one for one in self.devices if one.unplug is Unplug.ASKED]
+        asked = [one for one in self.devices if one.unplug is Unplug.PENDING]
         if self.keeps_dimms:
             rejected = [replace(one, unplug=Unplug.REJECTED) for one in asked]
             self._set(_LIVE, *(one for one in self.devices if one not in asked), *rejected)
@@ -184,7 +184,7 @@ class FakeMemory:
             raise RuntimeCallError(f"memory device {change.alias} is no DIMM")
         others = [one for one in devices if one != device]
         if change.definition is _LIVE:
-            asked = replace(device, unplug=Unplug.ASKED)
+            asked = replace(device, unplug=Unplug.PENDING)
             others = [asked if one == device else one for one in devices]
         self._set(change.definition, *others)
 

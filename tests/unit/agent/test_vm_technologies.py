@@ -203,7 +203,7 @@ def _unplug(facts: MemoryFacts, **states: Unplug) -> MemoryFacts:
 
 @pytest.mark.parametrize("wanted", [512, 1024, 1536, 4096])
 def test_a_device_that_the_guest_was_asked_for_is_left_in_peace(wanted: int) -> None:
-    facts = _unplug(dimm_facts(512, [512, 512]), dimm1=Unplug.ASKED)
+    facts = _unplug(dimm_facts(512, [512, 512]), dimm1=Unplug.PENDING)
     decision = dimm_plan(facts, wanted)
     assert isinstance(decision, MemoryWait)
     assert "asked to give back ua-dimm1 and has not answered yet" in decision.why

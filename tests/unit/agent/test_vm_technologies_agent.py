@@ -277,7 +277,7 @@ async def test_a_pending_unplug_is_said_and_goes_on_by_itself(dimm_world: VmWorl
     assert state(world)["phase"] == "InProgress"
     assert status(world)["resourceUpdateInProgress"] is True
     assert status(world)["memoryLimitInBytesBeingUpdated"] == 768 * MIB
-    await world.until(lambda: status(world)["devices"][1].get("unplug") == "asked", "it is told")
+    await world.until(lambda: status(world)["devices"][1].get("unplug") == "pending", "it is told")
     await world.api.resize("db", "vm", memory="1Gi")  # a newer one: it waits
     await says(world, "its newest size follows when it lets go or refuses")
     await asyncio.sleep(0.3)

@@ -17,12 +17,12 @@ from livesize.agent.resize.plan import SetGroup, shrinks
 from livesize.agent.shape import Progress, ProgressObserver
 from livesize.agent.vm.memory.facts import is_seen, unseen_bytes
 from livesize.agent.vm.messages import (
-    device_kept,
-    device_leaves,
     memory_lacks,
     memory_progress,
     memory_refused,
     memory_shortfall,
+    pending_devices,
+    refused_devices,
     vcpu_lacks,
     vcpu_progress,
     vcpu_shortfall,
@@ -276,7 +276,7 @@ async def _memory(context: VmStepContext, planned: ConfirmMemory) -> None:
 
     online = _Onlining(context, wanted=lambda view: view.guest is not None and not confirmed(view))
     watched = _Watched(planned.name, _memory_reached, words, None if shrinks_now else online.bring)
-    view = await _wait(context, lambda view: confirmed(view) or _is_kept(view, planned), watched)
+    view = await _wait(context, lambda view: confirmed(view) or _is_refused(view, planned), watched)
     if confirmed(view) and _is_rough(view, planned):
         # Its last word may be a moment old: the report says what it says in the end.
         await context.runtime.wait_vm(
@@ -294,18 +294,20 @@ def _leaving(view: VmView, planned: ConfirmMemory, unplug: Unplug) -> list[VmDev
     return [one for one in view.devices if one.alias in planned.leaving and one.unplug is unplug]
 
 
-def _is_kept(view: VmView, planned: ConfirmMemory) -> bool:
+def _is_refused(view: VmView, planned: ConfirmMemory) -> bool:
     """The guest has answered for every device, and keeps one."""
-    asked = _leaving(view, planned, Unplug.ASKED)
-    return not asked and bool(_leaving(view, planned, Unplug.REJECTED))
+    pending = _leaving(view, planned, Unplug.PENDING)
+    return not pending and bool(_leaving(view, planned, Unplug.REJECTED))
 
 
 def _check_leaving(view: VmView, planned: ConfirmMemory) -> None:
-    kept, asked = (_leaving(view, planned, unplug) for unplug in (Unplug.REJECTED, Unplug.ASKED))
-    if asked:
-        raise StepWaitsError(device_leaves(view, asked, planned.wanted_bytes))
-    if kept:
-        raise StepFailedError(device_kept(view, kept, planned.wanted_bytes))
+    pending, refused = (
+        _leaving(view, planned, unplug) for unplug in (Unplug.PENDING, Unplug.REJECTED)
+    )
+    if pending:
+        raise StepWaitsError(pending_devices(view, pending, planned.wanted_bytes))
+    if refused:
+        raise StepFailedError(refused_devices(view, refused, planned.wanted_bytes))
 
 
 def _is_rough(view: VmView, planned: ConfirmMemory) -> bool:

@@ -84,19 +84,19 @@ def memory_refused(refusal: MemoryRefusal) -> str:
     return f"memory: {refusal.why}; the nearest sizes are {nearest} bytes"
 
 
-def device_kept(view: VmView, kept: Iterable[VmDevice], wanted_bytes: int) -> str:
+def refused_devices(view: VmView, refused: Iterable[VmDevice], wanted_bytes: int) -> str:
     """Of DIMMs that the guest has refused to let go of."""
     return (
-        f"{memory_progress(view, wanted_bytes)}: the guest refuses to give back {_named(kept)}: its"
-        " kernel holds memory there for itself; boot it with memhp_default_state=online_movable;"
-        " it is asked again"
+        f"{memory_progress(view, wanted_bytes)}: the guest refuses to give back {_named(refused)}:"
+        " its kernel holds memory there for itself; boot it with"
+        " memhp_default_state=online_movable; it is asked again"
     )
 
 
-def device_leaves(view: VmView, asked: Iterable[VmDevice], wanted_bytes: int) -> str:
+def pending_devices(view: VmView, pending: Iterable[VmDevice], wanted_bytes: int) -> str:
     """Of DIMMs that it was asked for and has not answered."""
     return (
-        f"{memory_progress(view, wanted_bytes)}: the guest was asked to give back {_named(asked)}"
+        f"{memory_progress(view, wanted_bytes)}: the guest was asked to give back {_named(pending)}"
         " and has not answered yet: it moves what is there to other memory, or it is suspended or"
         " hangs; it goes on when it lets go"
     )

@@ -136,7 +136,7 @@ class VirtualMachineDevice(Message):
     size = quantity()
     requested = quantity()
     current = quantity()
-    unplug = string(description="asked or rejected: what became of taking it away.")
+    unplug = string(description="pending or rejected: what became of taking it away.")
 
 
 class PodVirtualMachineStatus(Message):

@@ -97,7 +97,7 @@ class Dimm:
         return None
 
     def plan(self, facts: MemoryFacts, target: MemoryTarget) -> MemoryDecision:
-        asked = [one.alias for one in facts.devices if one.unplug is Unplug.ASKED]
+        asked = [one.alias for one in facts.devices if one.unplug is Unplug.PENDING]
         if asked:
             return MemoryWait(_unanswered(asked))
         goals = cell_goals(facts, target)

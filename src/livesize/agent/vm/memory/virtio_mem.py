@@ -86,23 +86,23 @@ def _shrunk(facts: MemoryFacts, target: MemoryTarget, goals: Iterable[CellGoal])
     wanted_bytes = facts.plugged_bytes + sum(goal.gain_bytes for goal in losing)
     safe_bytes = requestable_bytes(facts, wanted_bytes, target.most_bytes, MEMORY_BLOCK_BYTES)
     spare_bytes = facts.plugged_bytes - safe_bytes
-    asked = {}
+    sizes = {}
     for goal in losing:
         given_bytes = min(spare_bytes, -goal.gain_bytes)
         device = _device(facts.devices, goal.node)
         largest_bytes = goal.boot_bytes + (0 if device is None else device.size_bytes)
-        asked[goal.node] = min(goal.plugged_bytes - given_bytes, largest_bytes)
+        sizes[goal.node] = min(goal.plugged_bytes - given_bytes, largest_bytes)
         spare_bytes -= given_bytes
-    return asked
+    return sizes
 
 
 def _stage(
-    facts: MemoryFacts, goals: Iterable[CellGoal], asked: Mapping[int, int]
+    facts: MemoryFacts, goals: Iterable[CellGoal], sizes: Mapping[int, int]
 ) -> MemoryStage | None:
     """None: nothing is to be changed in any of them."""
     held = {goal.node: goal.plugged_bytes for goal in goals}
-    moved_bytes = sum(asked[node] - held[node] for node in asked)
-    changes = _changes(facts.devices, goals, asked, Definition.LIVE)
+    moved_bytes = sum(sizes[node] - held[node] for node in sizes)
+    changes = _changes(facts.devices, goals, sizes, Definition.LIVE)
     if not changes and not moved_bytes:
         return None
     return MemoryStage(facts.plugged_bytes + moved_bytes, changes)
@@ -111,12 +111,12 @@ def _stage(
 def _changes(
     devices: Iterable[VmDevice],
     goals: Iterable[CellGoal],
-    asked: Mapping[int, int],
+    sizes: Mapping[int, int],
     definition: Definition,
 ) -> tuple[SetRequested, ...]:
-    found = [(goal, _device(devices, goal.node)) for goal in goals if goal.node in asked]
+    found = [(goal, _device(devices, goal.node)) for goal in goals if goal.node in sizes]
     wanted = [
-        (device, asked[goal.node] - goal.boot_bytes) for goal, device in found if device is not None
+        (device, sizes[goal.node] - goal.boot_bytes) for goal, device in found if device is not None
     ]
     return tuple(
         SetRequested(device.alias, requested_bytes, definition)
