@@ -72,7 +72,7 @@ class _FakeMachine(Machine):
         self._vm.release()
 
     async def keep_dimms(self) -> None:
-        self._vm.keeps_dimms = True
+        self._vm.keep_dimms()
 
 
 @asynccontextmanager
