@@ -79,7 +79,7 @@ class Judge:
         runs_vms: bool = False,
         cpus: CpuAssigner | None = None,
         features: RuntimeFeatures = NO_FEATURES,
-        technology: Technology = Technology.VIRTIO_MEM,
+        technology: Technology = Technology.AUTO,
     ) -> None:
         """``cpus``: under the static CPU policy, who has which alone; ``features``: of the runtime
         of containers; ``technology``: of VMs that say none."""

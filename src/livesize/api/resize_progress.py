@@ -90,7 +90,7 @@ def actual_sizes(pod: Object) -> Sizes:
         for _, one in resizable_containers(pod)
         if (statuses.get(one["name"]) or {}).get("resources")
     }
-    told = lookup(pod, "status", "virtualMachineStatus", "memory", "cells", default=[])
+    told = lookup(pod, "status", "virtualMachineStatus", "cells", default=[])
     return _with_cells(sizes, told, "plugged")
 
 

@@ -30,7 +30,7 @@ def guest_table(pod: Object) -> Table:
     guest = lookup(pod, *_STATUS, "guest")
     if not is_vm(pod) or not isinstance(guest, dict):
         return Table(("", "REQUESTED", "PLUGGED", "SEEN BY GUEST", "TO GO"), ())
-    cells = lookup(pod, *_STATUS, "memory", "cells", default=[])
+    cells = lookup(pod, *_STATUS, "cells", default=[])
     rows = [
         _vcpu_row(pod, guest),
         _memory_row("memory", guest, "memory"),
@@ -68,7 +68,7 @@ def memory_words(pod: Object) -> str:
 
 def cell_words(pod: Object) -> str:
     """The same of each NUMA cell."""
-    cells = lookup(pod, *_STATUS, "memory", "cells", default=[])
+    cells = lookup(pod, *_STATUS, "cells", default=[])
     return (
         ", ".join(
             f"{cell.get('id')}: " + " → ".join(_whole_mi(cell.get(field)) for field in _fields(""))
@@ -108,7 +108,7 @@ def allocated_cells(pod: Object) -> dict[int, int]:
 
 
 def plugged_cells(pod: Object) -> dict[int, int]:
-    cells = lookup(pod, *_STATUS, "memory", "cells", default=[])
+    cells = lookup(pod, *_STATUS, "cells", default=[])
     return {
         int(cell["id"]): memory_bytes(cell["plugged"])
         for cell in cells

@@ -55,7 +55,7 @@ def moment_of(pod: Object) -> TimelineRow:
 
 
 def _cells(pod: Object, machine: Object) -> tuple[Progress, ...]:
-    told = lookup(pod, "status", "virtualMachineStatus", "memory", "cells", default=[])
+    told = lookup(pod, "status", "virtualMachineStatus", "cells", default=[])
     known: dict[Any, Object] = {cell.get("id", 0): cell for cell in told}
     cells = lookup(machine, "numa", "cells", default=[])
     return tuple(

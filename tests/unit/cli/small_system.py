@@ -291,9 +291,8 @@ def _status(pod: Object) -> Object:
         "maxBootTime": format_memory(size.boot_memory_bytes),
         "current": format_memory(size.memory_bytes),
         "maxExpandable": format_memory(size.max_memory_bytes),
-        "cells": cells,
     }
-    vm = {**vm_status_of(statuses[0]), "guest": guest, "memory": memory}
+    vm = {**vm_status_of(statuses[0]), "guest": guest, "memory": memory, "cells": cells}
     return {**shared, "virtualMachineStatus": vm}
 
 

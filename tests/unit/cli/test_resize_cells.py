@@ -142,7 +142,7 @@ def test_the_sum_is_always_right(now: list[int], data: st.DataObject) -> None:
 
 def test_what_is_on_its_way_is_said_for_each_cell() -> None:
     told: Object = {
-        "technology": "dimm",
+        "memory": {"technology": "dimm"},
         "cells": [
             {"id": 0, "requested": "512Mi", "plugged": "512Mi", "seen": "480Mi"},
             {"id": 1, "requested": "1Gi", "plugged": "768Mi"},
@@ -158,7 +158,7 @@ def test_what_is_on_its_way_is_said_for_each_cell() -> None:
     message = "memory: the guest has not let go of ua-dimm1"
     condition = {"type": "PodResizeInProgress", "status": "True", "reason": "Error"}
     status = {
-        "virtualMachineStatus": {"guest": guest, "memory": told},
+        "virtualMachineStatus": {"guest": guest, **told},
         "conditions": [{**condition, "message": message}],
     }
     pod = {**vm("512Mi", "1Gi"), "status": status}

@@ -32,7 +32,7 @@ def pod_with_cells(*told: dict[str, Any]) -> dict[str, Any]:
     made = pod("Done", vcpusPlugged=4, vcpusOnline=4, memoryPlugged="896Mi", memorySeen="783Mi")
     cells = [{"id": 1, "memory": "1280Mi"}, {"id": 0, "memory": "256Mi"}]
     made["spec"]["virtualMachine"]["numa"] = {"cells": cells}
-    made["status"]["virtualMachineStatus"]["memory"] = {"cells": list(told)}
+    made["status"]["virtualMachineStatus"]["cells"] = list(told)
     return made
 
 

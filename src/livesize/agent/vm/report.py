@@ -52,8 +52,8 @@ def build_vm_status(container_status: Object, snapshot: PodSnapshot) -> Object:
             "maxBootTime": format_memory(view.boot_memory_bytes),
             "current": format_memory(view.requested_memory_bytes),
             "maxExpandable": format_memory(view.max_memory_bytes),
-            **({"cells": [_cell(view, cell) for cell in view.cells]} if view.cells else {}),
         },
+        **({"cells": [_cell(view, cell) for cell in view.cells]} if view.cells else {}),
         "guest": _guest(view),
         "devices": [_device(device) for device in view.devices],
     }

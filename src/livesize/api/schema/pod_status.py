@@ -90,31 +90,6 @@ class VirtualMachineMaximum(Message):
     memory = quantity()
 
 
-class VirtualMachineCellStatus(Message):
-    """One NUMA cell: what it boots with, what it was asked to have, what is plugged into it, and
-    what the guest sees of it."""
-
-    id = integer()
-    boot = quantity()
-    requested = quantity()
-    plugged = quantity()
-    seen = quantity()
-
-
-class VirtualMachineMemoryStatus(Message):
-    """How the memory of the running VM changes, and within which bounds."""
-
-    technology = string(
-        description="The one with which the VM was started: auto, virtio-mem, dimm or balloon."
-    )
-    maxBootTime = quantity(
-        description="What the guest boots with; a balloon gives back no more than that."
-    )
-    current = quantity(description="What the guest has now.")
-    maxExpandable = quantity(description="The most that it can be given while it runs.")
-    cells = list_of(VirtualMachineCellStatus, key="id")
-
-
 class VirtualMachineGuest(Message):
     """What is plugged into the guest, and what the guest itself says."""
 
@@ -139,6 +114,27 @@ class VirtualMachineDevice(Message):
     unplug = string(description="pending or rejected: what became of taking it away.")
 
 
+class VirtualMachineMemoryStatus(Message):
+    """How its memory changes, what it boots with, what it was asked to have, and the most it can
+    have."""
+
+    technology = string()
+    maxBootTime = quantity()
+    current = quantity()
+    maxExpandable = quantity()
+
+
+class VirtualMachineCellStatus(Message):
+    """One NUMA cell: what it boots with, what it was asked to have, what is plugged into it, and
+    what the guest sees of it."""
+
+    id = integer()
+    boot = quantity()
+    requested = quantity()
+    plugged = quantity()
+    seen = quantity()
+
+
 class PodVirtualMachineStatus(Message):
     state = string()
     reason = string()
@@ -157,6 +153,7 @@ class PodVirtualMachineStatus(Message):
     allocatedResources = quantities()
     maximum = object_of(VirtualMachineMaximum)
     memory = object_of(VirtualMachineMemoryStatus)
+    cells = list_of(VirtualMachineCellStatus)
     guest = object_of(VirtualMachineGuest)
     devices = list_of(VirtualMachineDevice)
 

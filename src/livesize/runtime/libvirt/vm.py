@@ -165,7 +165,7 @@ class Vm:
         """The event of what became of it may come before the call returns."""
         unplugs = self._observer.unplugs
         before = unplugs.of(change.alias)
-        unplugs.set(change.alias, Unplug.ASKED)
+        unplugs.set(change.alias, Unplug.PENDING)
         try:
             return await self._thread.run(self._domain.change, change)
         except RuntimeCallError:

@@ -137,7 +137,7 @@ def may_hold(holds: Callable[[VmView], bool], known: VmView) -> bool:
     moved = tuple(
         msgspec.structs.replace(one, current_bytes=one.requested_bytes)
         for one in known.devices
-        if one.unplug is not Unplug.ASKED
+        if one.unplug is not Unplug.PENDING
     )
     balloon = known.balloon and VmBalloon(*(2 * [known.balloon.requested_bytes]))
     return holds(known) or holds(msgspec.structs.replace(known, devices=moved, balloon=balloon))
