@@ -138,7 +138,7 @@ async def test_an_unplug_is_pending_until_the_guest_gets_to_it(dimms: Machine) -
         for _ in range(2):
             await runtime.change_vm(UID, UnplugDevice(DIMM))
             view = await runtime.wait_vm(UID, lambda view: not view.devices, 0.3)
-            assert unplug_of(view) is Unplug.ASKED
+            assert unplug_of(view) is Unplug.PENDING
             assert view.requested_memory_bytes == view.plugged_memory_bytes == 640 * MIB
     finally:
         await dimms.let_guest_go()

@@ -81,7 +81,7 @@ def test_what_cannot_be_is_refused_with_the_way_to_say_it(
 def test_each_cell_is_told_as_requested_plugged_and_seen(guest: Witness) -> None:
     vm = guest.vm
     guest.reaches(1, X + 256, {1: 512})
-    other, named = vm.status["memory"]["cells"]
+    other, named = vm.status["cells"]
     assert (named["id"], named["boot"]) == (1, "256Mi")
     assert (named["requested"], named["plugged"]) == ("512Mi", "512Mi")
     assert (other["requested"], other["plugged"]) == ("256Mi", "256Mi")

@@ -15,7 +15,7 @@ from livesize.api.objects import Object
 from livesize.api.resources import cells_of
 
 _DERIVED = frozenset({"resourcesAllocated"})
-_ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy"}
+_ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy", "numa"}  # how many cells there are is fixed
 _CHARACTERS = 16
 
 

@@ -131,6 +131,7 @@ CONTAINER = {"name": "a", "image": "i", "env": [{"name": "x"}], "resources": {"l
         pytest.param({"resourcesAllocated": {"cpu": "1"}}, False, False, id="allocated: neither"),
         pytest.param({"resources": {}}, True, False, id="resources: only the whole"),
         pytest.param({"resizePolicy": []}, True, False, id="policy: only the whole"),
+        pytest.param({"numa": {"cells": []}}, True, False, id="memory of cells: only the whole"),
         pytest.param({"image": "j"}, True, True, id="image: both"),
         pytest.param({"unknown": 1}, True, True, id="a field we do not know: both"),
     ],

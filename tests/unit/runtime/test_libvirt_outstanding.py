@@ -52,16 +52,16 @@ def dimm(number: int) -> VmDevice:
 
 def test_an_unplug_is_shown_with_its_device_and_forgotten_with_it() -> None:
     unplugs = Unplugs()
-    unplugs.set("ua-dimm0", Unplug.ASKED)
+    unplugs.set("ua-dimm0", Unplug.PENDING)
     unplugs.set("ua-dimm1", Unplug.REJECTED)
     devices = [dimm(number) for number in range(3)]
     shown = [device.unplug for device in unplugs.shown(devices)]
-    assert shown == [Unplug.ASKED, Unplug.REJECTED, Unplug.NONE]
+    assert shown == [Unplug.PENDING, Unplug.REJECTED, Unplug.NONE]
     unplugs.keep(devices[1:])
     assert unplugs.of("ua-dimm0") is Unplug.NONE, "another device may have the name by now"
     assert unplugs.of("ua-dimm1") is Unplug.REJECTED
     unplugs.set("ua-dimm1", Unplug.NONE)
     assert unplugs.of("ua-dimm1") is Unplug.NONE
-    unplugs.set("ua-dimm2", Unplug.ASKED)
+    unplugs.set("ua-dimm2", Unplug.PENDING)
     unplugs.forget()
     assert unplugs.of("ua-dimm2") is Unplug.NONE
