@@ -8,6 +8,11 @@ that its pod is; for the yardstick, at the guest's first word.
 
 Under emulation a vCPU that was plugged in stays, and the way back and forth is the guest's agent:
 that is what "off" and "on again" are, on either side.
+
+Memory comes and goes by each technology that plugs, on a VM that was made with it. The guest has
+let go of a DIMM before QEMU has taken it out: the way until then, which for the product ends when
+a watch tells that the resize is Done, and for the yardstick with the event DEVICE_REMOVED, has a
+row of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +36,7 @@ from bench.harness import Context, Function, Goal, Measured, Row, bench_rows
 from bench.product_vm import ProductVm, Resizer
 from bench.raw_libvirt import Definition, RawVm, raw_libvirt, read_definition
 from bench.servers import whole_system
+from livesize.api.vm_size import Technology
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
 from livesize.machinery.clock import SystemClock
@@ -53,7 +60,10 @@ MEBIBYTE = 1 << 20
 
 Call: TypeAlias = Callable[[], Awaitable[float]]
 """Asks for the new size; returns when that began."""
+Settled: TypeAlias = Callable[[], Awaitable[float]]
+"""Returns when the side was at rest again."""
 
+PLUGGED = (Technology.VIRTIO_MEM, Technology.DIMM)
 RESIZE_GOAL = Goal(ratio_at_most=1.25)
 ROWS = (
     Row("vm: pod created → guest ready, p50", "s", Goal(ratio_at_most=1.15)),
@@ -61,8 +71,12 @@ ROWS = (
     Row("vm: PATCH → guest sees a further vCPU plugged in, p50", "ms", RESIZE_GOAL),
     Row("vm: PATCH → guest sees a vCPU off, p50", "ms"),
     Row("vm: PATCH → guest sees a vCPU on again, p50", "ms"),
-    Row(f"vm: PATCH → guest sees {MORE_MIB} MiB more, p50", "ms", RESIZE_GOAL),
-    Row(f"vm: PATCH → guest sees {MORE_MIB} MiB less, p50", "ms", RESIZE_GOAL),
+    *(
+        Row(f"vm: PATCH → guest sees {MORE_MIB} MiB {way} by {technology}, p50", "ms", RESIZE_GOAL)
+        for technology in PLUGGED
+        for way in ("more", "less")
+    ),
+    Row(f"vm: PATCH → {MORE_MIB} MiB less by dimm is Done, p50", "ms"),
 )
 
 
@@ -95,41 +109,60 @@ def measured_if_possible(rows: tuple[Row, ...], missing: str) -> Callable[[Funct
     return lambda function: function
 
 
+class Turn(msgspec.Struct, frozen=True):
+    """One side's part of a sample. ``settled`` times go to ``rests``."""
+
+    console: Console
+    call: Call
+    settled: Settled
+    samples: list[float]
+    rests: list[float]
+
+
+class MemoryPairs(msgspec.Struct, frozen=True):
+    """Of one technology. ``gone``: until the memory that is less is out of the machine."""
+
+    more: Pair = msgspec.field(default_factory=Pair)
+    less: Pair = msgspec.field(default_factory=Pair)
+    gone: Pair = msgspec.field(default_factory=Pair)
+
+
 @measured_if_possible(ROWS, what_is_missing())
 async def boots_and_resizes(context: Context) -> list[Measured]:
-    pairs = [Pair() for _ in ROWS]
-    boot, second, further, off, on, more, less = pairs
-    async with both_sides(context.folder) as (product, raw):
+    boot, second, further, off, on = vcpus = [Pair() for _ in range(5)]
+    virtio_mem, dimm = MemoryPairs(), MemoryPairs()
+    async with both_sides(context.folder) as (product, raws):
+        raw = raws[Technology.VIRTIO_MEM]
         await measure_boots(product, raw, boot)
         for number in range(ROUNDS):
-            await product.boot()
-            await raw.boot()
             async with contests(product, raw, first=number) as contest:
                 if number < MEMORY_ROUNDS:
-                    await measure_memory(contest, raw, more, less)
+                    await measure_memory(contest, raw, virtio_mem)
                 await measure_plugs(contest, raw, second, further)
                 await measure_switches(contest, raw, off, on)
-            await product.end()
-            await raw.end()
-    return [pair.measured(context) for pair in pairs]
+        for number in range(MEMORY_ROUNDS):
+            async with contests(product, raws[Technology.DIMM], first=number) as contest:
+                await measure_memory(contest, raws[Technology.DIMM], dimm)
+    memory = [virtio_mem.more, virtio_mem.less, dimm.more, dimm.less, dimm.gone]
+    return [pair.measured(context) for pair in (*vcpus, *memory)]
 
 
 async def measure_boots(product: ProductVm, raw: RawVm, pair: Pair) -> None:
     """Each alone on the machine: a guest beside it slows whoever boots second by a third."""
-    turns: list[tuple[ProductVm | RawVm, list[float]]]
-    turns = [(product, pair.product), (raw, pair.raw)]
+    ours = functools.partial(product.boot, raw.technology), product.end, pair.product
+    theirs = raw.boot, raw.end, pair.raw
     for number in range(BOOTS):
-        for side, samples in turns if number % 2 == 0 else reversed(turns):
+        for boot, end, samples in (ours, theirs) if number % 2 == 0 else (theirs, ours):
             await asyncio.sleep(PAUSE_SECONDS)
-            samples.append(await side.boot())
-            await side.end()
+            samples.append(await boot())
+            await end()
 
 
-async def measure_memory(contest: Contest, raw: RawVm, more: Pair, less: Pair) -> None:
+async def measure_memory(contest: Contest, raw: RawVm, pairs: MemoryPairs) -> None:
     """Before there are more vCPUs: every one makes an emulated guest slower."""
     for _ in range(MEMORY_CHANGES):
-        await contest.memory(more, MORE_MIB, raw)
-        await contest.memory(less, 0, raw)
+        await contest.memory(pairs.more, MORE_MIB, raw)
+        await contest.memory(pairs.less, 0, raw, pairs.gone)
 
 
 async def measure_plugs(contest: Contest, raw: RawVm, second: Pair, further: Pair) -> None:
@@ -166,52 +199,62 @@ class Contest:
         def wanted(_: Console) -> Callable[[Seen], bool]:
             return lambda seen: seen.vcpus == count
 
-        await self._both(pair, wanted, lambda: self._resizer.resize(cpu=str(count)), raw)
+        ours = self._our_turn(pair, Pair(), lambda: self._resizer.resize(cpu=str(count)))
+        await self._both(wanted, ours, Turn(self._theirs, raw, _at_once, pair.raw, []))
 
-    async def memory(self, pair: Pair, more_mib: int, raw: RawVm) -> None:
+    async def memory(
+        self, pair: Pair, more_mib: int, raw: RawVm, settled: Pair | None = None
+    ) -> None:
         def wanted(console: Console) -> Callable[[Seen], bool]:
             total_kib = self._empty_kib[console] + more_mib * 1024
             return lambda seen: seen.memory_kib == total_kib
 
-        await self._both(
-            pair,
-            wanted,
-            lambda: self._resizer.resize(memory=f"{BOOT_MIB + more_mib}Mi"),
-            lambda: raw.request_memory(more_mib * MEBIBYTE),
-        )
+        rests = settled or Pair()
+        size = f"{BOOT_MIB + more_mib}Mi"
+        ours = self._our_turn(pair, rests, lambda: self._resizer.resize(memory=size))
+        call = functools.partial(raw.request_memory, more_mib * MEBIBYTE)
+        await self._both(wanted, ours, Turn(self._theirs, call, raw.settled, pair.raw, rests.raw))
+
+    def _our_turn(self, pair: Pair, rests: Pair, call: Call) -> Turn:
+        return Turn(self._ours, call, self._resizer.done, pair.product, rests.product)
 
     async def _both(
-        self,
-        pair: Pair,
-        wanted: Callable[[Console], Callable[[Seen], bool]],
-        product: Call,
-        raw: Call,
+        self, wanted: Callable[[Console], Callable[[Seen], bool]], ours: Turn, theirs: Turn
     ) -> None:
-        turns = [(self._ours, product, pair.product), (self._theirs, raw, pair.raw)]
+        turns = [ours, theirs]
         self._turn += 1
-        for console, call, samples in turns if self._turn % 2 else reversed(turns):
+        for turn in turns if self._turn % 2 else reversed(turns):
             await asyncio.sleep(PAUSE_SECONDS)
             async with asyncio.timeout(WAIT_SECONDS):
-                seen = console.expect(wanted(console))
-                began = await call()
-                samples.append((await seen - began) * 1000)
-                if call is product:
-                    await self._resizer.done()
+                seen = turn.console.expect(wanted(turn.console))
+                began = await turn.call()
+                turn.samples.append((await seen - began) * 1000)
+                turn.rests.append((await turn.settled() - began) * 1000)
+
+
+async def _at_once() -> float:
+    return time.perf_counter()
 
 
 @asynccontextmanager
 async def contests(product: ProductVm, raw: RawVm, first: int) -> AsyncIterator[Contest]:
+    """Between two guests that were booted for it, and end with it."""
+    await product.boot(raw.technology)
+    await raw.boot()
     with watching_console(product.console) as ours, watching_console(raw.console) as theirs:
         async with product.followed() as resizer:
             contest = Contest(resizer, ours, theirs, first)
             async with asyncio.timeout(WAIT_SECONDS):
                 await contest.begin()
             yield contest
+    await product.end()
+    await raw.end()
 
 
 @asynccontextmanager
-async def both_sides(folder: Path) -> AsyncIterator[tuple[ProductVm, RawVm]]:
-    """Each has booted a guest once, which is gone again: the first finds cold caches."""
+async def both_sides(folder: Path) -> AsyncIterator[tuple[ProductVm, dict[Technology, RawVm]]]:
+    """Each has booted a guest of each technology once, which is gone again: the first finds cold
+    caches."""
     node = f"bench-vm-{os.getpid()}"
     async with whole_system(folder / "data", node) as system:
         images = system.directory.vm_images
@@ -219,14 +262,23 @@ async def both_sides(folder: Path) -> AsyncIterator[tuple[ProductVm, RawVm]]:
         client = await HttpClient.open(connection_from(system.directory.kubeconfig), SystemClock())
         product = ProductVm(system, client, VCPUS, BOOT_MIB)
         try:
-            await product.boot()
-            uid, socket = product.uid, product.libvirt / "run" / "libvirt-sock"
-            xml = await asyncio.to_thread(read_definition, socket, domain_name(uid))
             async with raw_libvirt(folder / "raw", images, node) as (daemon, connection, group):
-                raw = RawVm(daemon, connection, group, Definition(uid, xml, product.libvirt))
-                await product.end()
-                await raw.boot()
-                await raw.end()
-                yield product, raw
+                raws = {}
+                for technology in PLUGGED:
+                    definition = await defined_by(product, technology)
+                    raw = RawVm(daemon, connection, group, definition)
+                    await product.end()
+                    await raw.boot()
+                    await raw.end()
+                    raws[technology] = raw
+                yield product, raws
         finally:
             await client.close()
+
+
+async def defined_by(product: ProductVm, technology: Technology) -> Definition:
+    """What the product makes of a VM, which runs."""
+    await product.boot(technology)
+    uid, socket = product.uid, product.libvirt / "run" / "libvirt-sock"
+    xml = await asyncio.to_thread(read_definition, socket, domain_name(uid))
+    return Definition(uid, xml, product.libvirt, technology)

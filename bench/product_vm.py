@@ -19,6 +19,7 @@ from bench.wire import Address, Wire, request_bytes
 from livesize.api.kinds.pod import PODS
 from livesize.api.list_watch import Selection, WatchEvent, WatchEventType
 from livesize.api.objects import Object, generation_of, lookup, name_of, uid_of, version_of
+from livesize.api.vm_size import Technology
 from livesize.client.http import HttpClient
 from livesize.client.kubeconfig import connection_from
 from livesize.guest_images.vm_guest import KERNEL_NAME
@@ -49,10 +50,11 @@ class ProductVm:
     def console(self) -> Path:
         return self.libvirt / "log" / "vms" / self.uid / "0.log"
 
-    async def boot(self) -> float:
+    async def boot(self, technology: Technology) -> float:
         """Seconds from the POST to the moment at which a watch says that the pod is ready."""
         self._pods += 1
-        pod = vm_manifest(f"bench-vm-{self._pods}", self._max_vcpus, self._boot_mib)
+        name = f"bench-vm-{self._pods}"
+        pod = vm_manifest(name, self._max_vcpus, self._boot_mib, technology)
         began = time.perf_counter()
         made = await self._client.create(PODS, pod, NAMESPACE)
         event = await self._until(made, lambda event: _is_ready(event.object))
@@ -113,7 +115,7 @@ class Resizer:
         return await self._told.done(self._generation)
 
 
-def vm_manifest(name: str, max_vcpus: int, boot_mib: int) -> Object:
+def vm_manifest(name: str, max_vcpus: int, boot_mib: int, technology: Technology) -> Object:
     resources = {
         "requests": {"cpu": "1", "memory": f"{boot_mib // 2}Mi"},
         "limits": {"cpu": "1", "memory": f"{boot_mib}Mi"},
@@ -127,7 +129,11 @@ def vm_manifest(name: str, max_vcpus: int, boot_mib: int) -> Object:
             "virtualMachine": {
                 "kernel": {"image": KERNEL_NAME, "initrd": INITRD_NAME},
                 "cpu": {"max": str(max_vcpus)},
-                "memory": {"max": f"{4 * boot_mib}Mi", "boot": f"{boot_mib}Mi"},
+                "memory": {
+                    "max": f"{4 * boot_mib}Mi",
+                    "boot": f"{boot_mib}Mi",
+                    "technology": technology.value,
+                },
                 "resources": resources,
             },
         },

@@ -10,8 +10,11 @@ guest that is listened to has more to do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import os
 import shutil
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +23,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from livesize.api.vm_changes import DeviceKind, VmDevice, VmTune
+from livesize.api.vm_size import Technology
 from livesize.machinery.clock import SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 from livesize.runtime.guest_channels import CHANNEL
@@ -27,9 +32,12 @@ from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.facts import parse_facts, with_requested
 from livesize.runtime.libvirt.guest_bounds import GuestLimits, GuestReport
 from livesize.runtime.libvirt.guest_channel import GuestChannel
+from livesize.runtime.libvirt.memory_xml import render_device
+from livesize.runtime.libvirt.vcpu_xml import with_tune
 
 ANSWER_SECONDS = 20.0
 POLL_SECONDS = 0.02
+DIMM_ALIAS = "ua-dimm0"
 
 T = TypeVar("T")
 
@@ -40,6 +48,7 @@ class Definition(msgspec.Struct, frozen=True):
     uid: str
     xml: str
     files_of: Path
+    technology: Technology
 
 
 class RawGroup:
@@ -73,11 +82,16 @@ class RawVm:
         self._uid = uid
         for part in ("lib", "log"):
             _copy_files(files_of / part / "vms" / uid, daemon.root / part / "vms" / uid)
-        self._domain = connection.defineXML(definition.xml)
+        # As the product does: libvirt starts no domain that says how much CPU time it has.
+        self._domain = connection.defineXML(with_tune(definition.xml, VmTune()))
         self._channel = GuestChannel(
             GuestLimits(4096, 2**60), self._reported, lambda: None, lambda _: None
         )
+        self.technology = definition.technology
         self._heard: asyncio.Future[float] | None = None
+        self._removed: asyncio.Future[float] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._follow_removals(connection)
 
     @property
     def console(self) -> Path:
@@ -108,8 +122,29 @@ class RawVm:
         """Through the guest's agent: on or off with the last of so many vCPUs."""
         return await self._timed(lambda: self._domain.setGuestVcpus(str(count - 1), int(on)))
 
-    async def request_memory(self, device_bytes: int) -> float:
-        """What is asked of the one memory device. Its element is made before the clock starts."""
+    async def request_memory(self, more_bytes: int) -> float:
+        """So much above what it boots with: asked of the one virtio-mem device, or as a DIMM that
+        is there or not. What is said to libvirt is made before the clock starts."""
+        self._removed = None
+        if self.technology is not Technology.DIMM:
+            return await self._request_of_device(more_bytes)
+        import libvirt
+
+        live = libvirt.VIR_DOMAIN_AFFECT_LIVE
+        if more_bytes:
+            element = render_device(
+                VmDevice(DIMM_ALIAS, DeviceKind.DIMM, 0, more_bytes, more_bytes, more_bytes)
+            )
+            return await self._timed(lambda: self._domain.attachDeviceFlags(element, live))
+        self._removed = self._loop.create_future()
+        return await self._timed(lambda: self._domain.detachDeviceAlias(DIMM_ALIAS, live))
+
+    async def settled(self) -> float:
+        """When the last change of the memory was over: nothing more comes, but of a DIMM on its
+        way out the event that it has left."""
+        return time.perf_counter() if self._removed is None else await self._removed
+
+    async def _request_of_device(self, device_bytes: int) -> float:
         import libvirt
 
         facts = parse_facts(self._domain.XMLDesc(0))
@@ -118,6 +153,21 @@ class RawVm:
         return await self._timed(
             lambda: self._domain.updateDeviceFlags(element, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         )
+
+    def _follow_removals(self, connection: Any) -> None:
+        import libvirt
+
+        def removed(*_: object) -> None:
+            """Called by libvirt's thread."""
+            at = time.perf_counter()
+            self._loop.call_soon_threadsafe(self._removed_at, at)
+
+        number = libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED
+        connection.domainEventRegisterAny(self._domain, number, removed, None)
+
+    def _removed_at(self, at: float) -> None:
+        if self._removed is not None and not self._removed.done():
+            self._removed.set_result(at)
 
     def _pid(self) -> int:
         folder = self._daemon.root / "run" / "qemu"
@@ -172,7 +222,7 @@ def _connect(socket: Path) -> Any:
     """Through a descriptor of its folder: a socket's path may have 107 characters only."""
     import libvirt
 
-    libvirt.registerErrorHandler(lambda *_: None, None)  # it would print what we raise
+    _run_events()
     folder = os.open(socket.parent, os.O_PATH | os.O_DIRECTORY)
     deadline = time.monotonic() + ANSWER_SECONDS
     try:
@@ -185,6 +235,22 @@ def _connect(socket: Path) -> Any:
             time.sleep(POLL_SECONDS)
     finally:
         os.close(folder)
+
+
+@functools.cache
+def _run_events() -> None:
+    """One thread for the process, as the product has it, and before the first connection."""
+    import libvirt
+
+    libvirt.registerErrorHandler(lambda *_: None, None)  # it would print what we raise
+    libvirt.virEventRegisterDefaultImpl()
+
+    def run() -> None:
+        while True:
+            with contextlib.suppress(libvirt.libvirtError):
+                libvirt.virEventRunDefaultImpl()
+
+    threading.Thread(target=run, name="bench-libvirt-events", daemon=True).start()
 
 
 def _copy_files(source: Path, target: Path) -> None:

@@ -18,12 +18,15 @@ from leaks import claim, sweep
 from system.up import LIVESIZE
 
 DEMO_SECONDS = 170
-TIMELINE = re.compile(
-    r"^ +[\d.]+  (\w+) +│ +(\d+) +(\d+|-) +(\d+|-) │ +(\d+) +(\d+|-) +(\d+|-) │", re.MULTILINE
-)
-PROOF = re.compile(
-    r"^(start|grow|shrink) +(\d+) +(\d+) MiB +([\d.]+) s +(\w+) │ +(\d+) +(\d+)/100 ms +(\d+) MiB",
-    re.MULTILINE,
+AMOUNT = r" +(\d+) +(\d+|-) +(\d+|-) │"
+TIMELINE = {
+    amounts: re.compile(rf"^ +[\d.]+  (\w+) +│{AMOUNT * amounts}(?! *\d+ +\d+ )", re.MULTILINE)
+    for amounts in (2, 3)
+}
+LIFE = r" +([\d.]+) s +(\w+) │ +(\d+) +(\d+)/100 ms +(\d+) MiB"
+CELLS_PROOF = re.compile(rf"^(start|grow|shrink) +(\d+) +(\d+) MiB +(\d+) MiB{LIFE}", re.MULTILINE)
+DIMMS_PROOF = re.compile(
+    rf"^(start|grow|shrink) +(\d+) +(\d+) MiB +([\d +]+ MiB|none){LIFE}", re.MULTILINE
 )
 CONTAINER = re.compile(r"^(start|grow|shrink) .* MiB +(\d+)(?:  +[\d.]+ ms)?$", re.MULTILINE)
 
@@ -66,7 +69,7 @@ def check_nothing_is_left(directory: Path) -> None:
 
 
 @pytest.mark.vms
-def test_container_and_virtual_machine_are_shown_with_proof(tmp_path: Path) -> None:
+def test_container_and_virtual_machines_are_shown_with_proof(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         shown, errors = process.communicate(timeout=DEMO_SECONDS)
 
@@ -80,30 +83,59 @@ def test_container_and_virtual_machine_are_shown_with_proof(tmp_path: Path) -> N
     assert [word for word, _ in rows] == ["start", "grow", "shrink"]
     assert len({pid for _, pid in rows}) == 1
 
-    moments = TIMELINE.findall(shown)
+    check_cells(shown)
+    check_dimms(shown)
+
+
+def check_cells(shown: str) -> None:
+    """Only cell 1 has moved, in the pod's words and in the guest's own."""
+    moments = TIMELINE[3].findall(shown)
+    first = moments[0]
+    grown = str(int(first[9]) + 768)
     assert [one[1:] for one in moments if one[0] == "Done"] == [
-        ("4", "4", "4", "2048", "2048", str(int(moments[0][6]) + 1536)),
-        ("1", moments[-1][2], "1", "512", "512", moments[0][6]),
+        ("4", "4", "4", *first[4:7], "1024", "1024", grown),
+        ("1", moments[-1][2], "1", *first[4:7], "256", "256", first[9]),
     ]
     assert ("InProgress", "4", "1", "1") in [one[:4] for one in moments]
-    between = {int(one[5]) for one in moments if one[0] == "InProgress" and one[5] != "-"}
-    assert between - {512, 2048}, "memory was never seen on its way"
+    assert {one[4:6] for one in moments} == {("256", "256")}
+    between = {int(one[8]) for one in moments if one[0] == "InProgress" and one[8] != "-"}
+    assert between - {256, 1024}, "memory was never seen on its way"
 
-    proofs = PROOF.findall(shown)
+    proofs = CELLS_PROOF.findall(shown)
     assert [one[:2] for one in proofs] == [("start", "1"), ("grow", "4"), ("shrink", "1")]
-    small, large, back = (int(one[2]) for one in proofs)
-    assert (large - small, back) == (1536, small)
-    uptimes = [float(one[3]) for one in proofs]
+    (first_cell, second_cell), large, back = (tuple(map(int, one[2:4])) for one in proofs)
+    assert large == (first_cell, second_cell + 768)
+    assert back == (first_cell, second_cell)
+    check_same_guest([one[4:] for one in proofs], quotas=[100, 400, 100])
+
+
+def check_dimms(shown: str) -> None:
+    moments = TIMELINE[2].findall(shown)
+    seen = int(moments[0][6])
+    assert [one[1:] for one in moments if one[0] == "Done"] == [
+        ("1", "1", "1", str(size), str(size), str(seen + size - 512)) for size in (1152, 640, 512)
+    ]
+
+    proofs = DIMMS_PROOF.findall(shown)
+    assert [one[0] for one in proofs] == ["start", "grow", "shrink", "shrink"]
+    first, *others = (int(one[2]) for one in proofs)
+    assert [other - first for other in others] == [640, 128, 0]
+    assert [one[3] for one in proofs] == ["none", "512 + 128 MiB", "128 MiB", "none"]
+    check_same_guest([one[4:] for one in proofs], quotas=[100] * 4)
+
+
+def check_same_guest(lives: list[tuple[str, ...]], quotas: list[int]) -> None:
+    uptimes = [float(life[0]) for life in lives]
     assert uptimes == sorted(set(uptimes))
-    assert len({(boot, pid) for *_, boot, pid, _, _ in proofs}) == 1
-    assert [int(one[6]) for one in proofs] == [100, 400, 100]
+    assert len({(boot, pid) for _, boot, pid, *_ in lives}) == 1
+    assert [int(life[3]) for life in lives] == quotas
 
 
 @pytest.mark.vms
 @pytest.mark.matrix
 def test_a_demo_that_is_ended_while_the_guest_boots_leaves_nothing_behind(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        read_until(process, "Booting a virtual machine")
+        read_until(process, "Booting vm-cells")
         wait_for_qemu(tmp_path)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
@@ -134,7 +166,7 @@ def test_ctrl_c_twice_at_any_time_leaves_nothing_behind(tmp_path: Path, words: s
 @pytest.mark.matrix
 def test_a_system_that_dies_fails_the_demo_and_is_cleaned_away(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        read_until(process, "Booting a virtual machine")
+        read_until(process, "Booting vm-cells")
         wait_for_qemu(tmp_path)
         os.kill(child_of(process.pid), signal.SIGKILL)
         shown, errors = process.communicate(timeout=100)

@@ -1,1 +1,1 @@
-"""`livesize demo`: a container and a virtual machine grow and shrink while they run, with proof."""
+"""`livesize demo`: a container and two virtual machines grow and shrink as they run, with proof."""

@@ -1,4 +1,4 @@
-"""`livesize demo`: a container and a virtual machine, side by side, grow and shrink as they run.
+"""`livesize demo`: a container and two virtual machines, side by side, grow and shrink as they run.
 
 Everything shown as proof is read from /proc, from the cgroup files and from the guest itself, not
 from Livesize. It ends with an error if a promise does not hold, and leaves nothing behind. Where
@@ -30,7 +30,8 @@ from livesize.demo.pods import Pods
 from livesize.demo.promises import BrokenPromiseError
 from livesize.demo.requirements import prepare_vms
 from livesize.demo.system import DemoSystem
-from livesize.demo.virtual_machine import LARGE, SMALL, VmAct
+from livesize.demo.virtual_machine import VmAct
+from livesize.demo.vm_scenes import CELLS, DIMMS
 from livesize.machinery.clock import Clock, SystemClock
 from livesize.runtime.cgroups.detect import open_cgroups
 
@@ -60,13 +61,13 @@ def run_demo() -> None:
 
 
 def _run_in(system: DemoSystem, interrupts: Interrupts) -> list[str]:
-    """What was missing for the virtual machine."""
+    """What was missing for the virtual machines."""
     missing = prepare_vms(system.directory.vm_images)
     if missing:
         _say_missing(missing)
     click.echo("Starting Livesize (API server, scheduler, node agent) ...")
     with system.running(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        demo = _Demo(system, SystemClock(), with_vm=not missing)
+        demo = _Demo(system, SystemClock(), with_vms=not missing)
         try:
             runner.run(interrupts.run(demo.run()))
         except (BrokenPromiseError, TimeoutError, ConnectionError, StatusError) as broken:
@@ -75,10 +76,10 @@ def _run_in(system: DemoSystem, interrupts: Interrupts) -> list[str]:
 
 
 class _Demo:
-    def __init__(self, system: DemoSystem, clock: Clock, *, with_vm: bool) -> None:
+    def __init__(self, system: DemoSystem, clock: Clock, *, with_vms: bool) -> None:
         self._system = system
         self._clock = clock
-        self._with_vm = with_vm
+        self._with_vms = with_vms
         self._cgroups = open_cgroups(clock)
 
     async def run(self) -> None:
@@ -93,27 +94,35 @@ class _Demo:
         pods = Pods(client, self._clock)
         groups = self._system.container_groups, self._system.vm_groups
         container = ContainerAct(pods, self._cgroups, groups[0], self._clock)
-        machine = VmAct(pods, self._cgroups, groups[1], self._clock)
+        scenes = (CELLS, DIMMS) if self._with_vms else ()
+        machines = [VmAct(vm, pods, self._cgroups, groups[1], self._clock) for vm in scenes]
 
         click.echo(f"Starting a container that spins on the CPU and holds {HELD_MIB} MiB ...")
         await container.wait_ready(await container.create())
-        if self._with_vm:
-            click.echo(f"Booting a virtual machine with {SMALL} ...")
-            began = self._clock.monotonic()
-            booted = await machine.wait_ready(await machine.create())
-            how = lookup(booted, "status", "virtualMachineStatus", "accelerator", default="-")
-            took = self._clock.monotonic() - began
-            click.echo(f"Its guest answers after {took:.1f} s (QEMU with {str(how).upper()}).")
+        if machines:
+            await self._boot(machines)
         _print_title("What runs, as `livesize get pods -o wide` shows it")
         await self._print_table(client)
 
         _print_title("A container, from 200m 96Mi to 800m 256Mi, and down to 300m 64Mi")
         await container.run()
-        if self._with_vm:
-            _print_title(f"A virtual machine, from {SMALL} to {LARGE}, and back")
+        for machine in machines:
+            _print_title(machine.vm.title)
             await machine.run(self._system.directory.vms / "libvirt" / "run" / "libvirt-sock")
         _print_title("What runs now, and has not been restarted")
         await self._print_table(client)
+
+    async def _boot(self, machines: list[VmAct]) -> None:
+        """All at the same time."""
+        sizes = ", and ".join(f"{one.vm.name} with {one.vm.start}" for one in machines)
+        click.echo(f"Booting {sizes} ...")
+        began = self._clock.monotonic()
+        created = [await machine.create() for machine in machines]
+        waits = zip(machines, created, strict=True)
+        booted = [await machine.wait_ready(pod) for machine, pod in waits]
+        how = lookup(booted[0], "status", "virtualMachineStatus", "accelerator", default="-")
+        took = self._clock.monotonic() - began
+        click.echo(f"Their guests answer after {took:.1f} s (QEMU with {str(how).upper()}).")
 
     async def _print_table(self, client: Client) -> None:
         listing = await client.list(PODS, Selection("default"))
@@ -128,6 +137,6 @@ def _print_title(text: str) -> None:
 
 
 def _say_missing(missing: list[str]) -> None:
-    click.echo("The virtual machine cannot be shown on this machine:", err=True)
+    click.echo("The virtual machines cannot be shown on this machine:", err=True)
     for sentence in missing:
         click.echo(f"  {sentence}", err=True)

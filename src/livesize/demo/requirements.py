@@ -1,4 +1,4 @@
-"""What the second act needs of this machine, and the guest it boots."""
+"""What the acts with virtual machines need of this machine, and the guest they boot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from livesize.guest_images.errors import GuestImageError
 from livesize.guest_images.kernel import default_cache_dir
 from livesize.guest_images.vm_guest import build_guest, install_guest
 
-NEEDED_MEMORY_MIB = 3 * 1024  # the guest at its largest, its QEMU, the container, Livesize
+NEEDED_MEMORY_MIB = 3 * 1024  # both guests, one at its largest, QEMU, the container, Livesize
 
 
 def prepare_vms(images_dir: Path) -> list[str]:

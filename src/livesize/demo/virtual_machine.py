@@ -1,5 +1,5 @@
-"""The demo's second act: a virtual machine grows from 1 to 4 vCPUs and from 512 MiB to 2 GiB, and
-back, as its guest runs. The guest is asked itself, and the kernel about its QEMU.
+"""The demo's acts with virtual machines: each grows and shrinks as its guest runs. The guest is
+asked itself, libvirt about the DIMMs, and the kernel about its QEMU.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ import asyncio
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
-import msgspec
 
 from livesize.api.objects import Object, lookup, uid_of
 from livesize.api.quantity import memory_bytes
@@ -18,57 +18,31 @@ from livesize.api.resize_phase import ResizePhase
 from livesize.api.resources import VM_NAME
 from livesize.api.vm_identity import vm_uid_of
 from livesize.demo.container import WIDTH, print_history
-from livesize.demo.groups import (
-    GroupProof,
-    check_group,
-    format_limit,
-    format_quota,
-    read_group,
-)
-from livesize.demo.guest_witness import GuestReading, GuestWitness
+from livesize.demo.groups import read_group
+from livesize.demo.guest_witness import GuestWitness
 from livesize.demo.pods import Pods, check_settled
-from livesize.demo.promises import BrokenPromiseError, promise
+from livesize.demo.promises import BrokenPromiseError
 from livesize.demo.timeline import TimelineRow, heading, is_worth_a_row, moment_of, row
-from livesize.guest_images.vm_guest import INITRD_NAME, KERNEL_NAME
+from livesize.demo.vm_proof import VmProof, check_proof, proof_table, verdict
+from livesize.demo.vm_scenes import DemoVm, DemoVmSize
 from livesize.machinery.clock import Clock
 from livesize.runtime.cgroups.interface import CgroupDriver, group_path
 from livesize.runtime.interface import ContainerGroup, RuntimeCallError
 from livesize.runtime.libvirt.identity import domain_name
 
-NAME = "vm1"
-_MIB = 1 << 20
+T = TypeVar("T")
+
 _BOOT_SECONDS = 120.0  # 3 s on an idle machine; under emulation on a busy one many more
 _RESIZE_SECONDS = 120.0
 _AGENT_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.2
 
 
-class DemoVmSize(msgspec.Struct, frozen=True):
-    vcpus: int
-    memory_mib: int
-
-    def resources(self) -> Object:
-        amounts = {"cpu": str(self.vcpus), "memory": f"{self.memory_mib}Mi"}
-        return {"requests": amounts, "limits": amounts}
-
-    def __str__(self) -> str:
-        return f"{self.vcpus} vCPU{'s' if self.vcpus > 1 else ''} and {self.memory_mib} MiB"
-
-
-class VmProof(msgspec.Struct, frozen=True):
-    """What the guest says of itself, and the kernel of its QEMU."""
-
-    guest: GuestReading
-    group: GroupProof
-
-
-SMALL = DemoVmSize(1, 512)
-LARGE = DemoVmSize(4, 2048)
-_SIZES = (("grow", LARGE), ("shrink", SMALL))
-
-
 class VmAct:
-    def __init__(self, pods: Pods, cgroups: CgroupDriver, root_group: str, clock: Clock) -> None:
+    def __init__(
+        self, vm: DemoVm, pods: Pods, cgroups: CgroupDriver, root_group: str, clock: Clock
+    ) -> None:
+        self.vm = vm
         self._pods = pods
         self._cgroups = cgroups
         self._root_group = root_group
@@ -78,43 +52,39 @@ class VmAct:
         self._shown: TimelineRow = moment_of({})
 
     async def create(self) -> Object:
-        machine = {
-            "kernel": {"image": KERNEL_NAME, "initrd": INITRD_NAME},
-            "cpu": {"max": str(LARGE.vcpus)},
-            "memory": {"max": f"{LARGE.memory_mib}Mi", "boot": f"{SMALL.memory_mib}Mi"},
-            "resources": SMALL.resources(),
-        }
-        spec = {"virtualMachine": machine, "terminationGracePeriodSeconds": 0}
-        return await self._pods.create(NAME, spec)
+        return await self._pods.create(self.vm.name, self.vm.spec())
 
     async def wait_ready(self, pod: Object) -> Object:
         return await self._pods.wait_ready(pod, _BOOT_SECONDS)
 
     async def run(self, libvirt_socket: Path) -> None:
-        pod = await self._pods.get(NAME)
+        pod = await self._pods.get(self.vm.name)
         witness = GuestWitness(libvirt_socket, domain_name(vm_uid_of(pod)))
         group = group_path(self._root_group, ContainerGroup(uid_of(pod), VM_NAME))
         overhead_bytes = memory_bytes(lookup(pod, "spec", "overhead", "memory", default="0"))
 
+        (start_word, size), *changes = self.vm.sizes
         first = await self._look(witness, group)
-        proofs = [("start", SMALL, first)]
-        for line in heading():
+        proofs = [(start_word, size, first)]
+        for line in heading(moment_of(pod)):
             click.echo(line)
         self._began = self._clock.monotonic()
         self._print(moment_of(pod))
-        for word, size in _SIZES:
-            pod = await self._resize(size)
-            proof = await self._look(witness, group)
-            proofs.append((word, size, proof))
+        for word, wanted in changes:
+            pod = await self._resize(size, wanted)
+            size = wanted
+            proofs.append((word, size, await self._look(witness, group)))
             check_settled(pod)
-        click.echo("\nAsked without Livesize, the guest and the kernel say:")
-        _print_proofs(proofs)
+        click.echo("\nAsked without Livesize, the guest, libvirt and the kernel say:")
+        for line in proof_table(proofs):
+            click.echo(line)
         for word, size, proof in proofs:
-            check_proof(word, size, proof, first, overhead_bytes)
-        _print_verdict(pod, proofs, overhead_bytes)
+            check_proof(word, size, proof, first, self.vm, overhead_bytes)
+        _say(verdict(proofs, overhead_bytes))
+        _say_what_stays_plugged(pod)
         print_history(pod)
 
-    async def _resize(self, size: DemoVmSize) -> Object:
+    async def _resize(self, before: DemoVmSize, size: DemoVmSize) -> Object:
         """With a row of the timeline whenever something moves."""
 
         def show(pod: Object) -> None:
@@ -122,8 +92,8 @@ class VmAct:
             if now.phase != ResizePhase.DONE and is_worth_a_row(self._shown, now, passed):
                 self._print(now)
 
-        change = {"virtualMachine": {"resources": size.resources()}}
-        resized = await self._pods.resize(NAME, change, _RESIZE_SECONDS, show)
+        change = self.vm.change(before, size)
+        resized = await self._pods.resize(self.vm.name, change, _RESIZE_SECONDS, show)
         self._print(moment_of(resized.pod), f"{resized.seconds:.2f} s")
         return resized.pod
 
@@ -132,9 +102,11 @@ class VmAct:
         click.echo(row(self._shown_at - self._began, moment, took))
 
     async def _look(self, witness: GuestWitness, group: str) -> VmProof:
-        return VmProof(await self._ask(witness.ask), read_group(self._cgroups, group))
+        guest = await self._ask(witness.ask)
+        dimms_bytes = await self._ask(witness.dimms_bytes)
+        return VmProof(guest, read_group(self._cgroups, group), dimms_bytes)
 
-    async def _ask(self, ask: Callable[[], GuestReading]) -> GuestReading:
+    async def _ask(self, ask: Callable[[], T]) -> T:
         """Its agent starts a moment after the guest is ready."""
         deadline = self._clock.monotonic() + _AGENT_SECONDS
         while True:
@@ -146,58 +118,9 @@ class VmAct:
             await self._clock.sleep(_ASK_AGAIN_SECONDS)
 
 
-def _print_proofs(proofs: list[tuple[str, DemoVmSize, VmProof]]) -> None:
-    click.echo(
-        f"{'':8}{'CPUs online':>11} {'MemTotal':>10} {'uptime':>8}  {'boot id':8} │"
-        f" {'QEMU pid':>8} {'cgroup CPU':>11} {'cgroup memory':>14}"
-    )
-    for word, _, proof in proofs:
-        guest, group = proof.guest, proof.group
-        total = f"{guest.memory_total_bytes // _MIB} MiB"
-        click.echo(
-            f"{word:8}{guest.vcpus_online:>11} {total:>10} {guest.uptime_seconds:>6.1f} s "
-            f" {guest.boot_id[:8]} │ {group.pid:>8} {format_quota(group.quota_us):>11}"
-            f" {format_limit(group.limit_bytes):>14}"
-        )
-
-
-def check_proof(
-    word: str, size: DemoVmSize, proof: VmProof, first: VmProof, overhead_bytes: int
-) -> None:
-    guest, before = proof.guest, first.guest
-    promise(
-        guest.boot_id == before.boot_id and guest.uptime_seconds >= before.uptime_seconds,
-        f"{word}: the guest has booted again: boot id {before.boot_id} became {guest.boot_id}",
-    )
-    promise(
-        guest.vcpus_online == size.vcpus,
-        f"{word}: the guest uses {guest.vcpus_online} vCPUs, not {size.vcpus}",
-    )
-    # Its kernel keeps some of the first memory for itself, and nothing of what comes and goes.
-    added = guest.memory_total_bytes - before.memory_total_bytes
-    wanted = (size.memory_mib - SMALL.memory_mib) * _MIB
-    promise(
-        added == wanted, f"{word}: the guest has {added} bytes more than at first, not {wanted}"
-    )
-    limit_bytes = size.memory_mib * _MIB + overhead_bytes
-    check_group(word, proof.group, first.group, (size.vcpus * 1000, limit_bytes))
-
-
-def _print_verdict(
-    pod: Object, proofs: list[tuple[str, DemoVmSize, VmProof]], overhead_bytes: int
-) -> None:
-    first, last = proofs[0][2], proofs[-1][2]
-    lived = last.guest.uptime_seconds - first.guest.uptime_seconds
-    promise(lived > 0, "the guest's clock stands still")
-    kept = SMALL.memory_mib - first.guest.memory_total_bytes // _MIB
-    _say(
-        f"Same guest all the way: up for {last.guest.uptime_seconds:.1f} s without a reboot, in the"
-        f" same QEMU (pid {first.group.pid}, started at tick {first.group.start_ticks}); no"
-        f" restart. The guest's kernel keeps {kept} MiB for itself; the cgroup holds the guest's"
-        f" memory and {overhead_bytes // _MIB} MiB for QEMU."
-    )
-    moment = moment_of(pod)
-    if (moment.vcpus_plugged or 0) > (moment.vcpus_online or 0):
+def _say_what_stays_plugged(pod: Object) -> None:
+    vcpus = moment_of(pod).vcpus
+    if (vcpus.plugged or 0) > (vcpus.seen or 0):
         _say(
             "Under emulation QEMU cannot take vCPUs out: they stay plugged, and are switched off"
             " in the guest. Under KVM they are unplugged."

@@ -14,6 +14,7 @@ from bench.product_vm import vm_manifest
 from livesize.api.defaults import default_object
 from livesize.api.kinds.pod import PODS
 from livesize.api.validation.objects import validate_create
+from livesize.api.vm_size import Technology, vm_size_of
 from livesize.guest_images.cpio import CpioFile
 
 
@@ -59,9 +60,11 @@ def test_the_eye_is_all_that_the_measured_guest_has_more() -> None:
     assert b"livesize/channel" in table.content
 
 
-def test_the_measured_vm_is_valid() -> None:
-    pod = default_object(PODS, vm_manifest("vm", max_vcpus=4, boot_mib=512))
-    validate_create(PODS, pod)
+@pytest.mark.parametrize("technology", bench_vm.PLUGGED)
+def test_the_measured_vm_is_valid(technology: Technology) -> None:
+    pod = default_object(PODS, vm_manifest("vm", 4, 512, technology))
+    assert validate_create(PODS, pod) == []
+    assert vm_size_of(pod).technology is technology
 
 
 def test_where_vms_cannot_run_each_row_says_so(

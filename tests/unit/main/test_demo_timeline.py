@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.demo.timeline import TimelineRow, heading, is_worth_a_row, moment_of, row
+from livesize.demo.timeline import Progress, TimelineRow, heading, is_worth_a_row, moment_of, row
 
-HALF = TimelineRow("InProgress", 4, 4, 2, 2048, 1280, 1171)
+HALF = TimelineRow("InProgress", Progress(4, 4, 2), (Progress(2048, 1280, 1171),))
+CELLS = TimelineRow("Done", Progress(4, 4, 4), (Progress(256, 256, 150), Progress(1280, 640, 633)))
 
 
 def pod(phase: str, **guest: Any) -> dict[str, Any]:
@@ -27,19 +28,61 @@ def test_a_moment_has_what_was_asked_what_is_plugged_and_what_the_guest_sees() -
     assert moment_of(pod("InProgress", **guest, memorySeen="1227882496")) == HALF
 
 
+def pod_with_cells(*told: dict[str, Any]) -> dict[str, Any]:
+    made = pod("Done", vcpusPlugged=4, vcpusOnline=4, memoryPlugged="896Mi", memorySeen="783Mi")
+    cells = [{"id": 1, "memory": "1280Mi"}, {"id": 0, "memory": "256Mi"}]
+    made["spec"]["virtualMachine"]["numa"] = {"cells": cells}
+    made["status"]["virtualMachineStatus"]["cells"] = list(told)
+    return made
+
+
+def test_of_cells_each_stands_alone() -> None:
+    told = (
+        {"id": 0, "plugged": "256Mi", "seen": "150Mi"},
+        {"id": 1, "plugged": "640Mi", "seen": "633Mi"},
+    )
+    assert moment_of(pod_with_cells(*told)) == CELLS
+    assert moment_of(pod_with_cells(*reversed(told))) == CELLS
+
+
+def test_a_cell_that_is_not_told_of_yet_is_not_invented() -> None:
+    unknown = moment_of(pod_with_cells({"id": 0, "plugged": "256Mi"})).memory
+    assert unknown == (Progress(256, 256, None), Progress(1280, None, None))
+
+
 def test_what_is_not_known_is_not_invented() -> None:
     moment = moment_of(pod("Requested", vcpusPlugged=1, memoryPlugged="512Mi"))
-    assert (moment.vcpus_online, moment.memory_seen) == (None, None)
-    assert row(0.0, moment).count(" - ") == 2
-    assert moment_of({}).vcpus_plugged is None
+    assert (moment.vcpus.seen, moment.memory[0].seen) == (None, None)
+    assert row(0.0, moment, "1 s").count("- ") == 2
+    assert moment_of({}).vcpus.plugged is None
 
 
-def test_a_row_stands_below_its_heading() -> None:
-    lines = [*heading(), row(1.5, HALF, "1.50 s")]
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        (HALF, "1.50 InProgress │ 4 4 2 │ 2048 1280 1171 │ 1.50 s"),
+        (CELLS, "1.50 Done │ 4 4 4 │ 256 256 150 │ 1280 640 633 │ 1.50 s"),
+    ],
+    ids=["one amount", "cells"],
+)
+def test_a_row_stands_below_its_heading(moment: TimelineRow, words: str) -> None:
+    lines = [*heading(moment), row(1.5, moment, "1.50 s")]
     bars = [[at for at, sign in enumerate(line) if sign == "│"] for line in lines]
     assert bars[0] == bars[1] == bars[2]
-    shown = " ".join(lines[2].split())
-    assert shown == "1.50 InProgress │ 4 4 2 │ 2048 1280 1171 │ 1.50 s"
+    assert " ".join(lines[2].split()) == words
+
+
+def test_a_heading_names_each_cell() -> None:
+    assert "memory, MiB" in heading(HALF)[0]
+    assert [name in heading(CELLS)[0] for name in ("cell 0, MiB", "cell 1, MiB")] == [True, True]
+
+
+VCPUS, MEMORY = HALF.vcpus, HALF.memory[0]
+replace = msgspec.structs.replace
+
+
+def moved(**change: Any) -> dict[str, Any]:
+    return {"memory": (replace(MEMORY, **change),)}
 
 
 @pytest.mark.parametrize(
@@ -47,12 +90,13 @@ def test_a_row_stands_below_its_heading() -> None:
     [
         ({}, 100.0, False),
         ({"phase": "Error"}, 0.0, True),
-        ({"vcpus_online": 3}, 0.0, True),
-        ({"vcpus_plugged": 3}, 0.0, True),
-        ({"memory_plugged": 1408}, 0.9, False),
-        ({"memory_plugged": 1408}, 1.0, True),
-        ({"memory_seen": 1299}, 1.0, True),
-        ({"vcpus_online": None, "memory_seen": None}, 100.0, False),
+        ({"vcpus": replace(VCPUS, seen=3)}, 0.0, True),
+        ({"vcpus": replace(VCPUS, plugged=3)}, 0.0, True),
+        (moved(plugged=1408), 0.9, False),
+        (moved(plugged=1408), 1.0, True),
+        (moved(seen=1299), 1.0, True),
+        (moved(desired=4096), 0.0, True),
+        ({"vcpus": replace(VCPUS, seen=None), **moved(seen=None)}, 100.0, False),
     ],
     ids=[
         "nothing moved",
@@ -62,19 +106,22 @@ def test_a_row_stands_below_its_heading() -> None:
         "memory moves all the time",
         "but is shown every second",
         "as the guest sees it too",
+        "another size is asked for",
         "a silent guest is no news",
     ],
 )
 def test_which_moments_get_a_row(change: dict[str, Any], seconds: float, worth: bool) -> None:
-    assert is_worth_a_row(HALF, msgspec.structs.replace(HALF, **change), seconds) is worth
+    assert is_worth_a_row(HALF, replace(HALF, **change), seconds) is worth
 
 
-amounts = st.integers(0, 1 << 20)
-known = st.none() | amounts
+sizes = st.integers(0, 99_999)
+known = st.none() | sizes
+amounts = st.builds(Progress, sizes, known, known)
 moments = st.builds(
     TimelineRow,
     st.sampled_from(["None", "Requested", "InProgress", "Done"]),
-    *(amounts, known, known, amounts, known, known),
+    amounts,
+    st.tuples(amounts) | st.tuples(amounts, amounts),
 )
 
 
