@@ -359,6 +359,7 @@ async def test_an_agent_that_restarts_finds_the_unplug_under_way(dimm_world: VmW
 
 
 async def test_a_size_that_no_dimms_make_names_the_nearest(dimm_world: VmWorld) -> None:
+    """By what the node has said of its technology the API server knows it too."""
     world = dimm_world
     uid = await world.run_vm("db", memory="768Mi")
     with pytest.raises(StatusError, match="640Mi and 768Mi"):
