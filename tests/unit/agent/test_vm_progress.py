@@ -368,3 +368,20 @@ async def test_a_guest_that_takes_nothing_at_all_is_told_what_its_kernel_needs(
     empty = tuple(replace(device, current_bytes=0) for device in view.devices)
     assert needs in memory_shortfall(replace(view, devices=empty), GIB)
     assert needs not in memory_shortfall(replace(view, devices=()), GIB)
+
+
+async def test_a_kernel_that_holds_what_was_added_is_told_from_a_guest_that_needs_it(
+    world: VmWorld,
+) -> None:
+    """Debian 13 brings added memory online itself, in the zone that its kernel uses too."""
+    view = world.vm(await world.run_vm("db", memory="1Gi")).view()
+    asked = tuple(
+        replace(one, requested_bytes=one.requested_bytes - 256 * MIB) for one in view.devices
+    )
+    view, wanted_bytes = replace(view, devices=asked), GIB - 256 * MIB
+    holds = "its kernel holds some of what was added for itself"
+    assert holds in memory_shortfall(view, wanted_bytes)
+    assert holds not in memory_shortfall(view, wanted_bytes - MIB), "it was not asked for so much"
+    assert view.guest is not None
+    busy = replace(view.guest, memory_available_bytes=0)
+    assert holds not in memory_shortfall(replace(view, guest=busy), wanted_bytes)

@@ -142,5 +142,16 @@ def memory_shortfall(view: VmView, wanted_bytes: int) -> str:
     if plugged < wanted_bytes:
         return f"{left}: the guest takes no more{_takes_none(view)}"
     used = plugged - view.guest.memory_available_bytes
-    kept = keeps_memory(view)
+    kept = keeps_memory(view) or _held_by_the_kernel(view, used, wanted_bytes)
     return f"{left}: the guest uses {used}{f'; {kept}' if kept else ''}"
+
+
+def _held_by_the_kernel(view: VmView, used_bytes: int, wanted_bytes: int) -> str:
+    """Of a guest that was asked for all of it, could do without, and does not give it back."""
+    if view.requested_memory_bytes != wanted_bytes or used_bytes >= wanted_bytes:
+        return ""
+    return (
+        "its kernel holds some of what was added for itself, as that of Debian 13 may, which brings"
+        " memory online where it can: boot it with memhp_default_state=online_movable; a reboot of"
+        " the guest gives it back this time"
+    )
