@@ -43,7 +43,7 @@ TIERS = (
     Tier("containers", 4, needs_root=True),
     Tier("cgroup_v2", 2, needs_root=True),
     Tier("vms", 4, needs_root=True),
-    Tier("workloads", 1.5, needs_root=True),
+    Tier("workloads", 2.5, needs_root=True),
     Tier("screens", 2, needs_root=False),
 )
 FLAKY_ALLOWED = 2

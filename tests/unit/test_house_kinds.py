@@ -17,7 +17,7 @@ SOURCES = Path(livesize.__file__).parent
 NAMED_IN = {
     "PodDisruptionBudget": (
         "DISRUPTION_BUDGETS",
-        ("controllers/disruption/", "controllers/in_place/"),
+        ("controllers/disruption/", "controllers/in_place/", "sim/workload_"),
     ),
     "LimitRange": ("LIMIT_RANGES", ("apiserver/admission_context.py",)),
     "ServiceAccount": ("SERVICE_ACCOUNTS", ("apiserver/bootstrap_objects.py",)),

@@ -204,7 +204,7 @@ def _served_status(status: Object, state: Object, allocated: Object) -> Object:
     word = _OLDER_WORDS.get(state.get("phase", ""))
     if word is not None:
         served["resize"] = word
-    conditions = resize_conditions(state)
+    conditions = resize_conditions(state, lookup(status, "observedGeneration", default=0))
     if conditions:
         kept = [
             condition
@@ -215,8 +215,10 @@ def _served_status(status: Object, state: Object, allocated: Object) -> Object:
     return served
 
 
-def resize_conditions(state: Object) -> list[Object]:
-    """The conditions of a resize; a condition of Kubernetes' is there only while it is true."""
+def resize_conditions(state: Object, observed: int = 0) -> list[Object]:
+    """The conditions of a resize; a condition of Kubernetes' is there only while it is true. They
+    hold for the generation that was requested, and for every later one that the node has observed:
+    a change of the pod's policies is no new request."""
     word = state.get("phase", "None")
     if word == ResizePhase.NONE:
         return []
@@ -224,7 +226,7 @@ def resize_conditions(state: Object) -> list[Object]:
     shared: Object = {
         "message": state.get("message", ""),
         "lastTransitionTime": state.get("transitionTime"),
-        "observedGeneration": state.get("generation"),
+        "observedGeneration": max(state.get("generation") or 0, observed) or None,
     }
     resized: Object = {"type": _POD_RESIZED, "status": _STATUS_WORDS[word], **shared}
     if phase in _RESIZED_REASONS:

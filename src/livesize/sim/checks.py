@@ -209,10 +209,10 @@ def pod_differences(
         return [] if reason in _TURNED_AWAY else [f"pod {name} has ended: {reason}"]
     node, phase = lookup(pod, "spec", "nodeName", default=""), phase_of(pod)
     if not node:
-        roomy = [one for one in allocatable if _has_room(requested, one, pods, allocatable)]
+        roomy = [one for one in allocatable if has_room(requested, one, pods, allocatable)]
         return [f"pod {name} has no node, and {roomy[0]} has room"] if roomy else []
     if phase in (ResizePhase.DEFERRED, ResizePhase.INFEASIBLE):
-        fits = _has_room(requested, node, [one for one in pods if one is not pod], allocatable)
+        fits = has_room(requested, node, [one for one in pods if one is not pod], allocatable)
         return [f"pod {name} is {phase}, and {node} has room"] if fits else []
     if phase not in (ResizePhase.NONE, ResizePhase.DONE):
         return [f"the resize of pod {name} is still {phase}"]
@@ -230,7 +230,7 @@ def _machine_differences(user: UserPod, node: str, machine: FakeMachine) -> list
     return []
 
 
-def _has_room(
+def has_room(
     requested: Amounts, node: str, pods: list[Object], allocatable: Mapping[str, Amounts]
 ) -> bool:
     here = [

@@ -35,6 +35,8 @@ from livesize.store.interface import (
 )
 
 COMPACT_SECONDS = 300.0
+_RESTART_SECONDS = 3.0
+"""Within that, a part that has died is started again."""
 
 T = TypeVar("T")
 SimulatedPart: TypeAlias = Callable[[Client, Context], Coroutine[Any, Any, None]]
@@ -54,7 +56,7 @@ class ControlPlane:
         self._service: ApiService | None = None
         self._cache: ObjectsCache | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._clients: list[SimClient] = []
+        self._clients: dict[str, SimClient] = {}
         self._requests: dict[asyncio.Task[Any], None] = {}
         self._processes: list[Process] = []
         self.starts = 0
@@ -92,10 +94,12 @@ class ControlPlane:
             Process(tasks, self._compact(session, cache)),
         ]
         self._service = service
-        for name, (part, identity) in self._parts.items():
-            client = network.connect(name, identity)
-            self._clients.append(client)
-            self._processes.append(Process(tasks, part(client, self._context)))
+        for name in self._parts:
+            self._processes.append(Process(tasks, self._run_part(name, network)))
+
+    def client(self, name: str) -> SimClient | None:
+        """The connection of a part, while it runs."""
+        return self._clients.get(name)
 
     async def kill(self) -> None:
         """Also while it starts."""
@@ -103,7 +107,7 @@ class ControlPlane:
         assert self._cache is not None
         self._session.fence()
         self._service = None
-        for client in self._clients:
+        for client in self._clients.values():
             client.kill()
         self._clients.clear()
         for request in tuple(self._requests):
@@ -116,6 +120,21 @@ class ControlPlane:
     def failures(self) -> list[BaseException]:
         """What ended though nothing killed it."""
         return [one.failure for one in self._processes if one.failure is not None]
+
+    async def _run_part(self, name: str, network: Network) -> None:
+        """Another one begins where its process has died at a write of its own."""
+        part, identity = self._parts[name]
+        while True:
+            client = self._clients[name] = network.connect(name, identity)
+            async with asyncio.TaskGroup() as tasks:
+                work = tasks.create_task(part(client, self._context))
+                dead = tasks.create_task(client.died.wait())
+                await asyncio.wait([work, dead], return_when=asyncio.FIRST_COMPLETED)
+                if not dead.done():
+                    raise RuntimeError("it ended by itself")
+                work.cancel()
+            network.trace.add(name, "died")
+            await self._context.clock.sleep(self._context.random.uniform(0, _RESTART_SECONDS))
 
     async def _compact(self, session: StoreSession, cache: ObjectsCache) -> None:
         """As livesize.apiserver.server does."""

@@ -7,10 +7,11 @@ from the seed; a quiet network has latency and nothing else.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +27,8 @@ from livesize.apiserver.service import ApiService
 from livesize.apiserver.watchers import Watcher
 from livesize.machinery.clock import Clock
 from livesize.sim.trace import Trace
+
+_UNCOUNTED = ("Event", "Lease")
 
 T = TypeVar("T")
 
@@ -115,7 +118,15 @@ class SimClient:
         self._name = name
         self._identity = identity
         self._is_dead = False
+        self._writes_left: int | None = None
+        self._dies_after = False
+        self.died = asyncio.Event()
+        """At a write, as ``die_at`` has said."""
         self.watches: dict[Watcher, None] = {}
+
+    def die_at(self, writes: int, *, after: bool) -> None:
+        """The process dies at the write that is so many away, before it or after it was done."""
+        self._writes_left, self._dies_after = writes, after
 
     def kill(self) -> None:
         """The process ends: its connections are gone, and nothing it still says is heard."""
@@ -226,6 +237,9 @@ class SimClient:
         is_delete: bool = False,
     ) -> Object:
         network = self._network
+        dies = self._is_last(resource)
+        if dies and not self._dies_after:
+            self._die()
         try:
             written = await self._ask(work)
         except StatusError as refusal:
@@ -239,6 +253,8 @@ class SimClient:
         if network.loses(network.faults.lost_answers, "lost answers"):
             network.trace.add(self._name, f"{what} unanswered", version)
             raise ConnectionError("the answer was lost")
+        if dies:
+            self._die()
         if self._is_dead:
             raise ConnectionError("this process is dead")
         network.trace.add(self._name, f"{what} {metadata.get('name', '-')}", version)
@@ -252,6 +268,18 @@ class SimClient:
             )
         )
         return written
+
+    def _is_last(self, resource: Resource) -> bool:
+        """What is written of events and leases does not count."""
+        if self._writes_left is None or resource.kind in _UNCOUNTED:
+            return False
+        self._writes_left -= 1
+        return self._writes_left == 0
+
+    def _die(self) -> NoReturn:
+        self.kill()
+        self.died.set()
+        raise ConnectionError("this process is dead")
 
 
 class _WatchRegister:

@@ -15,6 +15,7 @@ class FaultRates(msgspec.Struct, frozen=True):
     agent_kills: float = 30.0
     control_plane_kills: float = 4.0
     watch_cuts: float = 60.0
+    controller_kills: float = 0.0  # at a write of theirs
     longest_downtime_seconds: float = 90.0
     network: NetworkFaults = NetworkFaults()
 

@@ -88,6 +88,14 @@ def test_the_table_of_design_5_1(phase: str, request_status: str, conditions: li
     assert all(one["lastTransitionTime"] == NOW and one["message"] == "why" for one in derived)
 
 
+def test_a_verdict_stands_when_the_node_has_seen_a_later_generation() -> None:
+    """Of a pod whose policies have changed meanwhile: no new request, and no new verdict."""
+    pod = stored("Infeasible")
+    pod["status"] = {**pod["status"], "observedGeneration": 5}
+    derived = derive_dialects(pod)["status"]["conditions"]
+    assert [one["observedGeneration"] for one in derived if one["type"] == PENDING] == [5]
+
+
 def test_allocated_is_shown_in_both_dialects() -> None:
     served = derive_dialects(stored())
     assert served["spec"]["containers"][0]["resourcesAllocated"] == OLD

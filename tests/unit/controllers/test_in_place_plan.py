@@ -209,7 +209,8 @@ def test_ibms_table(action: str, policy: str, strategy: str, able: bool) -> None
     pods = three(kind, "done", "done", target=large, own=small)
     found = plan(written, pods, r1=small)
     if able:
-        assert words(found) == ["resize db-0"]
+        marked = ["adjust db-0"] if strategy == "OnDelete" else []
+        assert words(found) == [*marked, "resize db-0"]
     elif strategy == "OnDelete":
         assert words(found) == []
         (unfinished,) = status_of(found)["unfinished"]
@@ -264,7 +265,7 @@ def test_under_on_delete_a_pod_with_another_image_is_resized_and_not_counted() -
     )
     target = written["spec"]["template"]
     pods = three("done", "done", "old", target=target)
-    assert words(plan(written, pods)) == ["resize db-2"]
+    assert words(plan(written, pods)) == ["adjust db-2", "resize db-2"]
     pods[2] = pod("db-2", template("2"), "r1")
     assert words(plan(written, pods)) == []
 
@@ -328,7 +329,8 @@ def test_the_deadline_counts_from_the_nodes_word() -> None:
     seen = resized(**{"livesize.dev/resize-deadline": "1h"})
     waiting = plan(seen, three("done", "done", "deferred"))
     assert (words(waiting), waiting.wait_seconds) == ([], 3600.0)  # it said so 1 s ago, rounded
-    assert words(plan(resized(**{"livesize.dev/resize-deadline": "0s"}), three("done", "late")))
+    at_once = resized(**{"livesize.dev/resize-deadline": "0s"})
+    assert words(plan(at_once, three("done", "late", "done"))) == ["hold at 1"]
 
 
 def test_a_node_that_does_not_answer_keeps_no_other_pod_waiting() -> None:
@@ -476,7 +478,7 @@ def test_policies_and_annotations_are_written_first() -> None:
     assert words(found) == ["adjust db-2", "resize db-2"]
     assert isinstance(found.actions[0], AdjustPod)
     assert found.actions[0].patch == {
-        "metadata": {"annotations": {"livesize.dev/x": "1"}},
+        "metadata": {"annotations": {"livesize.dev/x": "1", "livesize.dev/noted-revision": "r2"}},
         "spec": {"containers": [{"name": "app", **RESTART}]},
     }
 

@@ -21,8 +21,9 @@ from livesize.apiserver.service import ApiService
 from livesize.main.wiring.controllers import control
 from livesize.main.wiring.scheduler import schedule
 from livesize.runtime.fake import FakeRuntime
+from livesize.sim.cluster import Parts
 from livesize.sim.scenario import NO_FAULTS, Scenario
-from livesize.sim.simulation import Parts, SimulationOutcome, run_simulation
+from livesize.sim.simulation import SimulationOutcome, run_simulation
 from livesize.store.interface import Check, Write
 from livesize.store.memory import MemoryStore
 

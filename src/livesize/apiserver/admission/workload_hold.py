@@ -79,12 +79,17 @@ def hold_workload(old: Object, new: Object) -> Object:
 
 
 def _begin(old: Object, new: Object) -> Object:
+    """Where the hold takes back all that was written, a partition that was lowered, the write makes
+    no new generation."""
     hold = Hold(uid_of(old), generation_of(old) + 1)
     if not is_deployment(new):
         hold = msgspec.structs.replace(
             hold, strategy=lookup(new, *STRATEGY), partition=_most_replicas(old, new)
         )
-    return held(new, hold)
+    begun = held(new, hold)
+    if begun["spec"] != old["spec"]:
+        return begun
+    return held(new, msgspec.structs.replace(hold, generation=generation_of(old)))
 
 
 def _is_suspended(new: Object) -> bool:
@@ -97,23 +102,34 @@ def _lets_go(old: Object, new: Object) -> bool:
     if is_deployment(new):
         return bool(lookup(old, *PAUSED))
     before, after = lookup(old, *STRATEGY, default={}), lookup(new, *STRATEGY, default={})
-    pending = lookup(old, "status", "updateRevision") != lookup(old, "status", "currentRevision")
+    status = old.get("status") or {}
+    is_one = status.get("updateRevision") == status.get("currentRevision")
+    are_all = status.get("updatedReplicas", 0) >= status.get("replicas", 0)
+    pending = not (is_one and are_all and _is_seen(old))
     lowered = before.get("type") == "OnDelete" or partition_of(after) < partition_of(before)
     return pending and lowered
 
 
 def _is_rolling_out(old: Object) -> bool:
     """A rollout has begun that its controller has not finished: of the pods there are, some that
-    should have the new template do not. Scaling is no rollout."""
-    if _is_suspended(old):
+    should have the new template do not. Scaling is no rollout. What the controller has not seen
+    yet is not known: it may have been down since, and then it looks like a rollout after a resize,
+    too. So it is held, and in_place finds out."""
+    if _is_suspended(old) or not _is_seen(old):
         return False
-    status, replicas = old.get("status") or {}, lookup(old, "status", "replicas", default=0)
-    updated = status.get("updatedReplicas") or 0
+    status = old.get("status") or {}
     if is_deployment(old):
-        return bool(updated < replicas)
+        return bool(status.get("updatedReplicas", 0) < status.get("replicas", 0))
     if status.get("updateRevision") == status.get("currentRevision"):
         return False
-    return bool(updated < replicas - partition_of(lookup(old, *STRATEGY, default={})))
+    partition = partition_of(lookup(old, *STRATEGY, default={}))
+    return bool(status.get("currentReplicas", 0) > partition)  # none that leaves is counted
+
+
+def _is_seen(old: Object) -> bool:
+    """Status tells of its newest generation."""
+    seen = lookup(old, "status", "observedGeneration", default=generation_of(old))
+    return bool(seen >= generation_of(old))
 
 
 def _most_replicas(old: Object, new: Object) -> int:

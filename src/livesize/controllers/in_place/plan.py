@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import msgspec
 
 from livesize.api.conditions import is_true
-from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
+from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of, without
 from livesize.api.reasons import ConditionType, EventReason
 from livesize.api.requested_action import RequestedAction
 from livesize.api.resize_policy import ResizeAction
@@ -30,6 +30,7 @@ from livesize.api.times import format_micro_time
 from livesize.api.workload_resize import (
     ANNOTATIONS,
     PAUSED,
+    POLICIES,
     RESIZE_STATUS,
     STRATEGY,
     TEMPLATE_HASH,
@@ -66,7 +67,12 @@ from livesize.controllers.in_place.pod_plan import (
     origin_of,
 )
 from livesize.controllers.in_place.turns import Turns
-from livesize.controllers.in_place.view import WorkloadView, ordinal_of, revision_of
+from livesize.controllers.in_place.view import (
+    WorkloadView,
+    noted_revision_of,
+    ordinal_of,
+    revision_of,
+)
 
 _MORE = "more than sizes has changed: its controller rolls it out"
 _PASSED = (PodStanding.DONE, PodStanding.COUNTED, PodStanding.GONE)
@@ -86,7 +92,7 @@ def plan_workload(view: WorkloadView, now: float) -> WorkloadPlan:
     workload, hold = view.workload, hold_of(view.workload)
     if not is_concerned(workload) or lookup(workload, "metadata", "deletionTimestamp"):
         return NOTHING
-    if hold is not None and not asks_in_place(workload):
+    if hold is not None and not asks_in_place(workload) and not _is_template_given(view):
         why = "no resize in place is asked for any more"
         return _release(view, put_aside(hold, workload), why, now)
     if is_deployment(workload):
@@ -143,11 +149,13 @@ def _plan_held_set(
 def _origins(view: WorkloadView, newest: str, pods: Sequence[Object]) -> dict[str, Origin]:
     """By revision. A revision that is not there says nothing of its pods: as good as a rollout."""
     unknown = Origin(None, TemplateChange.ROLLOUT, has_notes=False)
+    labelled = {newest, *map(revision_of, pods)}
+    noted = view.revisions.keys() & set(map(noted_revision_of, pods))
     return {
         name: origin_of(view.workload, view.revisions[name], view.revisions[newest])
         if name in view.revisions
         else unknown
-        for name in {newest, *map(revision_of, pods)}
+        for name in sorted(labelled | noted)
     }
 
 
@@ -204,7 +212,9 @@ class _Ordinals:
 
 
 def _lower(turns: Turns, slots: _Ordinals, workload: Object, hold: Hold) -> WriteWorkload | None:
-    """The next pod that is due to be recreated is left to its controller, if it is its turn."""
+    """The next pod that is due to be recreated is left to its controller, if it is its turn: not
+    before every pod above it serves. Its controller would not touch it earlier either, and by then
+    there may be room for it where it is."""
     if turns.has(PodStanding.FAILED):
         return None
     for place, state in enumerate(turns.states):
@@ -213,7 +223,9 @@ def _lower(turns: Turns, slots: _Ordinals, workload: Object, hold: Hold) -> Writ
         index = slots.of(state.pod)
         if state.standing is not PodStanding.RECREATE or index >= hold.partition:
             return None
-        if not turns.may_recreate(place):
+        above = [one for one in turns.states[:place] if one.standing is not PodStanding.GONE]
+        serving = sum(is_true(one.pod, ConditionType.READY) for one in above)
+        if serving < slots.end - 1 - index or not turns.may_recreate(place):
             return None
         lower = held(workload, msgspec.structs.replace(hold, partition=index))
         message = f"pod {name_of(state.pod)} is recreated: {state.reason}: {state.message}"
@@ -230,11 +242,31 @@ def _plan_deployment(view: WorkloadView, hold: Hold, now: float) -> WorkloadPlan
     active = [one for one in view.replica_sets if lookup(one, "spec", "replicas", default=1) > 0]
     changes = [template_change(template_of(one), template) for one in active]
     if len(active) != 1 or changes[0] is TemplateChange.ROLLOUT:
-        if not active and lookup(workload, "status", "replicas"):
+        if not active and _are_pods_coming(view):
             return NOTHING  # an event comes with its ReplicaSet
         return _release(view, hold, _MORE if active else "it has no pods", now)
     (current,), is_updated = active, changes[0] is TemplateChange.NONE
     return _plan_replica_set(view, hold, current, now, is_updated=is_updated)
+
+
+def _is_template_given(view: WorkloadView) -> bool:
+    """The ReplicaSet of a Deployment has the new template already. Its controller has nothing left
+    to roll out then, so that pods without their sizes are evicted before the release."""
+    if not is_deployment(view.workload):
+        return False
+    active = [one for one in view.replica_sets if lookup(one, "spec", "replicas", default=1) > 0]
+    template = template_of(view.workload)
+    changes = [template_change(template_of(one), template) for one in active]
+    return changes == [TemplateChange.NONE]
+
+
+def _are_pods_coming(view: WorkloadView) -> bool:
+    """Its controller gives a ReplicaSet that is there as many pods as the Deployment wants, also
+    while it is held; or has done so, and the cache is behind."""
+    if lookup(view.workload, "status", "replicas"):
+        return True
+    wanted = lookup(view.workload, "spec", "replicas", default=1)
+    return bool(wanted and view.replica_sets)
 
 
 def _plan_replica_set(
@@ -281,8 +313,17 @@ def _update_replica_set(
     tag = lookup(current, "spec", "template", *label)
     if tag is not None:
         template = evolve(template, label, tag)
-    patched = SetReplicaSetTemplate(evolve(current, ("spec", "template"), template))
-    return WorkloadPlan((*obsolete, patched))
+    patched = _with_policies(evolve(current, ("spec", "template"), template), view.workload)
+    return WorkloadPlan((*obsolete, SetReplicaSetTemplate(patched)))
+
+
+def _with_policies(replica_set: Object, workload: Object) -> Object:
+    """Its copy of the annotation may contradict the new template, which would be refused."""
+    path = (*ANNOTATIONS, POLICIES)
+    said = lookup(workload, *path)
+    if said is None:
+        return without(replica_set, path)
+    return evolve(replica_set, path, said)
 
 
 def _evictions(turns: Turns, current: Object) -> tuple[EvictPod, ...]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from livesize.api.objects import Object, evolve, lookup
+from livesize.api.requested_action import ANNOTATION
+from livesize.api.resize_deadline import DEADLINE
 from livesize.api.resize_progress import resizable_containers
 from livesize.api.resources import (
     VM_NAME,
@@ -22,10 +24,12 @@ from livesize.api.resources import (
     size_of,
     with_cells,
 )
-from livesize.api.workload_resize import our_annotations
-from livesize.controllers.in_place.view import REVISION_LABEL
+from livesize.api.workload_resize import POLICIES, our_annotations
+from livesize.controllers.in_place.view import NOTED, REVISION_LABEL
 
 _SIDES = ("requests", "limits")
+_TEMPLATE_ANNOTATIONS = (ANNOTATION, DEADLINE, POLICIES)
+"""What a pod has of these, where its own template is not known, it has from that."""
 _SIZES = tuple(name.value for name in ResourceName)
 
 TemplateSizes: TypeAlias = Mapping[str, Object]
@@ -108,15 +112,27 @@ def comparable_pod(pod: Object, sizes: TemplateSizes) -> Object:
     return {"spec": {"containers": containers}}
 
 
-def note_patch(pod: Object, template: Object, own: Object | None) -> Object | None:
+def note_patch(
+    pod: Object, template: Object, own: Object | None, revision: str = ""
+) -> Object | None:
     """A strategic merge patch of the pod: policies and annotations that have changed since ``own``,
-    or, where that is not known, that differ. None where the pod has them."""
+    or, where that is not known, that differ. None where the pod has them. ``revision``: of the
+    template, which the pod will be labelled with; until then it is noted, because the template may
+    change once more."""
     spec = dict(_policy_patches(pod, template, own))
     annotations = _annotation_patch(pod, template, own)
     patch: Object = {"spec": spec} if spec else {}
+    if revision and (spec or annotations):
+        annotations |= {NOTED: revision}
     if annotations:
         patch["metadata"] = {"annotations": annotations}
     return patch or None
+
+
+def marked(patch: Object | None, revision: str) -> Object:
+    """The patch of a pod whose resize for ``revision`` begins: if the template goes back before the
+    pod is labelled, its label does not tell that it was touched."""
+    return evolve(patch or {}, ("metadata", "annotations", NOTED), revision)
 
 
 def notes_differ(own: Object, template: Object) -> bool:
@@ -124,15 +140,20 @@ def notes_differ(own: Object, template: Object) -> bool:
     return not same or _policies(own) != _policies(template)
 
 
-def label_patch(revision: str) -> Object:
+def label_patch(pod: Object, revision: str) -> Object:
     """The patch that counts a pod as updated."""
-    return {"metadata": {"labels": {REVISION_LABEL: revision}}}
+    metadata: Object = {"labels": {REVISION_LABEL: revision}}
+    if lookup(pod, "metadata", "annotations", NOTED) is not None:
+        metadata["annotations"] = {NOTED: None}
+    return {"metadata": metadata}
 
 
 def _annotation_patch(pod: Object, template: Object, own: Object | None) -> Object:
     after = our_annotations(template)
-    before = {} if own is None else our_annotations(own)
     have = lookup(pod, "metadata", "annotations", default={})
+    before = {} if own is None else our_annotations(own)
+    if own is None:
+        before = {name: have[name] for name in _TEMPLATE_ANNOTATIONS if name in have}
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     return {name: after.get(name) for name in sorted(changed) if have.get(name) != after.get(name)}
 
@@ -143,7 +164,7 @@ def _policy_patches(pod: Object, template: Object, own: Object | None) -> Iterat
         return
     have = _policies(pod)
     if is_vm(pod):
-        if have != wanted:
+        if VM_NAME in wanted and have != wanted:
             yield "virtualMachine", _policy_patch(have[VM_NAME], wanted[VM_NAME])
         return
     fields: dict[str, list[Object]] = {}

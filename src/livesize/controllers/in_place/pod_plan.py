@@ -37,6 +37,7 @@ from livesize.api.workload_resize import (
     POLICIES,
     TemplateChange,
     action_of,
+    asks_in_place,
     deadline_seconds,
     fallback_of,
     said_policies,
@@ -50,6 +51,7 @@ from livesize.controllers.in_place.pod_patches import (
     comparable_pod,
     has_sizes,
     label_patch,
+    marked,
     note_patch,
     notes_differ,
     removes_sizes,
@@ -57,7 +59,13 @@ from livesize.controllers.in_place.pod_patches import (
     size_patch,
     template_sizes,
 )
-from livesize.controllers.in_place.view import Answers, PatchRefusal, RefusalKind, revision_of
+from livesize.controllers.in_place.view import (
+    Answers,
+    PatchRefusal,
+    RefusalKind,
+    noted_revision_of,
+    revision_of,
+)
 
 RETRY_SECONDS = 30.0
 """So long after a refusal that may pass the pod is asked again."""
@@ -106,6 +114,9 @@ class Origin(msgspec.Struct, frozen=True):
     removes: bool = False
 
 
+_UNKNOWN = Origin(None)
+
+
 class Aim(msgspec.Struct, frozen=True):
     """What all pods of a workload are to have, and what was said about the way. ``revision``: the
     one to be labelled with; empty: pods are not labelled. ``is_held``: all of them are to have the
@@ -127,6 +138,7 @@ class Aim(msgspec.Struct, frozen=True):
 def aim_of(workload: Object, origins: Mapping[str, Origin], revision: str, *, is_held: bool) -> Aim:
     template = template_of(workload)
     strategy = lookup(workload, "spec", "updateStrategy", "type")
+    is_over = is_held and not asks_in_place(workload)
     return Aim(
         workload=workload,
         template=template,
@@ -135,9 +147,9 @@ def aim_of(workload: Object, origins: Mapping[str, Origin], revision: str, *, is
         revision=revision,
         is_held=is_held,
         is_on_delete=strategy == "OnDelete",
-        is_restart_requested=action_of(workload) is RequestedAction.RESTART,
+        is_restart_requested=is_over or action_of(workload) is RequestedAction.RESTART,
         deadline_seconds=deadline_seconds(workload),
-        fallback=_fallback(workload),
+        fallback=PodStanding.RECREATE if is_over else _fallback(workload),
     )
 
 
@@ -149,7 +161,7 @@ def origin_of(workload: Object, own: Object, newest: Object) -> Origin:
         own,
         change,
         strongest_policy(workload, own),
-        has_notes=change is not TemplateChange.ROLLOUT and notes_differ(own, target),
+        has_notes=notes_differ(own, target),
         removes=removes_sizes(own, template_sizes(target)),
     )
 
@@ -190,6 +202,8 @@ class PodJudge(msgspec.Struct, frozen=True):
         if why:
             return self._give_up(pod, "Invalid", why)
         notes, sizes = self._notes(pod, origin), size_patch(pod, self.aim.sizes)
+        if sizes is not None and self._is_to_be_marked(pod):
+            notes = marked(notes, self.aim.revision)
         refused = self._refused(pod, notes) or self._refused(pod, sizes)
         if refused is not None:
             return refused
@@ -210,16 +224,17 @@ class PodJudge(msgspec.Struct, frozen=True):
 
     def _judge_settled(self, pod: Object, origin: Origin) -> PodState:
         is_labelled = origin is self.aim.origins[self.aim.revision]
-        if is_labelled and not self.aim.is_held:
+        is_untouched = noted_revision_of(pod) == revision_of(pod)
+        if is_labelled and is_untouched and not self.aim.is_held:
             return PodState(pod, PodStanding.DONE)
         if self._is_behind(pod, origin):
             return _queued(pod)
-        restarted = origin.policy is ResizeAction.RESTART_CONTAINER
+        restarted = origin.policy is ResizeAction.RESTART_CONTAINER and _runs(pod)
         if restarted and not is_true(pod, ConditionType.READY):
             return self._judge_unready(pod)
         if is_labelled or origin.change is TemplateChange.ROLLOUT:
             return PodState(pod, PodStanding.DONE)
-        label = AdjustPod(pod, label_patch(self.aim.revision))
+        label = AdjustPod(pod, label_patch(pod, self.aim.revision))
         return PodState(pod, PodStanding.COUNTED, actions=(label,))
 
     def _judge_unready(self, pod: Object) -> PodState:
@@ -338,6 +353,10 @@ class PodJudge(msgspec.Struct, frozen=True):
     def _origin(self, pod: Object) -> Origin:
         return self.aim.origins[revision_of(pod) if self.aim.revision else ""]
 
+    def _is_to_be_marked(self, pod: Object) -> bool:
+        """Where nothing is held, a labelled pod may have sizes that its user has given it alone."""
+        return not self.aim.is_held and noted_revision_of(pod) != self.aim.revision
+
     def _is_behind(self, pod: Object, origin: Origin) -> bool:
         """Something of the template is still to be asked of it."""
         if origin.removes or not has_sizes(pod, self.aim.sizes):
@@ -345,13 +364,21 @@ class PodJudge(msgspec.Struct, frozen=True):
         return self._notes(pod, origin) is not None
 
     def _notes(self, pod: Object, origin: Origin) -> Object | None:
+        """It may have been given those of another revision than the one it is labelled with."""
+        if self.aim.revision:
+            origin = self.aim.origins.get(noted_revision_of(pod), _UNKNOWN)
         if not origin.has_notes:
             return None
-        return note_patch(pod, self.aim.template, origin.template)
+        return note_patch(pod, self.aim.template, origin.template, self.aim.revision)
 
     def _seconds_left(self, since: str) -> float:
         began = parse_time(since) if since else self.now
         return began + _ROUNDED_SECONDS + self.aim.deadline_seconds - self.now
+
+
+def _runs(pod: Object) -> bool:
+    """What has not begun to run has not been restarted."""
+    return bool(lookup(pod, "status", "phase") == "Running")
 
 
 def _queued(pod: Object) -> PodState:

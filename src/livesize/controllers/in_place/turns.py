@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from livesize.api.objects import Object, evolve, generation_of, name_of, uid_of
+from livesize.api.objects import Object, evolve, generation_of, lookup, name_of, uid_of
 from livesize.api.reasons import EventReason
 from livesize.api.workload_resize import (
     ANNOTATIONS,
@@ -20,6 +20,7 @@ from livesize.api.workload_resize import (
     TemplateChange,
     held,
     hold_of,
+    is_deployment,
     parallelism_of,
     previous_sizes,
     template_change,
@@ -106,13 +107,22 @@ class Turns:
         return WorkloadPlan(tuple(actions), min(waits, default=None), silent)
 
     def revert(self, hold: Hold | None) -> WorkloadPlan:
-        """The template goes back to the sizes before. Once: where it has them, pods wait."""
+        """The template goes back to the sizes before. Once: where it has them, pods wait. No pod is
+        of the revision that it gets, so that all are held again."""
         workload = self._view.workload
         back = with_sizes(workload, previous_sizes(workload) or {})
         if template_change(template_of(workload), template_of(back)) is TemplateChange.NONE:
             return self.plan()
         if hold is not None:
-            back = held(back, msgspec.structs.replace(hold, generation=generation_of(workload) + 1))
+            counts = [
+                lookup(workload, place, "replicas", default=0) for place in ("spec", "status")
+            ]
+            again = msgspec.structs.replace(
+                hold,
+                generation=generation_of(workload) + 1,
+                partition=hold.partition if is_deployment(workload) else max(counts),
+            )
+            back = held(back, again)
         stuck = next(one for one in self.states if one.standing is PodStanding.REVERT)
         why = f"pod {name_of(stuck.pod)}: {stuck.reason}: {stuck.message}"
         message = f"the former sizes are asked for again, because of {why}"

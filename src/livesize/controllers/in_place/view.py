@@ -19,6 +19,9 @@ from livesize.api.disruption import is_healthy, protects
 from livesize.api.objects import Object, generation_of, lookup, name_of
 
 REVISION_LABEL = "controller-revision-hash"
+NOTED = "livesize.dev/noted-revision"
+"""Annotation of a pod: whose policies and annotations it has been given, while its label does not
+say so yet."""
 
 
 class RefusalKind(enum.Enum):
@@ -68,6 +71,13 @@ def revision_template(revision: Object) -> Object:
 def revision_of(pod: Object) -> str:
     labels = pod["metadata"].get("labels")
     return str(labels.get(REVISION_LABEL, "")) if labels else ""
+
+
+def noted_revision_of(pod: Object) -> str:
+    """The revision whose policies and annotations it has."""
+    annotations = pod["metadata"].get("annotations")
+    noted = annotations.get(NOTED) if annotations else None
+    return str(noted) if noted else revision_of(pod)
 
 
 def ordinal_of(pod: Object) -> int:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from livesize.sim.cluster import Parts
     from livesize.sim.scenario import Scenario
     from livesize.sim.simulation import SimulationOutcome
 
 _HASH_SEED = "0"
-_SCENARIOS = ("faults", "calm", "crowded", "storm")
+_WORKLOADS = "workloads"
+_SCENARIOS = ("faults", "calm", "crowded", "storm", _WORKLOADS)
 
 
 @click.command()
@@ -33,7 +37,15 @@ _SCENARIOS = ("faults", "calm", "crowded", "storm")
     type=click.Choice(_SCENARIOS),
     default="faults",
     show_default=True,
-    help="calm: no faults; crowded: small nodes; storm: ten times the faults.",
+    help="calm: no faults; crowded: small nodes; storm: ten times the faults;"
+    " workloads: StatefulSets and Deployments.",
+)
+@click.option(
+    "--sequences",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Of workloads: so many, one after the other, each with the next seed.",
 )
 @click.option(
     "--trace",
@@ -47,6 +59,7 @@ def sim(  # noqa: PLR0913, PLR0917 - its options
     nodes: int | None,
     pods: int | None,
     scenario: str,
+    sequences: int,
     trace: Path | None,
     output: str,
 ) -> None:
@@ -56,11 +69,15 @@ def sim(  # noqa: PLR0913, PLR0917 - its options
     seed gives the same trace, byte for byte. Exit code 1 when a check failed; the last line says
     how to repeat it.
 
+    With --scenario workloads the seed also draws nodes, workloads and what their users do in a few
+    minutes: resizes, rollouts, scaling, pauses, re-applies, deletions.
+
     \b
     Examples:
       livesize sim --seed 7
       livesize sim --seed 7 --hours 0.1 --nodes 5 --pods 50 --trace trace.txt
       livesize sim --scenario storm --hours 24 -o json
+      livesize sim --scenario workloads --seed 1 --sequences 100
     """
     _fix_hashes()
     import msgspec
@@ -69,21 +86,26 @@ def sim(  # noqa: PLR0913, PLR0917 - its options
     from livesize.machinery.telemetry import set_up_logging
     from livesize.main.wiring.controllers import control
     from livesize.main.wiring.scheduler import schedule
+    from livesize.sim.cluster import Parts
     from livesize.sim.scenario import SCENARIOS
-    from livesize.sim.simulation import Parts, run_simulation
+    from livesize.sim.simulation import run_simulation
 
+    set_up_logging("error")
+    parts = Parts(schedule, control)
+    if scenario == _WORKLOADS:
+        _run_sequences(seed, sequences, parts, trace, output)
+        return
     chosen = SCENARIOS[scenario]
     chosen = msgspec.structs.replace(
         chosen, nodes=nodes or chosen.nodes, pods=chosen.pods if pods is None else pods
     )
-    set_up_logging("error")
     clock = SystemClock()
     began = clock.monotonic()
     progress = _Progress(hours)
     file = None if trace is None else trace.open("w")
     try:
         outcome = run_simulation(
-            seed, hours, chosen, Parts(schedule, control), trace_file=file, progress=progress.show
+            seed, hours, chosen, parts, trace_file=file, progress=progress.show
         )
     finally:
         progress.end()
@@ -99,6 +121,46 @@ def sim(  # noqa: PLR0913, PLR0917 - its options
         _print(outcome, chosen, repeat, clock.monotonic() - began)
     if outcome.failed_check:
         sys.exit(1)
+
+
+def _run_sequences(
+    seed: int, sequences: int, parts: Parts, trace: Path | None, output: str
+) -> None:
+    """``trace``: of all of them, one after the other."""
+    import msgspec
+
+    from livesize.machinery.clock import SystemClock
+    from livesize.sim.sequence import run_sequence
+
+    clock = SystemClock()
+    began, counts, digests = clock.monotonic(), Counter[str](), []
+    failed: list[SimulationOutcome] = []
+    with contextlib.nullcontext() if trace is None else trace.open("w") as file:
+        for each in range(seed, seed + sequences):
+            outcome = run_sequence(each, parts, trace_file=file)
+            counts.update(outcome.counts)
+            digests.append(outcome.trace_digest)
+            if outcome.failed_check:
+                failed.append(outcome)
+                if output == "text":
+                    click.echo(f"Check failed: {outcome.failed_check}: {outcome.message}")
+                    click.echo(f"Repeat it: {_repeat_sequence(each)}")
+    if output == "json":
+        failures = [
+            {**msgspec.to_builtins(one), "repeat": _repeat_sequence(one.seed)} for one in failed
+        ]
+        said = {"sequences": sequences, "failed": failures, "counts": counts, "traces": digests}
+        click.echo(msgspec.json.encode(said))
+    else:
+        _print_sequences(seed, sequences, counts, clock.monotonic() - began)
+        passed = sequences - len(failed)
+        click.echo(f"All checks passed in {passed} of {sequences} sequences.")
+    if failed:
+        sys.exit(1)
+
+
+def _repeat_sequence(seed: int) -> str:
+    return f"livesize sim --scenario {_WORKLOADS} --seed {seed}"
 
 
 def _fix_hashes() -> None:
@@ -154,3 +216,21 @@ def _print(
     else:
         seconds = outcome.converged_seconds or 0.0
         click.echo(f"All checks passed; converged {seconds:.1f} s after the last fault.")
+
+
+def _print_sequences(seed: int, sequences: int, counts: Counter[str], real_seconds: float) -> None:
+    seeds = f"seed {seed}" if sequences == 1 else f"seeds {seed} to {seed + sequences - 1}"
+    click.echo(f"Simulated {sequences} sequences in {real_seconds:.1f} s, {seeds}.")
+    click.echo(
+        f"  users      {counts['operations']} operations: {counts['resize']} resizes,"
+        f" {counts['roll']} rollouts, {counts['scale']} times scaled"
+    )
+    click.echo(
+        f"  faults     {counts['controllers killed']} times the controllers at a write,"
+        f" {counts['control plane killed']} control planes and {counts['agents killed']} agents"
+        f" killed, {counts['nodes lost']} nodes lost, {counts['cut watches']} watches cut"
+    )
+    click.echo(
+        f"  pods       {counts['pods resized']} resized under {counts['holds']} holds,"
+        f" {counts['pods recreated']} recreated, each for a reason"
+    )

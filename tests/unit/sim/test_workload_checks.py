@@ -1,0 +1,86 @@
+"""Checks of workloads are seen to fail: a bug is planted into the real product.
+
+A few sequences find each of them. What they find first may be any of the checks named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from livesize.api.objects import Object
+from livesize.api.workload_resize import Hold, released
+from livesize.apiserver.admission import workload_hold
+from livesize.controllers.in_place import plan, pod_plan
+from livesize.controllers.in_place.pod_plan import PodJudge, PodStanding, PodState
+from livesize.main.wiring.controllers import control
+from livesize.main.wiring.scheduler import schedule
+from livesize.sim import sequence
+from livesize.sim.cluster import Parts
+from livesize.sim.sequence import run_sequence
+from livesize.sim.simulation import SimulationOutcome
+
+MOST_SEEDS = 16
+
+
+def run(seed: int) -> SimulationOutcome:
+    return run_sequence(seed, Parts(schedule, control))
+
+
+def first_failure() -> str:
+    outcomes = (run(seed) for seed in range(1, MOST_SEEDS))
+    return next((one.failed_check for one in outcomes if one.failed_check), "")
+
+
+def test_without_a_bug_all_checks_pass_and_one_seed_gives_one_trace() -> None:
+    first, again = run(3), run(3)
+    assert (first.failed_check, first.message) == ("", "")
+    assert first.trace_digest == again.trace_digest
+    assert first.counts["operations"] >= 8
+
+
+def test_a_release_that_forgets_what_was_the_users_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forget(workload: Object, hold: Hold) -> Object:
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+        return released(workload, msgspec.structs.replace(hold, strategy=strategy, paused=True))
+
+    monkeypatch.setattr(plan, "released", forget)
+    assert first_failure() == "own strategy"
+
+
+def test_a_write_that_is_not_held_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_hold, "_begin", lambda _old, new: new)
+    assert first_failure() == "no needless recreation"
+
+
+def test_a_pod_that_is_recreated_without_need_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for room is given up at once, whatever its user has said."""
+    judge = PodJudge._judge_unsettled
+
+    def give_up(self: PodJudge, *given: Any) -> PodState:
+        state = judge(self, *given)
+        if state.standing is not PodStanding.WAITS:
+            return state
+        return PodState(state.pod, PodStanding.RECREATE, "Deferred")
+
+    monkeypatch.setattr(PodJudge, "_judge_unsettled", give_up)
+    assert first_failure() == "no needless recreation"
+
+
+def test_a_hold_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequence, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(plan, "_finish", lambda *_: None)
+    assert first_failure() in ("settled", "settled when all is possible")
+
+
+def test_pods_that_are_counted_before_they_have_their_sizes_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sequence, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(pod_plan, "size_patch", lambda *_: None)
+    monkeypatch.setattr(pod_plan, "has_sizes", lambda *_: True)
+    assert first_failure() in ("settled", "settled when all is possible")
