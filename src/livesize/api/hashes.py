@@ -12,7 +12,6 @@ import json
 import orjson
 
 from livesize.api.objects import Object
-from livesize.api.resources import cells_of
 
 _DERIVED = frozenset({"resourcesAllocated"})
 _ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy", "numa"}  # how many cells there are is fixed
@@ -36,7 +35,7 @@ def _without_cell_sizes(container: Object) -> Object:
         return container
     cells = [
         {key: value for key, value in cell.items() if key != "memory"}
-        for cell in cells_of(container)
+        for cell in numa.get("cells") or []
     ]
     return {**container, "numa": {**numa, "cells": cells}}
 
