@@ -188,11 +188,20 @@ def test_a_virtual_machine(up_for_vms: Up, example: str) -> None:
     with tried(up_for_vms, example) as told:
         assert told.count(f"pod/{name} resized") == 2
         guest = Vm(up_for_vms, name)
-        assert guest.status["restartCount"] == 0
-        guest.check(1, 512)
+        status, size = guest.status, {"cpu": "1", "memory": "512Mi"}
+        assert status["restartCount"] == 0
+        assert status["resources"] == {"requests": size, "limits": size}
+        assert status["guest"]["memoryPlugged"] == "512Mi"
         named = guest.pod["spec"]["virtualMachine"]["memory"].get("technology")
         if named is not None:
-            assert guest.status["memory"]["technology"] == named
+            assert status["memory"]["technology"] == named
+        if named == "balloon":
+            # What else has a size is in its NUMA cells and devices, and a balloon has neither.
+            assert status["memory"]["maxBootTime"] == "1Gi"
+        else:
+            guest.check(1, 512)
+        if name == "cells":
+            assert [cell["plugged"] for cell in status["cells"]] == ["256Mi", "256Mi"]
 
 
 @pytest.mark.apiserver

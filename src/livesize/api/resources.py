@@ -174,6 +174,18 @@ def cells_of(vm: Object) -> list[Object]:
     return cells if isinstance(cells, list) else []
 
 
+def with_cells(vm: Object, cells: Iterable[Object]) -> Object:
+    """The virtual machine with this memory in its NUMA cells; those that are not named keep
+    theirs."""
+    memory = {cell["id"]: cell["memory"] for cell in cells}
+    if not memory:
+        return vm
+    changed = [
+        {**cell, "memory": memory.get(cell.get("id"), cell.get("memory"))} for cell in cells_of(vm)
+    ]
+    return {**vm, "numa": {**vm["numa"], "cells": changed}}
+
+
 def size_of(container: Object) -> Object:
     """A container as {name, requests, limits}: the shape of desired, allocated, newResources; of a
     virtual machine with NUMA cells also {cells: [{id, memory}]}."""

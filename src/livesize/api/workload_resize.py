@@ -44,6 +44,7 @@ from livesize.api.resources import (
     same_cells,
     size_of,
     stays,
+    with_cells,
 )
 
 HELD: Final = "livesize.dev/held"
@@ -297,7 +298,9 @@ def with_sizes(workload: Object, sizes: Mapping[str, Object]) -> Object:
         given = container.get("resources") or {}
         others = {name: part for name, part in given.items() if name not in _SIDES}
         sides = {side: former[side] for side in _SIDES if side in former}
-        return with_cells({**container, "resources": {**others, **sides}}, former.get("cells"))
+        return with_cells(
+            {**container, "resources": {**others, **sides}}, former.get("cells") or ()
+        )
 
     template = template_of(workload)
     spec = dict(template.get("spec") or {})
@@ -307,18 +310,6 @@ def with_sizes(workload: Object, sizes: Mapping[str, Object]) -> Object:
     if isinstance(spec.get("virtualMachine"), dict):
         spec["virtualMachine"] = sized(spec["virtualMachine"])
     return evolve(workload, ("spec", "template", "spec"), spec)
-
-
-def with_cells(vm: Object, cells: list[Object] | None) -> Object:
-    """The virtual machine with this memory in its NUMA cells; those that are not named keep
-    theirs."""
-    if not cells:
-        return vm
-    memory = {cell["id"]: cell["memory"] for cell in cells}
-    changed = [
-        {**cell, "memory": memory.get(cell.get("id"), cell.get("memory"))} for cell in cells_of(vm)
-    ]
-    return evolve(vm, ("numa", "cells"), changed)
 
 
 def _text(value: Any) -> str:

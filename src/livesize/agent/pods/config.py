@@ -14,13 +14,13 @@ from livesize.api.objects import Object, lookup, name_of, namespace_of, uid_of
 from livesize.api.peer_names import HostsLine, hostname_of, peer_lines, subdomain_of
 from livesize.api.qos import qos_class
 from livesize.api.resources import (
-    cells_of,
     containers_of,
     init_containers_of,
     is_vm,
     moments,
     parse_resources,
     sidecars_of,
+    with_cells,
 )
 from livesize.runtime.interface import ContainerConfig, Mount, PodConfig
 
@@ -109,17 +109,7 @@ def sized(container: Object, size: Object) -> Object:
         **(container.get("resources") or {}),
         **{side: size[side] for side in ("requests", "limits") if size.get(side)},
     }
-    taken = {**container, "resources": resources}
-    if size.get("cells"):
-        taken["numa"] = {
-            "cells": [_sized_cell(cell, size["cells"]) for cell in cells_of(container)]
-        }
-    return taken
-
-
-def _sized_cell(cell: Object, sizes: list[Object]) -> Object:
-    allocated = {size["id"]: size["memory"] for size in sizes}
-    return {**cell, "memory": allocated.get(cell["id"], cell["memory"])}
+    return with_cells({**container, "resources": resources}, size.get("cells") or ())
 
 
 def started_hash(container: Object, allocation: Allocation) -> str:

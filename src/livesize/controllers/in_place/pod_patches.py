@@ -20,8 +20,9 @@ from livesize.api.resources import (
     same_cells,
     same_quantities,
     size_of,
+    with_cells,
 )
-from livesize.api.workload_resize import our_annotations, with_cells
+from livesize.api.workload_resize import our_annotations
 from livesize.controllers.in_place.view import REVISION_LABEL
 
 _SIDES = ("requests", "limits")
@@ -83,7 +84,7 @@ def resized_pod(pod: Object, sizes: TemplateSizes, own: Object | None) -> Object
 
     if is_vm(pod):
         path = ("spec", "virtualMachine")
-        cells = sizes.get(VM_NAME, {}).get("cells")
+        cells = sizes.get(VM_NAME, {}).get("cells") or ()
         return evolve(pod, path, with_cells(resized(lookup(pod, *path)), cells))
     changed = {field for field, _ in resizable_containers(pod)}
     names = {container["name"] for _, container in resizable_containers(pod)}
