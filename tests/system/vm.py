@@ -162,12 +162,12 @@ class Vm:
 
         return str(self.until(said, f"it says {words}, not: {self.state}", seconds))
 
-    def wait_resized(self) -> None:
+    def wait_resized(self, seconds: float = RESIZED_SECONDS) -> None:
         def done() -> bool:
             # The answer to the PATCH was given: the state is that of the newest request.
             return self.state.get("phase", "None") in ("Done", "None")
 
-        self.until(done, f"the resize of {self.name} is done", RESIZED_SECONDS)
+        self.until(done, f"the resize of {self.name} is done", seconds)
 
     def delete(self) -> None:
         self.up.request("DELETE", self.path)
