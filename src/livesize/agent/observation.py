@@ -79,7 +79,7 @@ def observe_pod(runtime: Runtime, uid: str, vms: VmRuntime | None = None) -> Pod
             continue
     groups = PodObservation(pod, containers)
     vm = vms.vm(uid) if vms is not None and containers else None
-    return PodSnapshot(view, groups, vm if vm is not None and vm.running else None)
+    return PodSnapshot(view, groups, vm)  # also one that is suspended: its size is known
 
 
 LOST_SECONDS = 0.6

@@ -57,6 +57,7 @@ from livesize.runtime.streams import (
     Session,
 )
 from livesize.runtime.vm import VmView
+from livesize.runtime.vm_checks import check_sizes
 
 __all__ = ["FAKE_IMAGE", "Behaviour", "FakeMachine", "FakeRuntime"]
 
@@ -90,6 +91,8 @@ class FakeRuntime:
 
     async def open(self) -> None:
         self.world.feed = self._feed
+        for vm in self.world.vms.values():
+            vm.memory.forget_unplugs()
 
     async def close(self) -> None:
         self._feed.close()
@@ -128,6 +131,8 @@ class FakeRuntime:
             if before.attempt == config.attempt:
                 return before
             raise RuntimeCallError(f"container {config.name} still runs; stop it first")
+        if config.vm is not None:
+            check_sizes(config.vm)
         missing = self.world.lacks_image(config)
         if missing:
             raise ImageMissingError(f"image {missing} is not on this machine")

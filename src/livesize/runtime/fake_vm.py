@@ -39,6 +39,7 @@ from livesize.runtime.vm import (
     GuestView,
     VmView,
     check_pins,
+    check_tune,
 )
 from livesize.runtime.vm_config import VmConfig
 
@@ -228,6 +229,7 @@ class FakeVm:
                 check_pins(pins, self.plugged_vcpus)
                 self.pins = self.persistent_pins = pins
             case TuneCpu(tune=tune):
+                check_tune(tune)
                 self.tune = self.persistent_tune = tune
 
     async def wait(self, holds: Callable[[VmView], bool], timeout_seconds: float) -> VmView:

@@ -20,13 +20,13 @@ from livesize.api.vm_changes import (
     UnplugDevice,
     VmBalloon,
     VmDevice,
-    device_named,
     plugged_bytes,
     total_bytes,
 )
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES, CellSize
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.vm import check_requested, require_device
+from livesize.runtime.vm import check_balloon, check_new, check_requested, require_device
+from livesize.runtime.vm_checks import most_memory
 from livesize.runtime.vm_config import VmConfig
 
 KERNEL_BYTES = 96 * 1024 * 1024  # of the guest's memory, never seen in its MemTotal
@@ -51,6 +51,7 @@ class FakeMemory:
         self.onlines_by_itself = True
         self.keeps_dimms = False
         self.panics = 0
+        self._leaving: set[str] = set()  # DIMMs that the guest was asked to let go of
 
     @property
     def devices(self) -> tuple[VmDevice, ...]:
@@ -125,15 +126,19 @@ class FakeMemory:
             self.offline_bytes = sum(device.current_bytes for device in self.devices)
         if self.balloon is not None:
             self.balloon = replace(self.balloon, current_bytes=self.boot_bytes)
+        self._leaving.clear()
+        self.forget_unplugs()
+
+    def forget_unplugs(self) -> None:
+        """A driver that is started anew knows of none; the guest goes on with it."""
         self._set(_LIVE, *(replace(one, unplug=Unplug.NONE) for one in self.devices))
 
     def _let_go(self) -> None:
-        asked = [one for one in self.devices if one.unplug is Unplug.PENDING]
-        if self.keeps_dimms:
-            rejected = [replace(one, unplug=Unplug.REJECTED) for one in asked]
-            self._set(_LIVE, *(one for one in self.devices if one not in asked), *rejected)
-        else:
-            self._set(_LIVE, *(one for one in self.devices if one not in asked))
+        leaving = [one for one in self.devices if one.alias in self._leaving]
+        others = [one for one in self.devices if one not in leaving]
+        rejected = [replace(one, unplug=Unplug.REJECTED) for one in leaving if self.keeps_dimms]
+        self._leaving.clear()
+        self._set(_LIVE, *others, *rejected)
 
     def _move(self, device: VmDevice, by_bytes: int) -> None:
         if by_bytes < 0:
@@ -159,9 +164,8 @@ class FakeMemory:
 
     def _plug(self, change: PlugDevice) -> None:
         devices, size_bytes = self._devices[change.definition], change.size_bytes
-        if device_named(devices, change.alias) is not None:
-            raise RuntimeCallError(f"the VM has a memory device {change.alias} already")
-        most_bytes = self._size.max_memory_bytes - self.boot_bytes
+        check_new(devices, change.alias, size_bytes)
+        most_bytes = most_memory(self._size) - self.boot_bytes
         if sum(one.size_bytes for one in devices) + size_bytes > most_bytes:
             raise RuntimeCallError(f"{change} does not fit below the maximum of the VM")
         if sum(one.kind is DeviceKind.DIMM for one in devices) >= _SLOTS:
@@ -184,17 +188,15 @@ class FakeMemory:
             raise RuntimeCallError(f"memory device {change.alias} is no DIMM")
         others = [one for one in devices if one != device]
         if change.definition is _LIVE:
+            self._leaving.add(change.alias)
             asked = replace(device, unplug=Unplug.PENDING)
             others = [asked if one == device else one for one in devices]
         self._set(change.definition, *others)
 
     def _set_balloon(self, change: SetBalloon) -> None:
-        if self.balloon is None:
-            raise RuntimeCallError("the VM has no balloon")
-        if not 0 < change.memory_bytes <= self.boot_bytes:
-            raise RuntimeCallError(
-                f"the balloon leaves at most {self.boot_bytes} bytes, not {change.memory_bytes}"
-            )
+        left_bytes = None if self.balloon is None else self.balloon.current_bytes
+        check_balloon(self.boot_bytes, left_bytes, change.memory_bytes)
+        assert self.balloon is not None
         if change.definition is _LIVE:
             self.balloon = replace(self.balloon, requested_bytes=change.memory_bytes)
         else:

@@ -72,6 +72,7 @@ class MemoryWalk:
             )
         )
         self.note = VmNote()
+        self.marked_bytes = 0
         held_bytes = max(self.memory.plugged_bytes, self.memory.requested_bytes)
         self.pod_bytes = self.vm_bytes = held_bytes
         self.cells = {cell.id: cell.memory_bytes for cell in size.cells}
@@ -143,16 +144,20 @@ class MemoryWalk:
                 case MarkSafe(limit_bytes=limit_bytes):
                     held_bytes = min(self.pod_bytes, self.vm_bytes) + OVERHEAD
                     assert held_bytes >= (limit_bytes or 0), "the mark would be refused"
+                    self.marked_bytes = (limit_bytes or 0) - OVERHEAD
                 case WriteNote(note=note):
                     self.note = note
                 case SetRequested() | PlugDevice() | UnplugDevice() | SetBalloon():
                     self.memory.change(step)
+                    assert self.memory.requested_bytes <= max(
+                        self.marked_bytes, self.memory.plugged_bytes
+                    ), "no more than was marked safe"
                 case ConfirmMemory(requested_bytes=requested_bytes, is_last=is_last):
                     self.memory.settle()
                     self._check(floor_bytes, untouched)
                     if self.memory.plugged_bytes != requested_bytes:
                         return "the guest keeps it"
-                    if is_last and requested_bytes != step.wanted_bytes:
+                    if is_last and (step.is_short or requested_bytes != step.wanted_bytes):
                         return "the guest cannot spare the rest"
                 case _:
                     raise AssertionError(step)

@@ -195,6 +195,11 @@ def test_nothing_comes_in_the_place_of_what_cannot_go() -> None:
     assert done(decision) == [[]]
 
 
+def test_nothing_goes_to_make_room_that_the_guest_needs() -> None:
+    facts = dimm_facts(512, [512] * 2, available=100)
+    assert done(dimm_plan(facts, 768, 1536)) == [[]]
+
+
 def _unplug(facts: MemoryFacts, **states: Unplug) -> MemoryFacts:
     named = {f"ua-{alias}": state for alias, state in states.items()}
     devices = [replace(one, unplug=named.get(one.alias, Unplug.NONE)) for one in facts.devices]
@@ -294,6 +299,16 @@ def auto(facts: MemoryFacts, wanted: int) -> list[list[object]]:
     target = MemoryTarget(wanted * MIB, 9000 * MIB, min_bytes=512 * MIB)
     decision = TECHNOLOGIES["auto"].plan(facts, target)
     assert isinstance(decision, MemoryPlan), decision
+    base_bytes, devices = facts.requested_bytes, {one.alias: one for one in facts.devices}
+    for stage in decision.stages:
+        for change in stage.live:
+            match change:
+                case SetBalloon(memory_bytes=memory_bytes):
+                    assert stage.requested_bytes == memory_bytes
+                case SetRequested(alias=alias, requested_bytes=requested_bytes):
+                    moved_bytes = requested_bytes - devices[alias].requested_bytes
+                    expected_bytes = max(base_bytes, facts.boot_bytes) + moved_bytes
+                    assert stage.requested_bytes == expected_bytes
     return [list(stage.live) for stage in decision.stages]
 
 
@@ -386,6 +401,17 @@ def test_memory_goes_from_cell_to_cell(name: str) -> None:
     steps = [step.name for step in walk.plan(3072 * MIB, _cells(1536, 512)).steps]
     assert steps.index("vm:memory:guest") < len(steps) - 1 - steps[::-1].index("vm:memory:guest")
     assert walk.resize(3072, {1: 1536, 3: 512}) == ""
+
+
+@pytest.mark.parametrize("name", CELL_TECHNOLOGIES)
+def test_a_cell_waits_for_what_another_cannot_give_yet(name: str) -> None:
+    walk = MemoryWalk(name, WITH_CELLS)
+    assert walk.resize(3072, {1: 1536}) == ""
+    walk.memory.used_bytes = 2300 * MIB
+    assert walk.resize(3072, {1: 512, 3: 1536}) == "the guest cannot spare the rest"
+    assert walk.facts().plugged_by_cell[3] == 512 * MIB
+    walk.memory.used_bytes = 32 * MIB
+    assert walk.resize(3072, {1: 512, 3: 1536}) == ""
 
 
 def _cells(first: int, third: int) -> dict[int, int]:

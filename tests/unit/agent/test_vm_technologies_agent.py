@@ -30,6 +30,7 @@ from livesize.api.vm_changes import (
 from livesize.api.vm_size import CellSize, Technology, VmSize, VmTopology
 from livesize.runtime.fake_vm_memory import KERNEL_BYTES
 from unit.agent.vm_world import GIB, MIB, VmWorld
+from unit.agent.world import CrashAt
 from virtual_time import virtual_time
 
 pytestmark = virtual_time
@@ -53,8 +54,12 @@ def sized(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     real = sizes.vm_size_of
 
     def say(change: Callable[[VmSize], VmSize]) -> None:
-        def changed(pod: Object, resources: Resources | None = None) -> VmSize:
-            return change(real(pod, resources))
+        def changed(
+            pod: Object,
+            resources: Resources | None = None,
+            cells: tuple[CellSize, ...] | None = None,
+        ) -> VmSize:
+            return change(real(pod, resources, cells))
 
         monkeypatch.setattr(sizes, "vm_size_of", changed)
 
@@ -190,7 +195,7 @@ async def test_what_the_next_start_would_have_is_driven_back(
     memory, definition = world.vm(uid).memory, Definition.PERSISTENT
     before = memory.persistent_devices, memory.persistent_balloon
     if memory.persistent_balloon is not None:
-        memory.change(SetBalloon(MIB, definition))
+        memory.change(SetBalloon(2 * MIB, definition))
     for device in memory.persistent_devices:
         if technology is Technology.DIMM:
             memory.change(UnplugDevice(device.alias, definition))
@@ -282,6 +287,7 @@ async def test_a_pending_unplug_is_said_and_goes_on_by_itself(dimm_world: VmWorl
     await says(world, "its newest size follows when it lets go or refuses")
     await asyncio.sleep(0.3)
     assert len(unplugs(world)) == 1, "it is not disturbed"
+    assert "ResizeError" not in world.api.event_reasons("db"), "nothing has failed"
     vm.release()
     await world.phase("db", "Done")
     assert_has(world, uid, 1024)
@@ -453,3 +459,54 @@ async def test_cputune_follows_the_group_and_drift_of_it_is_driven_back(world: V
         setattr(vm, place, VmTune(2, 1000, 100_000))
         world.happened(uid)
         await world.until(lambda: vm.tune == vm.persistent_tune == tuned, place)
+
+
+# The agent dies between any two steps
+
+UP, DOWN = ("512Mi", "1408Mi"), ("1408Mi", "512Mi")
+STEPS = {
+    Technology.AUTO: {
+        UP: ("safe", "note", "balloon", "guest", "request", "persist", "clear"),
+        DOWN: ("safe", "note", "request", "guest", "balloon", "persist", "clear"),
+    },
+    Technology.DIMM: {
+        UP: ("safe", "note", "plug", "guest", "persist", "clear"),
+        DOWN: ("safe", "note", "unplug", "guest", "persist", "clear"),
+    },
+    Technology.BALLOON: {
+        UP: ("safe", "note", "balloon", "guest", "persist", "clear"),
+        DOWN: ("safe", "note", "balloon", "guest", "persist", "clear"),
+    },
+}
+POINTS = [
+    pytest.param(technology, change, step, id=f"{technology}-{change[1]}-{step}")
+    for technology, changes in STEPS.items()
+    for change, steps in changes.items()
+    for step in steps
+]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize(("technology", "change", "step"), POINTS)
+async def test_a_change_completes_after_a_crash(
+    tmp_path: Path,
+    sized: Callable[..., None],
+    technology: Technology,
+    change: tuple[str, str],
+    step: str,
+    side: str,
+) -> None:
+    if technology is Technology.AUTO:
+        sized(lambda size: replace(size, boot_memory_bytes=GIB, min_memory_bytes=256 * MIB))
+    world = VmWorld(tmp_path)
+    world.settings = replace(world.settings, memory_technology=technology)
+    await world.start(CrashAt(f"resize/vm:memory:{step}/{side}"))
+    uid = await world.run_vm("db", memory=change[0])
+    await world.api.resize("db", "vm", memory=change[1])
+    await world.crashed()
+    await world.start()
+    await world.phase("db", "Done")
+    assert_has(world, uid, int(change[1].removesuffix("Mi")))
+    assert world.violations == []
+    assert world.vm(uid).memory.panics == 0
+    await world.stop()

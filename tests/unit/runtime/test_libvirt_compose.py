@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livesize.runtime.interface import RuntimeCallError
-from livesize.runtime.libvirt.compose import check_sizes, compose_domain, plan_switch
+from livesize.runtime.libvirt.compose import compose_domain, plan_switch
 from livesize.runtime.libvirt.emulator import (
     check_creations,
     check_room,
@@ -20,6 +20,7 @@ from livesize.runtime.libvirt.emulator import (
 from livesize.runtime.libvirt.identity import DomainIdentity, pod_of
 from livesize.runtime.libvirt.model import Boot, DomainDisk, DomainKernel
 from livesize.runtime.vm import Accelerator
+from livesize.runtime.vm_checks import check_sizes
 from livesize.runtime.vm_config import COMMAND_LINE, VmConfig
 from vms.sizes import with_devices
 

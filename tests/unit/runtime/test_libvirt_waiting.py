@@ -144,7 +144,9 @@ def test_a_domain_is_looked_at_when_its_guest_has_said_what_is_waited_for(
     assert may_hold(holds, view) is worth_looking
 
 
-@pytest.mark.parametrize(("unplug", "worth_looking"), [(Unplug.PENDING, True), (Unplug.NONE, False)])
+@pytest.mark.parametrize(
+    ("unplug", "worth_looking"), [(Unplug.PENDING, True), (Unplug.NONE, False)]
+)
 def test_a_domain_is_looked_at_when_what_it_may_have_done_by_now_is_waited_for(
     unplug: Unplug, *, worth_looking: bool
 ) -> None:

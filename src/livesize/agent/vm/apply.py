@@ -17,6 +17,7 @@ from livesize.agent.resize.plan import SetGroup, shrinks
 from livesize.agent.shape import Progress, ProgressObserver
 from livesize.agent.vm.memory.facts import is_seen, unseen_bytes
 from livesize.agent.vm.messages import (
+    cells_short,
     memory_lacks,
     memory_progress,
     memory_refused,
@@ -285,6 +286,8 @@ async def _memory(context: VmStepContext, planned: ConfirmMemory) -> None:
     if moved(view) and not confirmed(view):
         raise StepWaitsError(lacks(view))
     _check_leaving(view, planned)
+    if planned.is_short:
+        raise StepFailedError(cells_short(view))
     ends_here = planned.is_last and planned.requested_bytes != planned.wanted_bytes
     if not confirmed(view) or ends_here:
         raise StepFailedError(memory_shortfall(view, planned.wanted_bytes))

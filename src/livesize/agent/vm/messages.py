@@ -106,6 +106,17 @@ def _named(devices: Iterable[VmDevice]) -> str:
     return ", ".join(f"{one.alias} ({format_memory(one.size_bytes)})" for one in devices)
 
 
+def cells_short(view: VmView) -> str:
+    """Of a total that may be right already, in the wrong places."""
+    if view.guest is None:
+        return "memory: a NUMA cell waits for what another is to give: the guest does not answer"
+    used = view.plugged_memory_bytes - view.guest.memory_available_bytes
+    return (
+        "memory: a NUMA cell waits for what another is to give, and the guest cannot spare that"
+        f" now: it uses {used} bytes"
+    )
+
+
 def memory_shortfall(view: VmView, wanted_bytes: int) -> str:
     plugged = view.plugged_memory_bytes
     left_bytes = abs(plugged - wanted_bytes)

@@ -126,6 +126,7 @@ class ConfirmMemory(msgspec.Struct, frozen=True, tag=True):
     base: MemoryBase | None
     leaving: tuple[str, ...] = ()
     is_last: bool = True
+    is_short: bool = False  # a NUMA cell waits for what another cannot give yet
 
     @property
     def name(self) -> str:
@@ -359,9 +360,8 @@ def _domain_memory_steps(
     steps: list[VmStep] = []
     base = base_of(facts)
     is_under_way = facts.noted_bytes is not None
-    is_there = facts.plugged_bytes == wanted_bytes and not (
-        is_under_way and not is_seen(facts, base)
-    )
+    is_settled = is_seen(facts, base) if is_under_way else True
+    is_there = facts.plugged_bytes == wanted_bytes and is_settled and not decision.is_short
     plugged_bytes, stages = facts.plugged_bytes, decision.stages
     for number, stage in enumerate(stages, start=1):
         if stage.live or number < len(stages) or steps or not is_there:
@@ -373,6 +373,7 @@ def _domain_memory_steps(
                 base,
                 tuple(leaving),
                 number == len(stages),
+                stage.is_short,
             )
             steps += [*stage.live, confirm]
         plugged_bytes = stage.requested_bytes

@@ -21,6 +21,7 @@ from livesize.agent.vm.apply import VmStepContext, unread_step, vm_steps
 from livesize.agent.vm.messages import NOT_HEARD, keeps_memory
 from livesize.agent.vm.plan import VmPlan, VmTarget, plan_vm_resize
 from livesize.agent.vm.sizes import (
+    memory_facts,
     smaller_size,
     start_limits,
     tune_of,
@@ -82,7 +83,7 @@ class VmShape:
             return self._pod_group_only(entry, snapshot.groups)
         target = vm_target(self._record.pod, entry, self._runtime.cgroup_version)
         try:
-            view = await self._fresh_for(target.memory_bytes, snapshot.vm, entry.uid)
+            view = await self._fresh_for(target, snapshot.vm, entry.uid)
             target = replace(target, technology=view.technology, **self._cpus(entry, view))
             binding = self._binding(entry)
         except RuntimeCallError as failure:
@@ -157,12 +158,13 @@ class VmShape:
         settings, now = self._dependencies.settings, self._dependencies.clock.now()
         return 0 <= now - started_at < settings.boot_seconds
 
-    async def _fresh_for(self, memory_bytes: int, view: VmView | None, uid: str) -> VmView:
+    async def _fresh_for(self, target: VmTarget, view: VmView | None, uid: str) -> VmView:
         """Before memory moves the guest is asked what it has and can spare, now: the change is
         counted from that, and what it said unasked may be older than its last shrink."""
         if view is not None:
-            held = (view.plugged_memory_bytes, view.requested_memory_bytes)
-            if held == (memory_bytes, memory_bytes):
+            held = {view.plugged_memory_bytes, view.requested_memory_bytes}
+            cells = {cell.id: cell.memory_bytes for cell in target.cells}
+            if held == {target.memory_bytes} and memory_facts(view).plugged_by_cell == cells:
                 return view
         return await self._runtime.refresh_vm(uid)
 

@@ -5,7 +5,7 @@ QEMU does not say what the balloon was asked for, only what there is, so it is n
 VM's other files. An unplug is known for as long as the agent and the guest's boot last; asked for
 again, nothing is lost.
 
-    none ──asked──► ASKED ──the guest rejects it──► REJECTED ──asked again──► ASKED
+    none ──asked──► PENDING ──the guest rejects it──► REJECTED ──asked again──► PENDING
                       └──the guest lets go──► the device is gone
 """
 

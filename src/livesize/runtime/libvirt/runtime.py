@@ -49,7 +49,6 @@ from livesize.runtime.interface import (
     RuntimeCallError,
     RuntimeEvent,
 )
-from livesize.runtime.libvirt.compose import check_sizes
 from livesize.runtime.libvirt.connection import DomainEvent, LibvirtConnection, load_libvirt
 from livesize.runtime.libvirt.daemon import LibvirtDaemon
 from livesize.runtime.libvirt.environment import VmEnvironment
@@ -77,6 +76,7 @@ from livesize.runtime.streams import (
     Session,
 )
 from livesize.runtime.vm import Accelerator, VmView
+from livesize.runtime.vm_checks import check_sizes
 
 log = get_logger("libvirt")
 

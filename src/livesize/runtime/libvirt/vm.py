@@ -22,7 +22,6 @@ from livesize.api.vm_changes import (
 from livesize.runtime.interface import ContainerPhase, ContainerView, RuntimeCallError
 from livesize.runtime.libvirt.changes import Correction
 from livesize.runtime.libvirt.code_cache import untouched_regions
-from livesize.runtime.libvirt.compose import most_memory
 from livesize.runtime.libvirt.connection import DomainEvent
 from livesize.runtime.libvirt.domain import Domain
 from livesize.runtime.libvirt.emulator import check_creations, check_room
@@ -34,6 +33,7 @@ from livesize.runtime.libvirt.observer import VmObserver
 from livesize.runtime.libvirt.owners import VmOwner
 from livesize.runtime.libvirt.records import PodFolder, VmRecord
 from livesize.runtime.vm import Accelerator, VmView
+from livesize.runtime.vm_checks import most_memory
 from livesize.runtime.vm_config import VmConfig
 
 _SHUTDOWN_EVENT = 6  # of LIFECYCLE; its detail says on whose request

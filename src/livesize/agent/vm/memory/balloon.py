@@ -15,7 +15,6 @@ from livesize.agent.vm.memory.interface import (
     MemoryRefusal,
     MemoryTarget,
 )
-from livesize.api.kernel_units import PAGE_BYTES
 from livesize.api.vm_changes import Definition, SetBalloon, VmBalloon, VmDevice
 from livesize.api.vm_size import MEMORY_BLOCK_BYTES, SMALLEST_BOOT_BYTES, VmSize
 
@@ -64,13 +63,13 @@ def _refusal(facts: MemoryFacts, target: MemoryTarget) -> MemoryRefusal | None:
     least_bytes = min(target.min_bytes or SMALLEST_BOOT_BYTES, most_bytes)
     if facts.balloon is None:
         least_bytes = most_bytes
-    if least_bytes <= wanted_bytes <= most_bytes and wanted_bytes % PAGE_BYTES == 0:
+    if least_bytes <= wanted_bytes <= most_bytes and wanted_bytes % MEMORY_BLOCK_BYTES == 0:
         return None
     below = wanted_bytes // MEMORY_BLOCK_BYTES * MEMORY_BLOCK_BYTES
     around = (below, below + MEMORY_BLOCK_BYTES)
     nearest = sorted({min(max(one, least_bytes), most_bytes) for one in around})
     return MemoryRefusal(
         f"the VM can have between {least_bytes} bytes, the least that its balloon leaves it, and"
-        f" {most_bytes} bytes of memory, not {wanted_bytes}",
+        f" {most_bytes} bytes of memory in steps of 2 MiB, not {wanted_bytes}",
         tuple(nearest),
     )

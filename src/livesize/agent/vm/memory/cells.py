@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from livesize.agent.vm.memory.facts import MemoryFacts
 from livesize.agent.vm.memory.interface import MemoryRefusal, MemoryStage, MemoryTarget
@@ -77,14 +78,18 @@ def in_order(
 ) -> tuple[tuple[MemoryStage, ...], MemoryStage]:
     """Stages to be confirmed first, and the last one. Either is made as if it came alone. Growth
     for which the groups have no room yet waits until enough was given back."""
-    if grow is None or shrink is None:
-        return (), grow or shrink or MemoryStage(facts.plugged_bytes)
+    nothing = MemoryStage(facts.plugged_bytes)
+    if grow is None:
+        return (), shrink or nothing
     covered_bytes = max(target.most_bytes, target.wanted_bytes)
+    if shrink is None:
+        is_short = grow.requested_bytes > covered_bytes
+        return (), replace(nothing, is_short=True) if is_short else grow
     last_bytes = grow.requested_bytes + shrink.requested_bytes - facts.plugged_bytes
     if grow.requested_bytes <= covered_bytes:
         return (grow,), MemoryStage(last_bytes, shrink.live)
     if last_bytes > covered_bytes:
-        return (), shrink
+        return (), replace(shrink, is_short=True)
     return (shrink,), MemoryStage(last_bytes, grow.live)
 
 

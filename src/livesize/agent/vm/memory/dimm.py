@@ -123,7 +123,7 @@ def _plan(facts: MemoryFacts, target: MemoryTarget, changes: Sequence[_CellChang
         return _plan_at_once(facts, target, changes)
     left_bytes = facts.plugged_bytes - _total(early)
     if requestable_bytes(facts, left_bytes, facts.plugged_bytes, STEP_BYTES) > left_bytes:
-        return MemoryPlan(facts.plugged_bytes)
+        return MemoryPlan(facts.plugged_bytes, is_short=bool(facts.cells))
     stage = MemoryStage(left_bytes, tuple(UnplugDevice(one.alias) for one in early))
     decision = _plan_at_once(_without(facts, early), target, changes)
     return replace(decision, first=(stage, *decision.first))
@@ -157,10 +157,10 @@ def _plan_at_once(
     leaving = _spared(facts, changes)
     if any(change.replaces for change in changes) and not leaving:
         # What is to be replaced cannot go yet: so nothing comes in its place.
-        return MemoryPlan(facts.plugged_bytes, persistent=persistent)
+        return MemoryPlan(facts.plugged_bytes, is_short=bool(facts.cells))
     grow, shrink = _grow(facts, plugs), _shrink(facts, leaving)
     first, last = in_order(facts, target, grow, shrink)
-    return MemoryPlan(last.requested_bytes, last.live, persistent, first)
+    return MemoryPlan(last.requested_bytes, last.live, persistent, first, last.is_short)
 
 
 def _grow(facts: MemoryFacts, plugs: Sequence[PlugDevice]) -> MemoryStage | None:

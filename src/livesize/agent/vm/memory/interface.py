@@ -30,10 +30,11 @@ class MemoryTarget(msgspec.Struct, frozen=True):
 
 class MemoryStage(msgspec.Struct, frozen=True):
     """Changes after which the guest holds ``requested_bytes``: it has to confirm that before
-    anything that follows."""
+    anything that follows. ``is_short``: a NUMA cell cannot get yet what another has to give."""
 
     requested_bytes: int
     live: tuple[DeviceChange, ...] = ()
+    is_short: bool = False
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
@@ -46,10 +47,11 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     live: tuple[DeviceChange, ...] = ()
     persistent: tuple[DeviceChange, ...] = ()
     first: tuple[MemoryStage, ...] = ()
+    is_short: bool = False
 
     @property
     def stages(self) -> tuple[MemoryStage, ...]:
-        return (*self.first, MemoryStage(self.requested_bytes, self.live))
+        return (*self.first, MemoryStage(self.requested_bytes, self.live, self.is_short))
 
 
 class MemoryWait(msgspec.Struct, frozen=True):

@@ -67,7 +67,7 @@ class VirtioMem:
         first, last = in_order(facts, target, grow, shrink)
         wanted = {goal.node: goal.wanted_bytes for goal in goals}
         persistent = _changes(facts.persistent_devices, goals, wanted, Definition.PERSISTENT)
-        return MemoryPlan(last.requested_bytes, last.live, persistent, first)
+        return MemoryPlan(last.requested_bytes, last.live, persistent, first, last.is_short)
 
 
 def _alias(node: int) -> str:
