@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from livesize.agent.vm import sizes
 from livesize.api.conditions import find_condition
+from livesize.api.errors import StatusError
 from livesize.api.objects import Object, lookup
 from livesize.api.resize_state import resize_state
 from livesize.api.resources import Resources
@@ -359,12 +360,15 @@ async def test_an_agent_that_restarts_finds_the_unplug_under_way(dimm_world: VmW
 
 async def test_a_size_that_no_dimms_make_names_the_nearest(dimm_world: VmWorld) -> None:
     world = dimm_world
-    uid = await world.run_vm("db", memory="512Mi")
-    await world.api.resize("db", "vm", memory="700Mi")
+    uid = await world.run_vm("db", memory="768Mi")
+    with pytest.raises(StatusError, match="640Mi and 768Mi"):
+        await world.api.resize("db", "vm", memory="700Mi")
+    await world.api.resize("db", "vm", memory="640Mi")
     await world.phase("db", "Error")
-    await says(world, f"the nearest sizes are {640 * MIB} and {768 * MIB} bytes")
+    await says(world, "no room to plug in smaller ones first")
+    await says(world, f"the nearest sizes are {256 * MIB} and {768 * MIB} bytes")
     assert world.history == []
-    assert world.group_bytes(uid) == (512 * MIB, 512 * MIB)
+    assert world.group_bytes(uid) == (768 * MIB, 768 * MIB)
 
 
 # Cells
