@@ -52,7 +52,7 @@ def test_both_at_once(guest: Witness) -> None:
     guest.reaches(C, X)
 
 
-@only("virtio-mem")
+@only()
 def test_both_at_once_and_more(guest: Witness) -> None:
     """2. do combined changes in #2 and #4"""
     for vcpus, memory in ((C + 3, X + DELTA), (C + 3, X + 3 * DELTA), (C + 1, X)):

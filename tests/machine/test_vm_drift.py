@@ -10,7 +10,7 @@ from __future__ import annotations
 import libvirt
 import pytest
 
-from booted_guests import C, X
+from booted_guests import C, X, only
 from system.vm import MIB, Vm
 from system.vm_sizes import is_clear
 from system.vm_witness import Witness
@@ -69,6 +69,7 @@ def dimm_xml(mib: int) -> str:
 PLACES = [change_groups, change_note, change_running, change_persistent]
 
 
+@only("dimm")
 def test_what_was_changed_by_hand_comes_back(guest: Witness, technology: str) -> None:
     """One after the other, on a guest that has something to lose."""
     vm = guest.vm

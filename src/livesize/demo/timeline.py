@@ -15,7 +15,7 @@ _NAMES = f"{'asked':>5} {'plugged':>7} {'seen':>5}"
 _ROW_SECONDS = 1.0
 
 
-class Progress(msgspec.Struct, frozen=True):
+class TimelineAmount(msgspec.Struct, frozen=True):
     """How one amount stands: asked for in spec, plugged into the domain, seen by the guest. None:
     not known."""
 
@@ -28,8 +28,8 @@ class TimelineRow(msgspec.Struct, frozen=True):
     """``memory``: in MiB, of each NUMA cell; of a VM without cells the whole."""
 
     phase: str
-    vcpus: Progress
-    memory: tuple[Progress, ...]
+    vcpus: TimelineAmount
+    memory: tuple[TimelineAmount, ...]
 
 
 def moment_of(pod: Object) -> TimelineRow:
@@ -38,14 +38,14 @@ def moment_of(pod: Object) -> TimelineRow:
     guest = lookup(pod, "status", "virtualMachineStatus", "guest", default={})
     return TimelineRow(
         phase=str(lookup(pod, "status", "resizeState", "phase", default="None")),
-        vcpus=Progress(
+        vcpus=TimelineAmount(
             cpu_milli(desired.get("cpu", "0")) // 1000,
             guest.get("vcpusPlugged"),
             guest.get("vcpusOnline"),
         ),
         memory=_cells(pod, machine)
         or (
-            Progress(
+            TimelineAmount(
                 memory_bytes(desired.get("memory", "0")) // _MIB,
                 _mib(guest.get("memoryPlugged")),
                 _mib(guest.get("memorySeen")),
@@ -54,12 +54,12 @@ def moment_of(pod: Object) -> TimelineRow:
     )
 
 
-def _cells(pod: Object, machine: Object) -> tuple[Progress, ...]:
+def _cells(pod: Object, machine: Object) -> tuple[TimelineAmount, ...]:
     told = lookup(pod, "status", "virtualMachineStatus", "cells", default=[])
     known: dict[Any, Object] = {cell.get("id", 0): cell for cell in told}
     cells = lookup(machine, "numa", "cells", default=[])
     return tuple(
-        Progress(
+        TimelineAmount(
             memory_bytes(cell["memory"]) // _MIB,
             _mib(known.get(cell["id"], {}).get("plugged")),
             _mib(known.get(cell["id"], {}).get("seen")),
@@ -98,7 +98,7 @@ def _but_memory(moment: TimelineRow) -> tuple[object, ...]:
     return moment.phase, moment.vcpus, [one.desired for one in moment.memory]
 
 
-def _shown(amount: Progress) -> str:
+def _shown(amount: TimelineAmount) -> str:
     plugged, seen = ("-" if one is None else one for one in (amount.plugged, amount.seen))
     return f"{amount.desired:>5} {plugged:>7} {seen:>5}"
 

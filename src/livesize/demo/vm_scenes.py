@@ -81,9 +81,9 @@ class DemoVm(msgspec.Struct, frozen=True):
 
 
 CELLS = DemoVm(
-    "vm-cells",
+    "vm1",
     Technology.VIRTIO_MEM,
-    "A virtual machine with two NUMA cells: cell 1 from 256 MiB to 1024 and back, 1 to 4 vCPUs",
+    "vm1, with two NUMA cells: cell 1 from 256 MiB to 1024 and back, 1 to 4 vCPUs",
     (
         ("start", DemoVmSize(1, (256, 256))),
         ("grow", DemoVmSize(4, (256, 1024))),
@@ -91,9 +91,9 @@ CELLS = DemoVm(
     ),
 )
 DIMMS = DemoVm(
-    "vm-dimms",
+    "vm2",
     Technology.DIMM,
-    "A virtual machine with DIMMs: from 512 MiB to 1152, and back in two steps",
+    "vm2, with DIMMs: from 512 MiB to 1152, and back in two steps",
     (
         ("start", DemoVmSize(1, (512,))),
         ("grow", DemoVmSize(1, (1152,))),

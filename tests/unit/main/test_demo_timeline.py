@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livesize.demo.timeline import Progress, TimelineRow, heading, is_worth_a_row, moment_of, row
+from livesize.demo.timeline import (
+    TimelineAmount,
+    TimelineRow,
+    heading,
+    is_worth_a_row,
+    moment_of,
+    row,
+)
 
-HALF = TimelineRow("InProgress", Progress(4, 4, 2), (Progress(2048, 1280, 1171),))
-CELLS = TimelineRow("Done", Progress(4, 4, 4), (Progress(256, 256, 150), Progress(1280, 640, 633)))
+HALF = TimelineRow("InProgress", TimelineAmount(4, 4, 2), (TimelineAmount(2048, 1280, 1171),))
+CELLS = TimelineRow(
+    "Done", TimelineAmount(4, 4, 4), (TimelineAmount(256, 256, 150), TimelineAmount(1280, 640, 633))
+)
 
 
 def pod(phase: str, **guest: Any) -> dict[str, Any]:
@@ -47,7 +56,7 @@ def test_of_cells_each_stands_alone() -> None:
 
 def test_a_cell_that_is_not_told_of_yet_is_not_invented() -> None:
     unknown = moment_of(pod_with_cells({"id": 0, "plugged": "256Mi"})).memory
-    assert unknown == (Progress(256, 256, None), Progress(1280, None, None))
+    assert unknown == (TimelineAmount(256, 256, None), TimelineAmount(1280, None, None))
 
 
 def test_what_is_not_known_is_not_invented() -> None:
@@ -116,7 +125,7 @@ def test_which_moments_get_a_row(change: dict[str, Any], seconds: float, worth: 
 
 sizes = st.integers(0, 99_999)
 known = st.none() | sizes
-amounts = st.builds(Progress, sizes, known, known)
+amounts = st.builds(TimelineAmount, sizes, known, known)
 moments = st.builds(
     TimelineRow,
     st.sampled_from(["None", "Requested", "InProgress", "Done"]),

@@ -131,7 +131,10 @@ def _plug_or_unplug(domain: Any, change: PlugDevice | UnplugDevice, facts: Domai
             domain.attachDeviceFlags(render_device(device), flags)
         case UnplugDevice(alias=alias):
             require_device(facts.devices, alias)
-            domain.detachDeviceAlias(alias, flags)
+            if alias:
+                domain.detachDeviceAlias(alias, flags)
+            else:  # another program added it to the persistent definition, and gave it no name
+                domain.detachDeviceFlags(facts.elements[alias], flags)
 
 
 def _set_balloon(
