@@ -19,7 +19,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,12 +40,9 @@ from livesize.guest_images.debian import (
 from livesize.guest_images.errors import GuestImageError
 from livesize.guest_images.kernel import open_kernel
 from livesize.guest_images.tools import run_tool
-from livesize.machinery.clock import SystemClock
 
 NEEDED_BYTES = 3 * 1024**3
 """While it is built: the files, the disk made of them, and the image made of that."""
-WAIT_SECONDS = 3600.0  # for another build
-_LOOK_SECONDS = 0.5
 _MOST_CACHED = 2
 _PACKAGE_LISTS = Path("/var/lib/apt/lists")
 _GRUB = "usr/lib/grub/i386-pc"
@@ -192,25 +188,13 @@ def _check_machine(disks: Path) -> None:
 def _one_at_a_time(disks: Path, report: Report) -> Iterator[int]:
     """The lock's descriptor; the next one waits until everything that has it open has ended."""
     disks.mkdir(parents=True, exist_ok=True)
-    clock, pause = SystemClock(), threading.Event()  # never set: waiting on it is sleeping
     with (disks / "lock").open("w") as file:
-        deadline, has_told = clock.monotonic() + WAIT_SECONDS, False
-        while not _has_locked(file.fileno()):
-            if clock.monotonic() > deadline:
-                raise GuestImageError(f"another build below {disks} takes too long")
-            if not has_told:
-                report("waits until another build of the same has ended")
-                has_told = True
-            pause.wait(_LOOK_SECONDS)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waits until another build of the same has ended")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
-
-
-def _has_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextlib.contextmanager
