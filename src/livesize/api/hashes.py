@@ -12,7 +12,6 @@ import json
 import orjson
 
 from livesize.api.objects import Object
-from livesize.api.resources import cells_of
 
 _DERIVED = frozenset({"resourcesAllocated"})
 _ABOUT_SIZE = _DERIVED | {"resources", "resizePolicy", "numa"}  # how many cells there are is fixed
@@ -26,19 +25,7 @@ def container_hash(container: Object) -> str:
 
 def container_hash_without_resources(container: Object) -> str:
     """Changes only with what needs a new start of the container."""
-    return _hash(_without_cell_sizes(container), _ABOUT_SIZE)
-
-
-def _without_cell_sizes(container: Object) -> Object:
-    """What a VM's NUMA cells have is its size as much as its resources are."""
-    numa = container.get("numa")
-    if numa is None:
-        return container
-    cells = [
-        {key: value for key, value in cell.items() if key != "memory"}
-        for cell in cells_of(container)
-    ]
-    return {**container, "numa": {**numa, "cells": cells}}
+    return _hash(container, _ABOUT_SIZE)
 
 
 def _hash(container: Object, left_out: frozenset[str]) -> str:
