@@ -138,9 +138,12 @@ def test_a_stock_debian_12_is_resized_both_ways_and_again_after_its_reboot(
         resized(vm, cpu="2", memory="1Gi")
         large = vm.memory_total()
         reboot(vm)
-        vm.until(lambda: told(vm.memory_total) == large, "it has its memory again", STEP_SECONDS)
+        # What the kernel keeps for vCPUs differs a little where it boots with all of them.
+        again = lambda: abs((told(vm.memory_total) or 0) - large) < 4 * MIB  # noqa: E731
+        vm.until(again, "it has its memory again", STEP_SECONDS)
         vm.until(lambda: told(vm.online_vcpus) == 2, "it has its vCPUs again", STEP_SECONDS)
         vm.wait_resized(STEP_SECONDS)
+        vm.check(2, 1024)
         resized(vm, cpu="1", memory="512Mi")
         both_ways(vm, ((2, 768), (1, 512)))
     finally:
