@@ -42,7 +42,7 @@ TIERS = (
     Tier("security", 1.5, needs_root=True),
     Tier("containers", 4, needs_root=True),
     Tier("cgroup_v2", 2, needs_root=True),
-    Tier("vms", 4, needs_root=True),
+    Tier("vms", 5, needs_root=True),
     Tier("workloads", 2.5, needs_root=True),
     Tier("screens", 2, needs_root=False),
 )

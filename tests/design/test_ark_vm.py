@@ -46,6 +46,7 @@ def test_three_vcpus_up_and_two_back(guest: Witness) -> None:
     guest.reaches(C + 1, X)
 
 
+@only("virtio-mem", "dimm")
 def test_both_at_once(guest: Witness) -> None:
     """1. do combined changes in #1 and #3"""
     guest.reaches(C + 1, X + DELTA)
@@ -93,6 +94,7 @@ def test_fractional_cpu_is_refused(guest: Witness) -> None:
 
 
 # Last: emulated, now and then a guest does not come back from it.
+@only("virtio-mem", "dimm")
 @pytest.mark.parametrize("by_guest", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_a_reboot_keeps_the_sizes(guest: Witness, *, by_guest: bool) -> None:
     """1. set VM memory to X + Delta; reboot VM; verify the memory is X + Delta after reboot; 2. set

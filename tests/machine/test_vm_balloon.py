@@ -115,6 +115,7 @@ def test_what_it_boots_with_has_now_and_may_have_are_told(auto: Vm) -> None:
     assert mib_in_domain(auto, "maxMemory") == 1024
 
 
+@pytest.mark.matrix
 def test_qemu_killed_starts_again_at_the_allocated_size_below_what_it_boots_with(auto: Vm) -> None:
     """F90"""
     auto.resize(memory="384Mi")

@@ -33,6 +33,7 @@ def is_quick(vm: Vm) -> None:
         other.delete()
 
 
+@only("virtio-mem", "balloon")
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -54,6 +54,7 @@ class Walk:
         self.guest = Witness(vm, memory_mib)
 
 
+@only("dimm")
 @pytest.mark.parametrize(
     ("seed", "resizes", "most_mib"),
     [
