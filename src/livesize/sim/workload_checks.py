@@ -7,6 +7,8 @@ machines, and what users wanted (intents.py), and know nothing of holds and plan
 - ``no needless restart``: a container starts again only where the size has changed of a resource
   whose policy says so;
 - ``resized as asked``: what is asked of a pod is what its user asks for, above the partition;
+- ``budgets are heeded``: containers of a pod that serves are not restarted for a resize while no
+  disruption is allowed;
 - ``own strategy``: partition, type and paused are the user's, or a hold says that they come back;
 - ``no other template``: the template is the user's, but for going back where that was asked for.
 
@@ -68,6 +70,7 @@ class TrackedPod(msgspec.Struct):
     made: float
     pod: Object
     behind_since: float | None = None
+    ready_since: float | None = None
     restarts_allowed: int = 0
     is_leaving: bool = False
 
@@ -99,6 +102,7 @@ class TrackedWorkload(msgspec.Struct):
     """A rollout was taken back whose first write had ended a resize (docs/workloads.md, Limits)."""
     went_back_at: int = 0
     """The version in which the product has gone back to former sizes."""
+    went_back_since: float = float("-inf")
 
 
 class WorkloadChecks:
@@ -152,6 +156,9 @@ class WorkloadChecks:
             manifest = msgspec.structs.replace(manifest, strategy=held)
         if workload.went_back_at > version:
             manifest = msgspec.structs.replace(manifest, sizes=log.acknowledged.sizes)
+        elif workload.went_back_since >= log.sent_at:
+            sizes = facts_of(template_of(answer)).sizes  # a part of a manifest may not name them
+            manifest = msgspec.structs.replace(manifest, sizes=sizes)
         log.acknowledge(manifest, now)
         if self._is_rolling(workload, now):
             self._roll(workload, now)
@@ -205,7 +212,7 @@ class WorkloadChecks:
         if any(template.is_of(one) and template.has_notes(one) for one in intents):
             return
         if template.sizes in log.former_sizes and self._may_go_back(workload, now):
-            workload.went_back_at = revision
+            workload.went_back_at, workload.went_back_since = revision, now
             log.go_back(template.sizes, now)
             return
         raise CheckFailedError(
@@ -240,8 +247,13 @@ class WorkloadChecks:
         elif facts != before:
             if facts.sizes != before.sizes:
                 self._check_resize(workload, known, facts.sizes, now)
+                self._check_budget(workload, known, facts.sizes, now)
             known.restarts_allowed += self._may_restart(known, before.sizes, facts.sizes, now)
         known.facts = facts
+        if not is_true(pod, "Ready"):
+            known.ready_since = None
+        elif known.ready_since is None:
+            known.ready_since = now
         self._look_at_machine(known, now)
         if is_gone:
             del self.pods[uid]
@@ -419,6 +431,22 @@ class WorkloadChecks:
         if not candidates:
             raise CheckFailedError(
                 "resized as asked", f"pod {pod.name} is to have {after}, and nobody asks for that"
+            )
+
+    def _check_budget(
+        self, workload: TrackedWorkload, pod: TrackedPod, after: ManifestSizes, now: float
+    ) -> None:
+        """``pod`` has the sizes of before. Whatever its policies were a moment ago, it restarts."""
+        if pod.ready_since is None or now - pod.ready_since < ACTING_SECONDS:
+            return
+        changed = after.changed(pod.facts.sizes)
+        intents = pod.log.candidates(now, ACTING_SECONDS)
+        restarts = all(one.restarts_for(changed) for one in intents)
+        if restarts and not self._budget_allows(workload.log.name, now):
+            raise CheckFailedError(
+                "budgets are heeded",
+                f"the container of pod {pod.name} restarts for {after}, and no disruption of"
+                f" {workload.log.name} is allowed",
             )
 
     def _may_restart(

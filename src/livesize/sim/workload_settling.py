@@ -102,7 +102,7 @@ class Quiet(msgspec.Struct, frozen=True):
             return ""
         has_its_own = has_on_machine(node.machine, pod.uid, pod.facts.sizes)
         concerned = intent.asks or intent.action == "Restart"
-        in_scope = is_in_scope(pod, intent)
+        in_scope = is_in_scope(pod, intent) and not _is_scaled_away(pod, intent)
         if in_scope and (is_held(stored) or (intent.strategy.is_on_delete and concerned)):
             reason = _said(stored).get(pod.name, "")
             if reason and self._is_true(reason, pod, intent, is_stuck=is_stuck):
@@ -157,6 +157,11 @@ def _is_complete(pods: list[TrackedPod], intent: Manifest) -> bool:
     if intent.is_deployment:
         return len(pods) == intent.replicas
     return sorted(pod.ordinal for pod in pods) == list(range(intent.replicas))
+
+
+def _is_scaled_away(pod: TrackedPod, intent: Manifest) -> bool:
+    """It stays as long as one before it waits for room, and has the size that it has."""
+    return not intent.is_deployment and pod.ordinal >= intent.replicas
 
 
 def _said(stored: Object) -> dict[str, str]:
