@@ -18,13 +18,13 @@ from livesize.api.accounting import requests_of
 from livesize.api.objects import Object, lookup
 from livesize.api.resources import Amounts
 from livesize.sim.checks import has_room
+from livesize.sim.machine_sizes import has_on_machine
 from livesize.sim.manifests import Manifest
 from livesize.sim.node import SimNode
 from livesize.sim.workload_checks import (
     TrackedPod,
     TrackedWorkload,
     WorkloadChecks,
-    has_on_machine,
     held_strategy,
     is_held,
     is_in_scope,
@@ -119,6 +119,7 @@ class Quiet(msgspec.Struct, frozen=True):
         on_delete = intent.strategy.is_on_delete
         is_protected = self.checks.budgets.get(intent.name, [(0.0, None)])[-1][1] == 0
         must = intent.recreates_for(pod.facts.sizes)
+        must = must or intent.recreates_to_change(self.checks.behind(pod, intent.sizes))
         keeps = not (intent.may_recreate or must) or is_protected or is_stuck or on_delete
         wanted = Amounts(intent.sizes.request_milli, intent.sizes.memory_mib * _MIB)
         reasons = {
