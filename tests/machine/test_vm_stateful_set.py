@@ -58,7 +58,8 @@ def make_set(up: Up) -> list[Vm]:
 
 
 def read_set(up: Up) -> dict[str, Any]:
-    return up.request("GET", f"{PATH}/vm")[1]
+    found: dict[str, Any] = up.request("GET", f"{PATH}/vm")[1]
+    return found
 
 
 def resize(up: Up, guests: list[Vm], vcpus: int, memory_mib: int) -> str:

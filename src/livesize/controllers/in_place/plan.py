@@ -221,8 +221,8 @@ class _Ordinals:
 
 def _lower(turns: Turns, slots: _Ordinals, workload: Object, hold: Hold) -> WriteWorkload | None:
     """The next pod that is due to be recreated is left to its controller, if it is its turn: not
-    before every pod above it serves that can come. Its controller would not touch it earlier either, and by then
-    there may be room for it where it is."""
+    before every pod above it serves that can come. Its controller would not touch it earlier
+    either, and by then there may be room for it where it is."""
     if turns.has(PodStanding.FAILED):
         return None
     for place, state in enumerate(turns.states):
