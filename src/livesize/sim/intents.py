@@ -29,6 +29,7 @@ class IntentLog:
         self.is_answered = False
         """No write is under way."""
         self.sent_at = now
+        self._sent = manifest
         self._intents = [Intent(manifest, now)]
         self._sizes = [manifest.sizes]
 
@@ -43,7 +44,7 @@ class IntentLog:
         return tuple(self._sizes[-3:-1])
 
     def send(self, manifest: Manifest, now: float) -> None:
-        self.is_answered, self.sent_at = False, now
+        self.is_answered, self.sent_at, self._sent = False, now, manifest
         self._add(manifest, now)
 
     def acknowledge(self, manifest: Manifest, now: float) -> None:
@@ -57,11 +58,13 @@ class IntentLog:
         self.acknowledged, self.is_answered = manifest, True
 
     def go_back(self, sizes: ManifestSizes, now: float) -> None:
-        """The product has gone back to former sizes, as it was told to."""
+        """The product has gone back to former sizes, as it was told to. A write that is under way
+        may come after that, and bring those that it was sent with."""
         back = [msgspec.structs.replace(one, sizes=sizes) for one in self.candidates(now, 0.0)]
+        coming = [] if self.is_answered else [self._sent]
         for intent in self._intents:
             intent.until = min(intent.until, now)
-        for manifest in back:
+        for manifest in (*back, *coming):
             self._add(manifest, now)
         self.acknowledged = msgspec.structs.replace(self.acknowledged, sizes=sizes)
 

@@ -192,7 +192,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def recreates_for(self, before: ManifestSizes) -> bool:
         """Whatever was asked, this change takes new pods."""
-        changed = self.sizes.changed(before)
+        return self.recreates_to_change(self.sizes.changed(before))
+
+    def recreates_to_change(self, changed: frozenset[str]) -> bool:
         if not changed:
             return False
         return self.action == "Restart" or any(self.policy.of(one) == RECREATES for one in changed)

@@ -41,6 +41,8 @@ class NetworkFaults(msgspec.Struct, frozen=True):
     latency_seconds: float = 0.002  # of one way, on average
     stall_probability: float = 0.002  # one way takes much longer
     stall_seconds: float = 5.0
+    delays_watches: bool = False
+    """Each watch is behind the store by a way of its own."""
 
 
 QUIET = NetworkFaults(lost_requests=0.0, lost_answers=0.0, stall_probability=0.0)
@@ -157,6 +159,8 @@ class SimClient:
         stream = client.watch(resource, selection, **more)
         async with aclosing(stream):
             async for event in stream:
+                if self._network.faults.delays_watches:
+                    await self._network.travel()
                 yield event
         if service.watcher is not None and service.watcher not in self.watches:
             raise ConnectionError("the connection was cut")

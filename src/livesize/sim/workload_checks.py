@@ -7,6 +7,8 @@ machines, and what users wanted (intents.py), and know nothing of holds and plan
 - ``no needless restart``: a container starts again only where the size has changed of a resource
   whose policy says so;
 - ``resized as asked``: what is asked of a pod is what its user asks for, above the partition;
+- ``budgets are heeded``: containers of a pod that serves are not restarted for a resize while no
+  disruption is allowed;
 - ``own strategy``: partition, type and paused are the user's, or a hold says that they come back;
 - ``no other template``: the template is the user's, but for going back where that was asked for.
 
@@ -28,16 +30,13 @@ from livesize.api.objects import Object, generation_of, lookup, name_of, uid_of
 from livesize.apiserver.keys import ROOT, resource_of
 from livesize.apiserver.records import decode_record
 from livesize.machinery.clock import Clock
-from livesize.runtime.fake import FakeMachine
-from livesize.runtime.interface import ContainerGroup
 from livesize.sim.checks import CheckFailedError
 from livesize.sim.intents import IntentLog
+from livesize.sim.machine_sizes import has_on_machine, sizes_on_machine
 from livesize.sim.manifests import (
     APP,
     CONTAINER,
-    CPU,
     HELD,
-    MEMORY,
     Manifest,
     ManifestSizes,
     OwnStrategy,
@@ -53,8 +52,6 @@ _WRITING_SECONDS = 1.0
 _ROUNDED_SECONDS = 1.0
 _ENDED = ("Failed", "Succeeded")
 _TURNED_AWAY = ("OutOfcpu", "OutOfmemory")
-_QUOTA_US_OF_MILLI = 100
-_MIB = 1 << 20
 
 
 class TrackedPod(msgspec.Struct):
@@ -68,6 +65,7 @@ class TrackedPod(msgspec.Struct):
     made: float
     pod: Object
     behind_since: float | None = None
+    ready_since: float | None = None
     restarts_allowed: int = 0
     is_leaving: bool = False
 
@@ -99,6 +97,7 @@ class TrackedWorkload(msgspec.Struct):
     """A rollout was taken back whose first write had ended a resize (docs/workloads.md, Limits)."""
     went_back_at: int = 0
     """The version in which the product has gone back to former sizes."""
+    went_back_since: float = float("-inf")
 
 
 class WorkloadChecks:
@@ -152,6 +151,9 @@ class WorkloadChecks:
             manifest = msgspec.structs.replace(manifest, strategy=held)
         if workload.went_back_at > version:
             manifest = msgspec.structs.replace(manifest, sizes=log.acknowledged.sizes)
+        elif workload.went_back_since >= log.sent_at:
+            sizes = facts_of(template_of(answer)).sizes  # a part of a manifest may not name them
+            manifest = msgspec.structs.replace(manifest, sizes=sizes)
         log.acknowledge(manifest, now)
         if self._is_rolling(workload, now):
             self._roll(workload, now)
@@ -205,7 +207,7 @@ class WorkloadChecks:
         if any(template.is_of(one) and template.has_notes(one) for one in intents):
             return
         if template.sizes in log.former_sizes and self._may_go_back(workload, now):
-            workload.went_back_at = revision
+            workload.went_back_at, workload.went_back_since = revision, now
             log.go_back(template.sizes, now)
             return
         raise CheckFailedError(
@@ -240,8 +242,13 @@ class WorkloadChecks:
         elif facts != before:
             if facts.sizes != before.sizes:
                 self._check_resize(workload, known, facts.sizes, now)
+                self._check_budget(workload, known, facts.sizes, now)
             known.restarts_allowed += self._may_restart(known, before.sizes, facts.sizes, now)
         known.facts = facts
+        if not is_true(pod, "Ready"):
+            known.ready_since = None
+        elif known.ready_since is None:
+            known.ready_since = now
         self._look_at_machine(known, now)
         if is_gone:
             del self.pods[uid]
@@ -278,20 +285,26 @@ class WorkloadChecks:
     ) -> str:
         if self._is_surplus(workload, pod, intent, now):
             return "rollout"
+        if intent.is_deployment and pod.facts.is_of(intent) and self._has_more(workload, intent):
+            return "surplus"  # an answer was lost, and one more was made
         if is_suspended(workload, intent) or not is_in_scope(pod, intent):
             return ""
         if pod.facts.fingerprint != intent.fingerprint or self._is_rolled(workload, pod, now):
             return "rollout"
-        if intent.recreates_for(pod.facts.sizes):
+        behind = self.behind(pod, intent.sizes)
+        if intent.recreates_for(pod.facts.sizes) or intent.recreates_to_change(behind):
             return "policy"
         return "fallback" if self._may_be_given_up(workload, pod, intent, now) else ""
+
+    def _has_more(self, workload: TrackedWorkload, intent: Manifest) -> bool:
+        return len(self.pods_of(workload)) >= intent.replicas
 
     def _is_surplus(
         self, workload: TrackedWorkload, pod: TrackedPod, intent: Manifest, now: float
     ) -> bool:
         """A Deployment that was paused in the middle of a rollout gives up old pods that it has
         beyond its replicas, when as many new ones serve."""
-        if not intent.strategy.is_paused or len(self.pods_of(workload)) < intent.replicas:
+        if not intent.strategy.is_paused or not self._has_more(workload, intent):
             return False
         return takes_another(pod, intent) or self._is_rolled(workload, pod, now)
 
@@ -324,7 +337,7 @@ class WorkloadChecks:
     ) -> bool:
         if not intent.may_recreate or not self._cannot_be_resized(pod, intent, now):
             return False
-        return not is_true(pod.pod, "Ready") or self._budget_allows(workload.log.name, now)
+        return not _serves(pod, now) or self._budget_allows(workload.log.name, now)
 
     def _cannot_be_resized(self, pod: TrackedPod, intent: Manifest, now: float) -> bool:
         """It would have another QoS class, no node like its own has so much, or its deadline is
@@ -421,17 +434,35 @@ class WorkloadChecks:
                 "resized as asked", f"pod {pod.name} is to have {after}, and nobody asks for that"
             )
 
+    def _check_budget(
+        self, workload: TrackedWorkload, pod: TrackedPod, after: ManifestSizes, now: float
+    ) -> None:
+        """``pod`` has the sizes of before. Whatever its policies were a moment ago, it restarts."""
+        changed = after.changed(pod.facts.sizes)
+        intents = pod.log.candidates(now, ACTING_SECONDS)
+        restarts = all(one.restarts_for(changed) for one in intents)
+        if restarts and _serves(pod, now) and not self._budget_allows(workload.log.name, now):
+            raise CheckFailedError(
+                "budgets are heeded",
+                f"the container of pod {pod.name} restarts for {after}, and no disruption of"
+                f" {workload.log.name} is allowed",
+            )
+
     def _may_restart(
         self, pod: TrackedPod, before: ManifestSizes, after: ManifestSizes, now: float
     ) -> bool:
         """By the user's policies, for what is to change; also of what could not be done before."""
-        changed = after.changed(before)
-        node = self._nodes.get(pod.node)
-        real = None if node is None else sizes_on_machine(node.machine, pod.uid)
-        if real is not None:
-            changed |= {name for name, amount in real.items() if amount != after.amount(name)}
+        changed = after.changed(before) | self.behind(pod, after)
         intents = pod.log.candidates(now, ACTING_SECONDS)
         return any(one.restarts_for(changed) for one in intents)
+
+    def behind(self, pod: TrackedPod, sizes: ManifestSizes) -> frozenset[str]:
+        """What its machine does not have of them."""
+        node = self._nodes.get(pod.node)
+        real = None if node is None else sizes_on_machine(node.machine, pod.uid)
+        return frozenset(
+            name for name, amount in (real or {}).items() if amount != sizes.amount(name)
+        )
 
     def look_at_machines(self) -> None:
         """Called now and then."""
@@ -466,6 +497,11 @@ class WorkloadChecks:
 
 
 _KINDS = ("Pod", "PodDisruptionBudget", "StatefulSet", "Deployment")
+
+
+def _serves(pod: TrackedPod, now: float) -> bool:
+    """And did so a moment ago."""
+    return pod.ready_since is not None and now - pod.ready_since >= ACTING_SECONDS
 
 
 # What a change is, and what is the user's own
@@ -552,16 +588,3 @@ def _is_the_holds_own(manifest: Manifest, before: Object | None) -> bool:
     hold = _hold(before)
     is_partition = manifest.strategy.partition == hold.get("partition", 0)
     return is_partition and not manifest.strategy.is_on_delete
-
-
-def has_on_machine(machine: FakeMachine, uid: str, sizes: ManifestSizes) -> bool:
-    real = sizes_on_machine(machine, uid)
-    return real is not None and all(sizes.amount(name) == has for name, has in real.items())
-
-
-def sizes_on_machine(machine: FakeMachine, uid: str) -> dict[str, int] | None:
-    group = machine.groups.get(ContainerGroup(uid, CONTAINER))
-    if group is None:
-        return None
-    quota, memory = group.limits.cpu_quota_us or 0, group.limits.memory_limit_bytes or 0
-    return {CPU: quota // _QUOTA_US_OF_MILLI, MEMORY: memory // _MIB}

@@ -18,13 +18,13 @@ from livesize.api.accounting import requests_of
 from livesize.api.objects import Object, lookup
 from livesize.api.resources import Amounts
 from livesize.sim.checks import has_room
+from livesize.sim.machine_sizes import has_on_machine
 from livesize.sim.manifests import Manifest
 from livesize.sim.node import SimNode
 from livesize.sim.workload_checks import (
     TrackedPod,
     TrackedWorkload,
     WorkloadChecks,
-    has_on_machine,
     held_strategy,
     is_held,
     is_in_scope,
@@ -102,7 +102,7 @@ class Quiet(msgspec.Struct, frozen=True):
             return ""
         has_its_own = has_on_machine(node.machine, pod.uid, pod.facts.sizes)
         concerned = intent.asks or intent.action == "Restart"
-        in_scope = is_in_scope(pod, intent)
+        in_scope = is_in_scope(pod, intent) and not _is_scaled_away(pod, intent)
         if in_scope and (is_held(stored) or (intent.strategy.is_on_delete and concerned)):
             reason = _said(stored).get(pod.name, "")
             if reason and self._is_true(reason, pod, intent, is_stuck=is_stuck):
@@ -119,6 +119,7 @@ class Quiet(msgspec.Struct, frozen=True):
         on_delete = intent.strategy.is_on_delete
         is_protected = self.checks.budgets.get(intent.name, [(0.0, None)])[-1][1] == 0
         must = intent.recreates_for(pod.facts.sizes)
+        must = must or intent.recreates_to_change(self.checks.behind(pod, intent.sizes))
         keeps = not (intent.may_recreate or must) or is_protected or is_stuck or on_delete
         wanted = Amounts(intent.sizes.request_milli, intent.sizes.memory_mib * _MIB)
         reasons = {
@@ -157,6 +158,11 @@ def _is_complete(pods: list[TrackedPod], intent: Manifest) -> bool:
     if intent.is_deployment:
         return len(pods) == intent.replicas
     return sorted(pod.ordinal for pod in pods) == list(range(intent.replicas))
+
+
+def _is_scaled_away(pod: TrackedPod, intent: Manifest) -> bool:
+    """It stays as long as one before it waits for room, and has the size that it has."""
+    return not intent.is_deployment and pod.ordinal >= intent.replicas
 
 
 def _said(stored: Object) -> dict[str, str]:

@@ -21,6 +21,7 @@ from unit.controllers.workload_objects import (
     pod,
     replica_set,
     requested,
+    resized,
     template,
     three,
     words,
@@ -148,3 +149,18 @@ def test_a_requested_resize_is_what_is_going_back_from() -> None:
     """Sizes are compared on the pod itself."""
     asked = evolve(requested(pod("db-2", SMALL, "r1"), LARGE_R), NOTED, "r2")
     assert "resize db-2" in words(plan(back(), [*three("old", "old"), asked], r2=LARGE_R))
+
+
+def test_a_pod_that_has_no_room_does_not_wait_for_those_that_wait_for_it() -> None:
+    """db-1 is to be recreated by policies that came later, and db-2 comes when db-1 is ready. With
+    the size that it has it never is; left to its controller, it comes back with the new one once
+    it is deleted."""
+    policies = ("spec", "containers", 0, "resources", "resizePolicy")
+    target = evolve(LARGE, policies, {"memory": "LiveResizeable"})
+    written = changed(resized(), target)
+    serving = [pod("db-0", SMALL, "r1"), pod("db-1", SMALL, "r1")]
+    pending = evolve(pod("db-1", SMALL, "r1", ready=False), ("status", "phase"), "Pending")
+    assert words(plan(written, [serving[0], pending])) == ["hold at 1"]
+    assert words(plan(written, serving)) == [], "db-2 comes"
+    parallel = evolve(written, ("spec", "podManagementPolicy"), "Parallel")
+    assert words(plan(parallel, [serving[0], pending])) == [], "db-2 comes"

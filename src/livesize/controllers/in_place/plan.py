@@ -204,6 +204,14 @@ class _Ordinals:
                 return False
         return False
 
+    def count_above(self, pod: Object, there: int) -> int:
+        """How many pods above this one there will be, while it stays as it is. In order, those that
+        are missing wait for it to be ready: it may never be with the size it has, and deleted it
+        would come back with that size."""
+        if self._is_ordered and not is_true(pod, ConditionType.READY):
+            return there
+        return self.end - 1 - self.of(pod)
+
     def is_exposed(self, state: PodState, hold: Hold, revision: str) -> bool:
         """Its controller would recreate it, though that is not called for any more."""
         if self.of(state.pod) < hold.partition or revision_of(state.pod) == revision:
@@ -213,8 +221,8 @@ class _Ordinals:
 
 def _lower(turns: Turns, slots: _Ordinals, workload: Object, hold: Hold) -> WriteWorkload | None:
     """The next pod that is due to be recreated is left to its controller, if it is its turn: not
-    before every pod above it serves. Its controller would not touch it earlier either, and by then
-    there may be room for it where it is."""
+    before every pod above it serves that can come. Its controller would not touch it earlier
+    either, and by then there may be room for it where it is."""
     if turns.has(PodStanding.FAILED):
         return None
     for place, state in enumerate(turns.states):
@@ -225,7 +233,7 @@ def _lower(turns: Turns, slots: _Ordinals, workload: Object, hold: Hold) -> Writ
             return None
         above = [one for one in turns.states[:place] if one.standing is not PodStanding.GONE]
         serving = sum(is_true(one.pod, ConditionType.READY) for one in above)
-        if serving < slots.end - 1 - index or not turns.may_recreate(place):
+        if serving < slots.count_above(state.pod, len(above)) or not turns.may_recreate(place):
             return None
         lower = held(workload, msgspec.structs.replace(hold, partition=index))
         message = f"pod {name_of(state.pod)} is recreated: {state.reason}: {state.message}"
