@@ -82,6 +82,7 @@ def test_a_module_that_the_guest_does_not_let_go_yet(guest: Witness) -> None:
     assert vm.dimms() == [128]
 
 
+@pytest.mark.matrix
 def test_the_agent_is_killed_while_the_guest_lets_go(guest: Witness) -> None:
     """ARK: "it can be persisted to runtime metadata in case of runtime service restarts"."""
     vm = guest.vm

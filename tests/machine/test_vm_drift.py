@@ -69,7 +69,7 @@ def dimm_xml(mib: int) -> str:
 PLACES = [change_groups, change_note, change_running, change_persistent]
 
 
-@only("dimm")
+@only()
 def test_what_was_changed_by_hand_comes_back(guest: Witness, technology: str) -> None:
     """One after the other, on a guest that has something to lose."""
     vm = guest.vm
